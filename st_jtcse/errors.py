@@ -1,0 +1,15 @@
+"""The one exception a user is meant to meet."""
+
+from __future__ import annotations
+
+
+class UserError(ValueError):
+    """The user's input is at fault; each fault is one sentence that names the place and the way out.
+
+    Args:
+        *faults: One sentence a fault, e.g. ``"recipe.yaml:9 stages[1].data: expected ..., found .... Do ...."``.
+    """
+
+    def __init__(self, *faults: str) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = faults

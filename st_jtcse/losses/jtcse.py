@@ -1,0 +1,206 @@
+"""The joint loss of two towers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util.distributed import all_gather, all_gather_with_grad
+from torch import Tensor, nn
+
+from st_jtcse.errors import UserError
+from st_jtcse.losses.functional import interaction_nt_xent, interaction_tensor_modulus, nt_xent
+from st_jtcse.losses.views import encode_views, single_column, split_views
+from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
+
+Direction = Literal["random", "1_to_2"]
+
+
+class JTCSELoss(nn.Module):
+    r"""Joint loss of two towers.
+
+    .. math:: L = L_{NCE}(I) + L_{NCE}(II) + L_{ICNCE}(h) + L_{ICNCE}(c) + L_{ICTM}
+
+    each term times its weight (JTCSE Eq. 15). A weight of 0 switches the term off: it is neither computed nor logged.
+    TNCSE is the setting ``cross_weight=0, direction="1_to_2"``. A single tower with a PoolerModulusHead trains on
+    L_NCE and the modulus term between its own views (``icnce_weight=0, cross_weight=0``).
+
+    Args:
+        model: First module a :class:`~st_jtcse.modules.TwinCrossAttentionEncoder`, or an ordinary Transformer for
+            single-tower training; a :class:`~st_jtcse.modules.PoolerModulusHead` behind it for the modulus term.
+        temperature: τ > 0 of the InfoNCE terms.
+        nce_weight: Factor of ``nce``, the sum of the towers' NT-Xent (Eq. 11).
+        icnce_weight: Factor of ``icnce``, NT-Xent between the towers' CLS states (Eq. 12).
+        cross_weight: Factor of ``icnce_cross``, NT-Xent between the towers' cross-stream CLS states (Eq. 12).
+        ictm_weight: Factor of ``ictm``, the modulus term (Eq. 13, 14). 0.5 is the authors' code, which halves each
+            ratio; 1.0 is the papers' text.
+        direction: ``"random"``: each step draws R, and both interaction terms go I -> II or II -> I. ``"1_to_2"``:
+            always I -> II (TNCSE).
+        seed: Seed of R. A step's draw follows from the seed and the sentences of the step, so that it is the same in
+            a resumed run and in every process of a distributed one.
+        gather_across_devices: Whether the terms run over the sentences of all processes.
+        length_chunks: Chunks of similar length that a batch is encoded in, see
+            :func:`~st_jtcse.losses.views.encode_views`; the loss is the same.
+
+    Raises:
+        UserError: The model lacks what a term needs, or there is not exactly one text column.
+
+    Inputs:
+        +----------+--------+
+        | Columns  | Labels |
+        +==========+========+
+        | sentence | none   |
+        +----------+--------+
+
+    Relations:
+        One tower without modulus term: :class:`~st_jtcse.losses.SimCSELoss`.
+
+    Example:
+        ::
+
+            from datasets import Dataset
+            from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+            from sentence_transformers.sentence_transformer.modules import Pooling
+            from st_jtcse.losses import JTCSELoss
+            from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
+
+            encoder = TwinCrossAttentionEncoder.from_towers("path/to/encoder_1", "path/to/encoder_2")
+            pooling = Pooling(encoder.get_embedding_dimension(), "cls")
+            model = SentenceTransformer(modules=[encoder, PoolerModulusHead(), pooling])
+            train_dataset = Dataset.from_dict({"sentence": ["It is sunny today.", "He drove to work."]})
+            trainer = SentenceTransformerTrainer(model, train_dataset=train_dataset, loss=JTCSELoss(model))
+            trainer.train()
+
+    References:
+        JTCSE (Zong et al.), Eq. 11 to 15; TNCSE (Zong et al., AAAI 2025, doi 10.1609/aaai.v39i24.34816), Eq. 5 to 7.
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        temperature: float = 0.05,
+        nce_weight: float = 1.0,
+        icnce_weight: float = 1.0,
+        cross_weight: float = 1.0,
+        ictm_weight: float = 0.5,
+        direction: Direction = "random",
+        seed: int = 42,
+        gather_across_devices: bool = False,
+        length_chunks: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.temperature = temperature
+        self.nce_weight = nce_weight
+        self.icnce_weight = icnce_weight
+        self.cross_weight = cross_weight
+        self.ictm_weight = ictm_weight
+        self.direction = direction
+        self.seed = seed
+        self.gather_across_devices = gather_across_devices
+        self.length_chunks = length_chunks
+        self._check(model)
+
+    def _check(self, model: SentenceTransformer) -> None:
+        if not self.temperature > 0:
+            raise UserError(f"temperature must be positive, found {self.temperature}.")
+        if self.direction not in ("random", "1_to_2"):
+            raise UserError(f"direction must be 'random' or '1_to_2', found {self.direction!r}.")
+        weights = (self.nce_weight, self.icnce_weight, self.cross_weight, self.ictm_weight)
+        if min(weights) < 0 or not any(weights):
+            raise UserError(f"The weights of JTCSELoss must be >= 0 and not all 0, found {weights}.")
+        encoder = model[0]
+        if isinstance(encoder, TwinCrossAttentionEncoder):
+            if self.cross_weight and encoder.model.config.cross_attention_every is None:
+                raise UserError(
+                    "cross_weight needs a twin with cross-attention; set cross_attention_every, or cross_weight to 0."
+                )
+        elif self.icnce_weight or self.cross_weight:
+            raise UserError(
+                "icnce_weight and cross_weight need two towers, but the model's first module is a "
+                f"{type(encoder).__name__}; use TwinCrossAttentionEncoder, or set both weights to 0."
+            )
+        if self.ictm_weight and not any(isinstance(module, PoolerModulusHead) for module in model):
+            raise UserError(
+                "ictm_weight needs the towers' pooler outputs; add a PoolerModulusHead to the model, or set it to 0."
+            )
+
+    def forward(
+        self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Encode both views of the batch and return the weighted terms by name."""
+        features = single_column(sentence_features, self)
+        encoded = encode_views(self.model, features, self.length_chunks, tower_outputs=True)
+        cls = self._views(encoded["tower_cls"])
+        terms = {}
+        if self.nce_weight:
+            nce = [nt_xent(a, b, self.temperature) for a, b in cls]
+            terms["nce"] = self.nce_weight * torch.stack(nce).sum()
+        if self.icnce_weight or self.cross_weight:
+            order = self._draw_order(features)
+            if self.icnce_weight:
+                terms["icnce"] = self.icnce_weight * self._interaction(cls, order)
+            if self.cross_weight:
+                terms["icnce_cross"] = self.cross_weight * self._interaction(
+                    self._views(encoded["cross_cls"]), order
+                )
+        if self.ictm_weight:
+            pooler = self._views(encoded["tower_pooler"])
+            # With one tower both partners are the tower itself: the term then ties its own two views.
+            (h_1, h_2), (p_1, p_2) = (towers if len(towers) == 2 else towers * 2 for towers in (cls, pooler))
+            terms["ictm"] = self.ictm_weight * interaction_tensor_modulus(*h_1, *h_2, *p_1, *p_2)
+        return terms
+
+    def _views(self, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Split (2B, K, H) into one pair of views, (B, H) each, for each of the K towers."""
+        views = split_views(rows)
+        if self.gather_across_devices:
+            # Every process computes the loss of the union; the mean of their gradients is then the union's gradient.
+            views = (all_gather_with_grad(views[0].contiguous()), all_gather_with_grad(views[1].contiguous()))
+        return list(zip(*(view.unbind(1) for view in views)))
+
+    def _interaction(self, towers: list[tuple[Tensor, Tensor]], order: tuple[int, int]) -> Tensor:
+        query, candidate = (towers[index] for index in order)
+        return interaction_nt_xent(*query, *candidate, self.temperature)
+
+    def _draw_order(self, features: dict[str, Any]) -> tuple[int, int]:
+        """Draw R (JTCSE Sec. III-C): the towers' indices as (queries, candidates)."""
+        if self.direction == "1_to_2":
+            return 0, 1
+        # Masked, so that padding, which differs between processes, does not count.
+        checksum = (features["input_ids"] * features["attention_mask"]).sum().view(1)
+        if self.gather_across_devices:
+            checksum = all_gather(checksum).sum()
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + int(checksum))
+        reverse = bool(torch.randint(2, (), generator=generator))
+        return (1, 0) if reverse else (0, 1)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the constructor's arguments, for the model card."""
+        return {
+            "temperature": self.temperature,
+            "nce_weight": self.nce_weight,
+            "icnce_weight": self.icnce_weight,
+            "cross_weight": self.cross_weight,
+            "ictm_weight": self.ictm_weight,
+            "direction": self.direction,
+            "seed": self.seed,
+            "gather_across_devices": self.gather_across_devices,
+            "length_chunks": self.length_chunks,
+        }
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of the method."""
+        return """
+@inproceedings{zong2025tncse,
+    title = {{TNCSE}: Tensor's Norm Constraints for Unsupervised Contrastive Learning of Sentence Embeddings},
+    author = {Zong, Tianyu and others},
+    booktitle = {Proceedings of AAAI},
+    year = {2025},
+    doi = {10.1609/aaai.v39i24.34816},
+}
+"""

@@ -1,0 +1,121 @@
+"""SimCSE on one sentence column, on the maths of Sentence-Transformers' MultipleNegativesRankingLoss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from torch import Tensor
+
+from st_jtcse.losses.views import encode_views, single_column, split_views
+
+Candidates = Literal["other_view", "both_views"]
+
+
+class SimCSELoss(MultipleNegativesRankingLoss):
+    r"""InfoNCE between two dropout views of each sentence.
+
+    .. math:: L = -\frac{1}{B} \sum_i \log \frac{e^{sim(h_i^a, h_i^b) / \tau}}{\sum_c e^{sim(h_i^a, h_c) / \tau}}
+
+    The views are made inside: the column is tokenised once and both views go through one forward pass. The rest is
+    :class:`~sentence_transformers.sentence_transformer.losses.MultipleNegativesRankingLoss`, gathering included.
+
+    Args:
+        model: The model to train; its dropout makes the views.
+        temperature: τ > 0.
+        candidates: ``"other_view"``: the B rows of view b, as in SimCSE. ``"both_views"``: NT-Xent, the 2B - 1
+            other rows of both views, averaged over the rows of both, as in the JTCSE and TNCSE code.
+        gather_across_devices: Whether candidates come from all processes.
+        length_chunks: Chunks of similar length that a batch is encoded in, see
+            :func:`~st_jtcse.losses.views.encode_views`; the loss is the same.
+
+    Raises:
+        UserError: There is not exactly one text column.
+
+    Inputs:
+        +----------+--------+
+        | Columns  | Labels |
+        +==========+========+
+        | sentence | none   |
+        +----------+--------+
+
+    Relations:
+        With labelled pairs use MultipleNegativesRankingLoss; with two towers use
+        :class:`~st_jtcse.losses.JTCSELoss`.
+
+    Example:
+        ::
+
+            from datasets import Dataset
+            from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+            from st_jtcse.losses import SimCSELoss
+
+            model = SentenceTransformer("bert-base-uncased")
+            train_dataset = Dataset.from_dict({"sentence": ["It is sunny today.", "He drove to work."]})
+            trainer = SentenceTransformerTrainer(model, train_dataset=train_dataset, loss=SimCSELoss(model))
+            trainer.train()
+
+    References:
+        Gao et al., SimCSE, EMNLP 2021, Eq. 4; JTCSE (Zong et al.), Eq. 11.
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        temperature: float = 0.05,
+        candidates: Candidates = "other_view",
+        gather_across_devices: bool = False,
+        length_chunks: int | None = None,
+    ) -> None:
+        if not temperature > 0:
+            raise ValueError(f"temperature must be positive, found {temperature}.")
+        if candidates not in ("other_view", "both_views"):
+            raise ValueError(f"candidates must be 'other_view' or 'both_views', found {candidates!r}.")
+        directions = ("query_to_doc", "query_to_query") if candidates == "both_views" else ("query_to_doc",)
+        super().__init__(
+            model,
+            scale=1 / temperature,
+            gather_across_devices=gather_across_devices,
+            directions=directions,
+        )
+        self.candidates = candidates
+        self.length_chunks = length_chunks
+
+    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Tensor:
+        """Encode both views of the batch and return the loss."""
+        features = single_column(sentence_features, self)
+        encoded = encode_views(self.model, features, self.length_chunks)
+        return self.compute_loss_from_embeddings(list(split_views(encoded["sentence_embedding"])), labels)
+
+    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None = None) -> Tensor:
+        """Return the loss of the two views' embeddings, (B, H) each."""
+        loss: Tensor = super().compute_loss_from_embeddings(embeddings, labels)
+        if self.candidates == "other_view":
+            return loss
+        # The parent scores the rows of its first column only; NT-Xent is the mean over the rows of both.
+        swapped: Tensor = super().compute_loss_from_embeddings(embeddings[::-1], labels)
+        return (loss + swapped) / 2
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the constructor's arguments, for the model card."""
+        return {
+            "temperature": self.temperature,
+            "candidates": self.candidates,
+            "gather_across_devices": self.gather_across_devices,
+            "length_chunks": self.length_chunks,
+        }
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of the method."""
+        return """
+@inproceedings{gao2021simcse,
+    title = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},
+    author = {Gao, Tianyu and Yao, Xingcheng and Chen, Danqi},
+    booktitle = {Proceedings of EMNLP},
+    year = {2021},
+}
+"""

@@ -1,0 +1,81 @@
+"""Two dropout views of a column: the one place where views are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from st_jtcse.errors import UserError
+
+LENGTH_CHUNKS_ON_CPU = 4
+# What losses read from the model, one row a sentence.
+OUTPUTS = ("sentence_embedding", "tower_cls", "cross_cls", "tower_pooler")
+
+
+def single_column(sentence_features: Iterable[dict[str, Any]], loss: nn.Module) -> dict[str, Any]:
+    """Return the features of the only column, or say what to do with several.
+
+    Args:
+        sentence_features: One features dict a text column.
+        loss: The loss that asks, for the message.
+
+    Returns:
+        The features of the sentence column.
+
+    Raises:
+        UserError: There is not exactly one text column.
+    """
+    columns = list(sentence_features)
+    if len(columns) != 1:
+        raise UserError(
+            f"{type(loss).__name__} makes both views of one sentence column itself, found {len(columns)} text columns; "
+            "keep one column, or train on pairs with MultipleNegativesRankingLoss."
+        )
+    return columns[0]
+
+
+def encode_views(
+    model: nn.Module, features: dict[str, Any], length_chunks: int | None = None, **requests: Any
+) -> dict[str, Tensor]:
+    """Encode a tokenised batch twice; it is tokenised once, and dropout differs row by row.
+
+    The 2B rows are encoded in chunks of similar length, each padded to its own longest row only: the same rows and
+    the same loss as in one pass, for less padding.
+
+    Args:
+        model: The SentenceTransformer, possibly wrapped for distributed training.
+        features: The features of B sentences.
+        length_chunks: Number of chunks. None: 4 on the CPU, where padding costs most, 1 elsewhere, where small
+            launches do.
+        **requests: Further features for the model, e.g. ``tower_outputs=True``.
+
+    Returns:
+        Every per-sentence output of the model, with 2B rows, view-major: rows 0..B-1 are view a, B..2B-1 view b.
+    """
+    mask = features["attention_mask"]
+    sentences, tokens = mask.shape
+    if length_chunks is None:
+        length_chunks = LENGTH_CHUNKS_ON_CPU if mask.device.type == "cpu" else 1
+    lengths = torch.cat([mask, mask]).sum(dim=1)
+    order = lengths.argsort(stable=True) if length_chunks > 1 else torch.arange(2 * sentences, device=mask.device)
+    encoded = []
+    for rows in order.chunk(length_chunks):
+        longest = int(lengths[rows].max()) if length_chunks > 1 else tokens
+        chunk = {
+            # Sentence-Transformers adds features of the whole batch (`modality`, `prompt_length`): those stay.
+            key: value[rows % sentences, :longest] if isinstance(value, Tensor) and value.shape == mask.shape else value
+            for key, value in features.items()
+        }
+        output = model(chunk | requests)
+        encoded.append({key: output[key] for key in OUTPUTS if key in output})
+    back = order.argsort()
+    return {key: torch.cat([chunk[key] for chunk in encoded])[back] for key in encoded[0]}
+
+
+def split_views(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Split (2B, ...) rows into view a and view b, (B, ...) each."""
+    view_a, view_b = rows.chunk(2)
+    return view_a, view_b

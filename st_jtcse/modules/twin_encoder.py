@@ -1,0 +1,116 @@
+"""The Sentence-Transformers face of the twin encoder."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any
+
+from sentence_transformers.base.modules import Transformer
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from st_jtcse.towers.modeling_twin_encoder import CrossResidual, TwinEncoderConfig, TwinEncoderModel
+
+
+class TwinCrossAttentionEncoder(Transformer):
+    r"""Two encoders as the first module of a SentenceTransformer; the embedding is h_I + h_II.
+
+    At inference this is an ordinary Transformer module around a
+    :class:`~st_jtcse.towers.TwinEncoderModel`. When a loss asks for it with the feature ``tower_outputs``, the features
+    also hold
+
+    - ``tower_cls``, (B, 2, H): the towers' CLS states,
+    - ``cross_cls``, (B, 2, H): the CLS states of their cross streams, if the twin has cross-attention,
+
+    whether the model is in training or evaluation mode.
+
+    Args:
+        model_name_or_path: Folder or Hub id of a saved twin.
+        **kwargs: Arguments of Transformer.
+
+    Raises:
+        ValueError: The model is no twin encoder.
+
+    Example:
+        ::
+
+            from sentence_transformers import SentenceTransformer
+            from sentence_transformers.sentence_transformer.modules import Pooling
+            from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
+
+            encoder = TwinCrossAttentionEncoder.from_towers("path/to/encoder_1", "path/to/encoder_2")
+            pooling = Pooling(encoder.get_embedding_dimension(), "cls")
+            model = SentenceTransformer(modules=[encoder, PoolerModulusHead(), pooling])
+
+    References:
+        JTCSE (Zong et al.), Sec. III-B, Eq. 7 to 10.
+    """
+
+    def __init__(self, model_name_or_path: str, **kwargs: Any) -> None:
+        super().__init__(model_name_or_path, **kwargs)
+        found = self.model.config.model_type
+        if found != TwinEncoderConfig.model_type:
+            raise ValueError(
+                f"{model_name_or_path} holds a {found} model, not a twin encoder; "
+                "build one with TwinCrossAttentionEncoder.from_towers."
+            )
+
+    @classmethod
+    def from_towers(
+        cls,
+        tower_1: PreTrainedModel | str | os.PathLike[str],
+        tower_2: PreTrainedModel | str | os.PathLike[str],
+        cross_attention_every: int | None = 2,
+        cross_residual: CrossResidual = "stream",
+        *,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        max_seq_length: int | None = None,
+        **load_kwargs: Any,
+    ) -> TwinCrossAttentionEncoder:
+        """Join two encoders of one shape; see :meth:`st_jtcse.towers.TwinEncoderModel.from_towers`.
+
+        Args:
+            tower_1: Tower I: a BERT or RoBERTa model, a folder or a Hub id.
+            tower_2: Tower II, likewise.
+            cross_attention_every: k of the cross-attention layers, None for none.
+            cross_residual: Residual of the cross stream.
+            tokenizer: Tokenizer of both towers; needed when `tower_1` is a model, else its own is taken.
+            max_seq_length: Longest input in tokens.
+            **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
+
+        Returns:
+            The module.
+
+        Raises:
+            ValueError: The towers differ, or a tokenizer is missing.
+        """
+        twin = TwinEncoderModel.from_towers(
+            tower_1, tower_2, cross_attention_every, cross_residual, **load_kwargs
+        )
+        if tokenizer is None:
+            if isinstance(tower_1, PreTrainedModel):
+                raise ValueError("Towers given as models come without a tokenizer; pass tokenizer=.")
+            hub = {key: load_kwargs[key] for key in ("revision", "trust_remote_code") if key in load_kwargs}
+            tokenizer = AutoTokenizer.from_pretrained(tower_1, **hub)
+        # Transformer builds itself from a folder only; what is written here is what any saved twin holds.
+        with tempfile.TemporaryDirectory() as folder:
+            twin.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+            return cls(
+                folder,
+                max_seq_length=max_seq_length,
+                model_kwargs={"dtype": twin.dtype, "attn_implementation": load_kwargs.get("attn_implementation")},
+            )
+
+    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """Add ``token_embeddings``, and the towers' own states where ``tower_outputs`` is asked for."""
+        if not features.get("tower_outputs"):
+            encoded: dict[str, Any] = super().forward(features, **kwargs)
+            return encoded
+        inputs = {key: features[key] for key in ("input_ids", "attention_mask", "token_type_ids") if key in features}
+        output = self.model(**inputs, tower_outputs=True, cls_only=True)
+        features["token_embeddings"] = output.last_hidden_state
+        features["tower_cls"] = output.tower_cls
+        if output.cross_cls is not None:
+            features["cross_cls"] = output.cross_cls
+        return features

@@ -1,0 +1,7 @@
+"""Hugging Face models of the towers; this layer needs torch and transformers only."""
+
+from __future__ import annotations
+
+from st_jtcse.towers.modeling_twin_encoder import TwinEncoderConfig, TwinEncoderModel, TwinEncoderOutput
+
+__all__ = ["TwinEncoderConfig", "TwinEncoderModel", "TwinEncoderOutput"]
