@@ -137,4 +137,3 @@ def _cosines(p: Tensor, q: Tensor) -> Tensor:
     with torch.autocast(p.device.type, enabled=False):
         p, q = (x.float() if x.dtype in (torch.float16, torch.bfloat16) else x for x in (p, q))
         return F.normalize(p, dim=-1) @ F.normalize(q, dim=-1).T
-

@@ -128,9 +128,7 @@ class JTCSELoss(nn.Module):
                 "ictm_weight needs the towers' pooler outputs; add a PoolerModulusHead to the model, or set it to 0."
             )
 
-    def forward(
-        self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
-    ) -> dict[str, Tensor]:
+    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> dict[str, Tensor]:
         """Encode both views of the batch and return the weighted terms by name."""
         features = single_column(sentence_features, self)
         encoded = encode_views(self.model, features, self.length_chunks, tower_outputs=True)
@@ -144,9 +142,7 @@ class JTCSELoss(nn.Module):
             if self.icnce_weight:
                 terms["icnce"] = self.icnce_weight * self._interaction(cls, order)
             if self.cross_weight:
-                terms["icnce_cross"] = self.cross_weight * self._interaction(
-                    self._views(encoded["cross_cls"]), order
-                )
+                terms["icnce_cross"] = self.cross_weight * self._interaction(self._views(encoded["cross_cls"]), order)
         if self.ictm_weight:
             pooler = self._views(encoded["tower_pooler"])
             # With one tower both partners are the tower itself: the term then ties its own two views.

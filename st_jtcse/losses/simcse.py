@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -74,12 +74,11 @@ class SimCSELoss(MultipleNegativesRankingLoss):
             raise ValueError(f"temperature must be positive, found {temperature}.")
         if candidates not in ("other_view", "both_views"):
             raise ValueError(f"candidates must be 'other_view' or 'both_views', found {candidates!r}.")
-        directions = ("query_to_doc", "query_to_query") if candidates == "both_views" else ("query_to_doc",)
         super().__init__(
             model,
             scale=1 / temperature,
             gather_across_devices=gather_across_devices,
-            directions=directions,
+            directions=("query_to_doc", "query_to_query") if candidates == "both_views" else ("query_to_doc",),
         )
         self.candidates = candidates
         self.length_chunks = length_chunks
@@ -92,11 +91,11 @@ class SimCSELoss(MultipleNegativesRankingLoss):
 
     def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None = None) -> Tensor:
         """Return the loss of the two views' embeddings, (B, H) each."""
-        loss: Tensor = super().compute_loss_from_embeddings(embeddings, labels)
+        loss = super().compute_loss_from_embeddings(embeddings, cast(Tensor, labels))
         if self.candidates == "other_view":
             return loss
         # The parent scores the rows of its first column only; NT-Xent is the mean over the rows of both.
-        swapped: Tensor = super().compute_loss_from_embeddings(embeddings[::-1], labels)
+        swapped = super().compute_loss_from_embeddings(embeddings[::-1], cast(Tensor, labels))
         return (loss + swapped) / 2
 
     def get_config_dict(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
@@ -14,7 +15,7 @@ from st_jtcse.modules.pooler_head import PoolerModulusHead
 from st_jtcse.modules.twin_encoder import TwinCrossAttentionEncoder
 
 
-def save_for_inference(model: SentenceTransformer, path: str | os.PathLike[str], **kwargs: object) -> None:
+def save_for_inference(model: SentenceTransformer, path: str | os.PathLike[str], **kwargs: Any) -> None:
     """Save a model so that its `modules.json` names only modules of Sentence-Transformers.
 
     Sentence-Transformers refuses other classes without ``trust_remote_code``. The twin's module is saved as the
@@ -27,7 +28,7 @@ def save_for_inference(model: SentenceTransformer, path: str | os.PathLike[str],
     """
     model.save_pretrained(os.fspath(path), **kwargs)
     listing = Path(path, "modules.json")
-    kept = []
+    kept: list[dict[str, Any]] = []
     for entry, module in zip(json.loads(listing.read_text(encoding="utf-8")), model):
         if isinstance(module, PoolerModulusHead):
             shutil.rmtree(Path(path, entry["path"]))

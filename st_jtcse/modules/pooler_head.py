@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Module
-from torch import nn
 
 
 class PoolerModulusHead(Module):
@@ -40,11 +39,11 @@ class PoolerModulusHead(Module):
     def __init__(self) -> None:
         super().__init__()
         # A plain tuple: registered as submodules, the poolers would be saved twice.
-        self._poolers: tuple[nn.Module, ...] = ()
+        self._poolers: tuple[Any, ...] = ()
 
-    def on_model_ready(self, model: SentenceTransformer) -> None:
+    def on_model_ready(self, model: BaseModel) -> None:
         """Take the poolers of the model's first module."""
-        encoder = model[0].model
+        encoder: Any = model[0].model
         poolers = tuple(getattr(tower, "pooler", None) for tower in getattr(encoder, "towers", [encoder]))
         if any(pooler is None for pooler in poolers):
             raise ValueError(
@@ -53,7 +52,7 @@ class PoolerModulusHead(Module):
             )
         self._poolers = poolers
 
-    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add ``tower_pooler`` where ``tower_outputs`` is asked for."""
         if not features.get("tower_outputs"):
             return features

@@ -84,9 +84,7 @@ class TwinCrossAttentionEncoder(Transformer):
         Raises:
             ValueError: The towers differ, or a tokenizer is missing.
         """
-        twin = TwinEncoderModel.from_towers(
-            tower_1, tower_2, cross_attention_every, cross_residual, **load_kwargs
-        )
+        twin = TwinEncoderModel.from_towers(tower_1, tower_2, cross_attention_every, cross_residual, **load_kwargs)
         if tokenizer is None:
             if isinstance(tower_1, PreTrainedModel):
                 raise ValueError("Towers given as models come without a tokenizer; pass tokenizer=.")

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask
-from transformers.utils import ModelOutput, logging
+from transformers.utils import logging
+from transformers.utils.generic import ModelOutput
 
 logger = logging.get_logger(__name__)
 
@@ -51,7 +52,7 @@ _MIRRORED_KEYS = (
 _VOLATILE_KEYS = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
 
 
-class TwinEncoderConfig(PretrainedConfig):  # type: ignore[misc]
+class TwinEncoderConfig(PretrainedConfig):
     r"""Configuration of a :class:`TwinEncoderModel`.
 
     Args:
@@ -129,7 +130,7 @@ def _check_cross_attention(every: int | None, residual: str, depth: int) -> None
 
 
 @dataclass
-class TwinEncoderOutput(ModelOutput):  # type: ignore[misc]
+class TwinEncoderOutput(ModelOutput):
     """Output of :class:`TwinEncoderModel`.
 
     Args:
@@ -150,7 +151,7 @@ class _CLSAttention:
     One softmax and one dropout draw serve both streams: SA_I weights V_I and V_II alike (JTCSE Eq. 7, 8).
     """
 
-    def __init__(self, layer: nn.Module, hidden: Tensor, mask: Tensor) -> None:
+    def __init__(self, layer: Any, hidden: Tensor, mask: Tensor) -> None:
         attention = layer.attention.self
         self.heads: int = attention.num_attention_heads
         query = self._split(attention.query(hidden[:, :1]))  # (B, heads, 1, d)
@@ -167,7 +168,7 @@ class _CLSAttention:
         """Weigh `value`, (B, heads, T, d), for the CLS row: (B, 1, H)."""
         return (self.weights @ value).transpose(1, 2).flatten(2)
 
-    def context_of_all_rows(self, layer: nn.Module, hidden: Tensor, mask: Tensor) -> Tensor:
+    def context_of_all_rows(self, layer: Any, hidden: Tensor, mask: Tensor) -> Tensor:
         """Self-attention of every row, (B, T, H), whose CLS row uses this object's weights."""
         attention = layer.attention.self
         others = nn.functional.scaled_dot_product_attention(
@@ -180,14 +181,14 @@ class _CLSAttention:
         return torch.cat([self.context(self.value), others.transpose(1, 2).flatten(2)], dim=1)
 
 
-def _complete(layer: nn.Module, context: Tensor, residual: Tensor) -> Tensor:
+def _complete(layer: Any, context: Tensor, residual: Tensor) -> Tensor:
     """Output projection, residual, LayerNorm and FFN of a layer, around a given attention context."""
     attended = layer.attention.output(context, residual)
     output: Tensor = layer.output(layer.intermediate(attended), attended)
     return output
 
 
-class TwinEncoderModel(PreTrainedModel):  # type: ignore[misc]
+class TwinEncoderModel(PreTrainedModel):
     r"""Two encoders of one shape; the embedding is h_I + h_II, the sum of their CLS states.
 
     Inference runs each tower alone. With ``tower_outputs=True`` the towers also run their cross streams: at a
@@ -225,7 +226,8 @@ class TwinEncoderModel(PreTrainedModel):  # type: ignore[misc]
     def __init__(self, config: TwinEncoderConfig) -> None:
         super().__init__(config)
         self.gradient_checkpointing = False
-        self.towers = nn.ModuleList(AutoModel.from_config(config.tower) for _ in range(2))
+        # Typed as Any: the towers' inner modules are named by every BERT and RoBERTa checkpoint, not by a class.
+        self.towers: Any = nn.ModuleList(AutoModel.from_config(config.tower) for _ in range(2))
         self.post_init()
 
     @classmethod
@@ -263,7 +265,8 @@ class TwinEncoderModel(PreTrainedModel):  # type: ignore[misc]
         if not isinstance(tower_1, PreTrainedModel) and not isinstance(tower_2, PreTrainedModel):
             _compare_tokenizers(*(AutoTokenizer.from_pretrained(t) for t in (tower_1, tower_2)))
         config = TwinEncoderConfig(towers[0].config, cross_attention_every, cross_residual)
-        twin = cls(config).to(towers[0].dtype)
+        twin = cls(config)
+        twin.to(dtype=towers[0].dtype)  # type: ignore[call-arg]  # transformers wraps `to` without its types
         for own, given in zip(twin.towers, towers):
             # A tower without a pooler keeps the fresh one; anything else missing is an error.
             missing, unexpected = own.load_state_dict(given.state_dict(), strict=False)
@@ -327,7 +330,7 @@ class TwinEncoderModel(PreTrainedModel):  # type: ignore[misc]
         )
         return output.to_tuple() if return_dict is False else output
 
-    def _cls_layer(self, layer: nn.Module, hidden: Tensor, mask: Tensor) -> Tensor:
+    def _cls_layer(self, layer: Any, hidden: Tensor, mask: Tensor) -> Tensor:
         """A layer's output for the CLS row alone, (B, 1, H)."""
 
         def run(hidden: Tensor) -> Tensor:
@@ -339,7 +342,7 @@ class TwinEncoderModel(PreTrainedModel):  # type: ignore[misc]
 
     def _cross_layer(
         self,
-        layers: list[nn.Module],
+        layers: list[Any],
         hidden: list[Tensor],
         cross: list[Tensor] | None,
         mask: Tensor,

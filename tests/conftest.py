@@ -1,0 +1,102 @@
+"""Tiny random models, a word-level tokenizer and short sentences; no network, nothing outside tmp_path."""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.modules import Pooling
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoModel, BertConfig, PreTrainedTokenizerFast, RobertaConfig
+
+from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
+
+WORDS = (
+    "a the one two three man woman child dog cat bird horse runs walks sleeps eats plays reads on in under near "
+    "street house river park table ball book apple red big small old slowly quickly not and with"
+).split()
+
+
+def make_tokenizer(words=WORDS):
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = {token: index for index, token in enumerate([*special, *words])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=32,
+    )
+
+
+def make_config(family="bert", **changes):
+    settings = dict(
+        vocab_size=len(WORDS) + 5,
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=40,
+        pad_token_id=0,
+    )
+    return {"bert": BertConfig, "roberta": RobertaConfig}[family](**{**settings, **changes})
+
+
+def make_encoder(seed, family="bert", **changes):
+    torch.manual_seed(seed)
+    model = AutoModel.from_config(make_config(family, **changes))
+    # transformers draws weights of standard deviation 0.02: larger ones make differences visible.
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model.eval()
+
+
+def make_sentences(count, seed=0):
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(3, 12))) for _ in range(count)]
+
+
+def save_encoder(folder: Path, seed, family="bert", **changes):
+    make_encoder(seed, family, **changes).save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tower_folders(tmp_path_factory):
+    """Two plain BERT encoder folders of one shape."""
+    root = tmp_path_factory.mktemp("towers")
+    return save_encoder(root / "encoder_1", 1), save_encoder(root / "encoder_2", 2)
+
+
+def make_pipeline(tower_folders, every=2, residual="stream", seed=0):
+    """A twin in training form: encoder, pooler head, CLS pooling."""
+    torch.manual_seed(seed)
+    encoder = TwinCrossAttentionEncoder.from_towers(*tower_folders, every, residual)
+    pooling = Pooling(encoder.get_embedding_dimension(), "cls")
+    return SentenceTransformer(modules=[encoder, PoolerModulusHead(), pooling], device="cpu")
+
+
+def training_arguments(folder, **changes):
+    settings = dict(
+        output_dir=str(folder),
+        max_steps=6,
+        per_device_train_batch_size=8,
+        learning_rate=1e-3,
+        seed=1,
+        data_seed=1,
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        logging_steps=1,
+    )
+    return SentenceTransformerTrainingArguments(**{**settings, **changes})

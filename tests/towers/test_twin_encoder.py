@@ -1,0 +1,288 @@
+"""The cross stream's CLS row against the full computation over all rows, written out with an explicit softmax."""
+
+import math
+
+import pytest
+import torch
+from conftest import make_config, make_encoder, make_tokenizer, save_encoder
+from transformers import AutoModel
+
+from st_jtcse.towers import TwinEncoderConfig, TwinEncoderModel
+from st_jtcse.towers.modeling_twin_encoder import _CLSAttention
+
+EXACT = dict(rtol=1e-10, atol=1e-10)
+
+
+def make_batch(family="bert"):
+    generator = torch.Generator().manual_seed(3)
+    ids = torch.randint(5, 40, (5, 9), generator=generator)
+    mask = torch.ones_like(ids)
+    mask[0, 4:] = 0
+    mask[3, 2:] = 0
+    pad = make_config(family).pad_token_id
+    return ids.masked_fill(mask == 0, pad), mask
+
+
+def make_twin(family="bert", every=2, residual="stream"):
+    towers = [make_encoder(seed, family).double() for seed in (1, 2)]
+    return TwinEncoderModel.from_towers(*towers, every, residual).eval(), towers
+
+
+def heads(states, attention):
+    return states.unflatten(-1, (attention.num_attention_heads, -1)).transpose(1, 2)
+
+
+def attend(layer, hidden, mask):
+    """Attention matrix (B, heads, T, T) and values, by explicit softmax over all rows."""
+    attention = layer.attention.self
+    query, key, value = (heads(f(hidden), attention) for f in (attention.query, attention.key, attention.value))
+    scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
+    return scores.masked_fill(mask[:, None, None, :] == 0, -torch.inf).softmax(-1), value
+
+
+def complete(layer, context, residual):
+    attended = layer.attention.output(context, residual)
+    return layer.output(layer.intermediate(attended), attended)
+
+
+def full_cross_streams(towers, ids, mask, every, residual):
+    """JTCSE Eq. 7 to 10 for every row: both normal streams and both cross streams, (B, T, H) each."""
+    hidden = [tower.embeddings(input_ids=ids) for tower in towers]
+    cross = [None, None]
+    for index in range(len(towers[0].encoder.layer)):
+        layers = [tower.encoder.layer[index] for tower in towers]
+        both = [attend(layer, state, mask) for layer, state in zip(layers, hidden)]
+        merge = [(weights @ value).transpose(1, 2).flatten(2) for weights, value in both]
+        if (index + 1) % every == 0:
+            for own, partner in ((0, 1), (1, 0)):
+                crossed = (both[own][0] @ both[partner][1]).transpose(1, 2).flatten(2)
+                start = hidden[own] if residual == "local" or cross[own] is None else cross[own]
+                cross[own] = complete(layers[own], crossed, start)
+        hidden = [complete(*each) for each in zip(layers, merge, hidden)]
+    return hidden, cross
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+@pytest.mark.parametrize("residual", ["stream", "local"])
+@pytest.mark.parametrize("every", [1, 2, 4])
+@pytest.mark.parametrize("cls_only", [True, False])
+def test_cls_row_equals_the_full_computation_forward_and_backward(family, residual, every, cls_only):
+    twin, towers = make_twin(family, every, residual)
+    ids, mask = make_batch(family)
+    output = twin(ids, mask, tower_outputs=True, cls_only=cls_only)
+    hidden, cross = full_cross_streams(towers, ids, mask, every, residual)
+    expected_cls = torch.stack([state[:, 0] for state in hidden], dim=1)
+    expected_cross = torch.stack([state[:, 0] for state in cross], dim=1)
+    torch.testing.assert_close(output.tower_cls, expected_cls, **EXACT)
+    torch.testing.assert_close(output.cross_cls, expected_cross, **EXACT)
+
+    probe = torch.randn(5, 2, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    (output.cross_cls * probe + output.tower_cls * probe.flip(0)).sum().backward()
+    (expected_cross * probe + expected_cls * probe.flip(0)).sum().backward()
+    for own, reference in zip(twin.towers, towers):
+        for name, parameter in reference.named_parameters():
+            if parameter.grad is not None:
+                torch.testing.assert_close(own.get_parameter(name).grad, parameter.grad, msg=name, **EXACT)
+
+
+def test_residual_readings_differ_only_with_several_cross_layers():
+    ids, mask = make_batch()
+    outputs = {
+        (residual, every): make_twin("bert", every, residual)[0](ids, mask, tower_outputs=True).cross_cls
+        for residual in ("stream", "local")
+        for every in (1, 2, 4)
+    }
+    # `local` forgets every cross layer but the last one, so k has no effect; `stream` does not.
+    torch.testing.assert_close(outputs["local", 1], outputs["local", 4], **EXACT)
+    torch.testing.assert_close(outputs["stream", 4], outputs["local", 4], **EXACT)
+    assert (outputs["stream", 1] - outputs["stream", 2]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_normal_streams_are_the_plain_encoders_with_and_without_the_cross_stream(family):
+    twin, towers = make_twin(family)
+    ids, mask = make_batch(family)
+    plain = [tower(ids, attention_mask=mask).last_hidden_state for tower in towers]
+    with_cross = twin(ids, mask, tower_outputs=True, cls_only=False)
+    without = twin(ids, mask, cls_only=False)
+    rows = mask.bool()
+    torch.testing.assert_close(without.last_hidden_state[rows], (plain[0] + plain[1])[rows], **EXACT)
+    torch.testing.assert_close(with_cross.last_hidden_state[rows], (plain[0] + plain[1])[rows], **EXACT)
+    torch.testing.assert_close(with_cross.tower_cls, torch.stack([p[:, 0] for p in plain], 1), **EXACT)
+    torch.testing.assert_close(twin(ids, mask).last_hidden_state, without.last_hidden_state[:, :1], **EXACT)
+
+
+def test_one_dropout_draw_serves_the_normal_and_the_cross_row():
+    tower = make_encoder(1, attention_probs_dropout_prob=0.5).double().train()
+    layer = tower.encoder.layer[0]
+    hidden = torch.randn(3, 7, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    torch.manual_seed(11)
+    rows = _CLSAttention(layer, hidden, torch.ones(3, 1, 1, 7, dtype=torch.bool))
+    assert (rows.weights == 0).any(), "no weight was dropped: the test would prove nothing"
+    # Values of one are the identity's columns: the context then shows the weights that were applied.
+    ones = torch.ones_like(rows.value)
+    torch.testing.assert_close(rows.context(ones), rows.context(ones.clone()), rtol=0, atol=0)
+    all_rows = rows.context_of_all_rows(layer, hidden, torch.ones(3, 1, 1, 7, dtype=torch.bool))
+    torch.testing.assert_close(all_rows[:, :1], rows.context(rows.value), rtol=0, atol=0)
+
+
+def test_identical_towers_have_identical_normal_and_cross_rows_under_attention_dropout():
+    # With SA_I, V_I = V_II and the same residual, only a second dropout draw could make the cross row differ.
+    tower = make_encoder(1, attention_probs_dropout_prob=0.5, hidden_dropout_prob=0.0)
+    twin = TwinEncoderModel.from_towers(tower, tower, 4, "local").train()
+    ids, mask = make_batch()
+    torch.manual_seed(0)
+    output = twin(ids, mask, tower_outputs=True)
+    first = output.tower_cls[:, 0] - output.tower_cls[:, 1]
+    assert first.abs().max() > 1e-3, "the towers' draws must differ"
+    hidden = {}
+    last = twin.towers[0].encoder.layer[3].attention.output
+    handle = last.register_forward_hook(lambda module, args, result: hidden.setdefault(len(hidden), args[0]))
+    twin.towers[1].load_state_dict(twin.towers[0].state_dict())
+    for layer in twin.towers[0].encoder.layer[:3]:
+        layer.eval()
+    for layer in twin.towers[1].encoder.layer:
+        layer.eval()
+    twin(ids, mask, tower_outputs=True)
+    handle.remove()
+    # Only the last layer of tower I drops: its normal and cross contexts see equal values and must be equal.
+    torch.testing.assert_close(hidden[0], hidden[1], rtol=1e-5, atol=1e-6)
+    assert len(hidden) == 2
+
+
+def test_gradient_checkpointing_gives_the_same_gradients():
+    ids, mask = make_batch()
+    gradients = []
+    for checkpointing in (False, True):
+        twin, _ = make_twin()
+        twin.train()
+        if checkpointing:
+            twin.activation_checkpointing_enable()
+        torch.manual_seed(4)
+        output = twin(ids, mask, tower_outputs=True)
+        (output.cross_cls.square().sum() + output.tower_cls.square().sum()).backward()
+        gradients.append({name: p.grad for name, p in twin.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, rtol=0, atol=0, msg=name)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_attention_implementations_agree(tmp_path, implementation):
+    twin, towers = make_twin()
+    twin.save_pretrained(tmp_path)
+    loaded = AutoModel.from_pretrained(tmp_path, attn_implementation=implementation, dtype=torch.float64)
+    assert loaded.towers[0].config._attn_implementation == implementation
+    ids, mask = make_batch()
+    expected = sum(tower(ids, attention_mask=mask).last_hidden_state[:, :1] for tower in towers)
+    torch.testing.assert_close(loaded.eval()(ids, mask).last_hidden_state, expected, **EXACT)
+
+
+def test_dtype_is_kept_and_chosen(tmp_path):
+    make_twin()[0].to(dtype=torch.bfloat16).save_pretrained(tmp_path)
+    assert {p.dtype for p in AutoModel.from_pretrained(tmp_path).parameters()} == {torch.bfloat16}
+    assert {p.dtype for p in AutoModel.from_pretrained(tmp_path, dtype="float16").parameters()} == {torch.float16}
+
+
+def test_compiles_into_one_graph():
+    twin, _ = make_twin()
+    ids, mask = make_batch()
+    expected = twin(ids, mask, tower_outputs=True)
+    graphs = []
+
+    def count(graph, _inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(twin, dynamic=True, fullgraph=True, backend=count)
+    found = compiled(ids, mask, tower_outputs=True)
+    torch.testing.assert_close(found.cross_cls, expected.cross_cls, **EXACT)
+    torch.testing.assert_close(found.last_hidden_state, expected.last_hidden_state, **EXACT)
+    compiled(ids[:3, :7].contiguous(), mask[:3, :7].contiguous(), tower_outputs=True)
+    assert len(graphs) == 1
+
+
+def test_towers_round_trip_with_their_poolers(tmp_path):
+    twin, towers = make_twin()
+    for index, tower in enumerate(twin.to_towers()):
+        tower.save_pretrained(tmp_path / str(index))
+        loaded = AutoModel.from_pretrained(tmp_path / str(index), dtype=torch.float64)
+        assert type(loaded) is type(towers[index])
+        for name, value in towers[index].state_dict().items():
+            torch.testing.assert_close(loaded.state_dict()[name], value, rtol=0, atol=0, msg=name)
+
+
+def test_towers_are_copied_not_shared():
+    tower = make_encoder(1)
+    twin = TwinEncoderModel.from_towers(tower, tower)
+    with torch.no_grad():
+        twin.towers[0].pooler.dense.weight.zero_()
+    assert twin.towers[1].pooler.dense.weight.abs().sum() > 0
+    assert tower.pooler.dense.weight.abs().sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        (dict(num_hidden_layers=2), "num_hidden_layers: 4 in the first, 2 in the second"),
+        (dict(hidden_size=16), "hidden_size: 32 in the first, 16 in the second"),
+        (dict(vocab_size=99), "vocab_size: 44 in the first, 99 in the second"),
+        (dict(family="roberta", pad_token_id=0), "model_type: 'bert' in the first, 'roberta' in the second"),
+    ],
+)
+def test_the_first_difference_of_the_towers_is_named(changes, difference):
+    with pytest.raises(ValueError, match="The towers differ in " + difference):
+        TwinEncoderModel.from_towers(make_encoder(1), make_encoder(2, **changes))
+
+
+def test_tokenizers_of_tower_folders_must_agree(tmp_path):
+    first, second = save_encoder(tmp_path / "1", 1), save_encoder(tmp_path / "2", 2)
+    tokenizer = make_tokenizer()
+    vocabulary = tokenizer.get_vocab()
+    words = sorted(vocabulary, key=vocabulary.get)[5:]
+    make_tokenizer(words[1:] + words[:1]).save_pretrained(second)
+    with pytest.raises(ValueError, match="The towers' tokenizers differ in the id of"):
+        TwinEncoderModel.from_towers(first, second)
+
+
+@pytest.mark.parametrize("every", [3, 8])
+def test_a_period_that_does_not_divide_the_depth_is_refused(every):
+    with pytest.raises(ValueError, match=f"must divide the towers' 4 layers, found {every}; use one of 1, 2, 4"):
+        TwinEncoderConfig(make_config(), cross_attention_every=every)
+
+
+def test_a_newer_format_is_refused_with_the_way_out():
+    with pytest.raises(ValueError, match=r"format 2, but this version reads up to format 1; upgrade st-jtcse"):
+        TwinEncoderConfig(make_config(), format_version=2)
+
+
+def test_another_tower_type_is_refused():
+    with pytest.raises(ValueError, match="A tower must be one of bert, roberta, found 'albert'"):
+        TwinEncoderConfig({"model_type": "albert"})
+
+
+def test_config_holds_what_readers_look_for_and_no_local_path(tmp_path):
+    folders = save_encoder(tmp_path / "1", 1), save_encoder(tmp_path / "2", 2)
+    TwinEncoderModel.from_towers(*folders).save_pretrained(tmp_path / "twin")
+    text = (tmp_path / "twin" / "config.json").read_text()
+    assert str(tmp_path) not in text
+    config = TwinEncoderConfig.from_pretrained(tmp_path / "twin")
+    assert (config.hidden_size, config.num_hidden_layers, config.vocab_size, config.pad_token_id) == (32, 4, 44, 0)
+    assert config.auto_map == {
+        "AutoConfig": "modeling_twin_encoder.TwinEncoderConfig",
+        "AutoModel": "modeling_twin_encoder.TwinEncoderModel",
+    }
+
+
+def test_a_missing_pooler_is_told(tmp_path, caplog):
+    encoder = make_encoder(1)
+    state = {name: value for name, value in encoder.state_dict().items() if not name.startswith("pooler.")}
+    encoder.save_pretrained(tmp_path / "1", state_dict=state)
+    make_tokenizer().save_pretrained(tmp_path / "1")
+    import transformers
+
+    transformers.logging.enable_propagation()
+    with caplog.at_level("WARNING"):
+        TwinEncoderModel.from_towers(tmp_path / "1", save_encoder(tmp_path / "2", 2))
+    transformers.logging.disable_propagation()
+    assert "the modulus term starts from a random pooler" in caplog.text
