@@ -214,7 +214,9 @@ class Recipe(Strict):
     name: str = Field(pattern=NAME_PATTERN, description="Short name of the run.")
     description: str = Field("", description="What the run reproduces, in one or two sentences.")
     seed: int = Field(42, ge=0, lt=2**32, description="Every random choice of the run follows from it.")
-    output_dir: str = Field(min_length=1, description="Folder of the run; a relative path starts at the current folder.")
+    output_dir: str = Field(
+        min_length=1, description="Folder of the run; a relative path starts at the current folder."
+    )
     data: DataSpec | None = Field(None, description="Training data of every stage that names none.")
     args: dict[str, Any] = Field(default_factory=dict, description="Training arguments common to all stages.")
     evaluate: EvaluateSpec | None = Field(None, description="Evaluation pairs of every stage that names none.")

@@ -1,0 +1,71 @@
+"""What people read on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from st_jtcse.errors import UserError
+
+out = Console()
+err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+
+
+def tell_faults(error: UserError) -> None:
+    """Print one line a fault on stderr."""
+    for fault in error.faults:
+        err.print(fault)
+
+
+def show_results(results: dict[str, Any]) -> None:
+    """Print every stage on every evaluation set: cosine Spearman x 100 where it started -> where it ended."""
+    sets = list(dict.fromkeys(name for record in results["stages"] for name in record["spearman"]))
+    table = Table(title=f"{results['recipe']}, seed {results['seed']}: Spearman x 100, start -> trained")
+    table.add_column("stage")
+    for column in ("parameters", "steps", "seconds", *sets):
+        table.add_column(column, justify="right")
+    for record in results["stages"]:
+        scores = [
+            f"{record['spearman_start'][name]:.2f} -> {record['spearman'][name]:.2f}"
+            if name in record["spearman"]
+            else ""
+            for name in sets
+        ]
+        table.add_row(
+            record["name"], _millions(record["parameters"]), str(record["steps"]), f"{record['seconds']:.0f}", *scores
+        )
+    out.print(table)
+
+
+def show_plan(stages: Sequence[Any], files: Sequence[Path]) -> None:
+    """Print what a run would do."""
+    table = Table(title="plan (nothing is written)")
+    for column in ("stage", "loss", "parameters", "sentences", "steps", "evaluated on"):
+        table.add_column(column)
+    for stage in stages:
+        table.add_row(
+            stage.name,
+            stage.loss,
+            _millions(stage.parameters),
+            "from the Hub" if stage.sentences is None else str(stage.sentences),
+            "?" if stage.steps is None else str(stage.steps),
+            ", ".join(stage.evaluated_on) or "-",
+        )
+    out.print(table)
+    out.print("Files:", *map(str, files), sep="\n  ", soft_wrap=True, highlight=False)
+
+
+def show_recipes(recipes: dict[str, str]) -> None:
+    """Print the bundled recipes' names and descriptions."""
+    table = Table("recipe", "description", title="bundled recipes")
+    for name, description in recipes.items():
+        table.add_row(name, description)
+    out.print(table)
+
+
+def _millions(count: int) -> str:
+    return f"{count / 1e6:.1f}M"

@@ -1,0 +1,103 @@
+"""st-train: run a recipe."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from st_jtcse import bundled
+from st_jtcse.cli import console
+from st_jtcse.errors import UserError
+from st_jtcse.training import yaml_source
+from st_jtcse.training.faults import unknown
+
+USER_FAULT = 2
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
+    options = _parser().parse_args(argv)
+    try:
+        return _run(options)
+    except UserError as error:
+        console.tell_faults(error)
+        return USER_FAULT
+    except KeyboardInterrupt as error:
+        where = f" in {error}" if error.args else ""
+        console.err.print(f"Interrupted{where}; the same command with --resume goes on from the last checkpoint.")
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="st-train",
+        description="Train sentence embeddings from a recipe: a YAML file, or the name of a bundled one.",
+        epilog="Examples: st-train quickstart; st-train jtcse-mini --set data.train=my.txt --output-dir runs/mine",
+    )
+    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="path, or name of a bundled recipe")
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a value, e.g. seed=1 or stages.joint.args.learning_rate=2e-5; repeatable",
+    )
+    parser.add_argument("--output-dir", metavar="DIR", help="folder of the run, instead of the recipe's")
+    parser.add_argument(
+        "--stage", dest="stages", action="append", default=[], metavar="NAME", help="run this stage only; repeatable"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the run in the output folder")
+    parser.add_argument("--dry-run", action="store_true", help="check everything, print the plan, write nothing")
+    parser.add_argument("--list", action="store_true", help="list the bundled recipes")
+    parser.add_argument("--copy", nargs=2, metavar=("NAME", "FILE"), help="copy a bundled recipe to a file to edit it")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.list:
+        descriptions = {
+            name: str(yaml_source.load(path).data.get("description", "")) for name, path in bundled.recipes().items()
+        }
+        console.show_recipes(descriptions)
+        return 0
+    if options.copy:
+        _copy(*options.copy)
+        return 0
+    if options.recipe is None:
+        raise UserError("Give a recipe: a YAML file, or a name that st-train --list shows.")
+
+    # After the cheap answers: these imports take seconds.
+    from st_jtcse.training import plan, runner
+    from st_jtcse.training.recipe import load_recipe
+
+    overrides = list(options.overrides)
+    if options.output_dir is not None:
+        overrides.append(f"output_dir={options.output_dir}")
+    loaded = load_recipe(options.recipe, overrides)
+    names = runner.choose_stages(loaded.recipe, options.stages)
+    if options.dry_run:
+        console.show_plan(plan.plan(loaded, names), plan.expected_files(loaded, names))
+        return 0
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    console.show_results(runner.run(loaded, names, resume=options.resume))
+    return 0
+
+
+def _copy(name: str, target: str) -> None:
+    known = bundled.recipes()
+    if name not in known:
+        raise UserError(f"--copy: {unknown('the name of a bundled recipe', name, known)}")
+    destination = Path(target)
+    if destination.exists():
+        raise UserError(f"--copy: {destination} exists already; choose another file.")
+    shutil.copyfile(known[name], destination)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""Checks across the parts of a recipe and of the Python behind it, made on the tree so that no fault hides another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import ValidationError
+
+from st_jtcse.training.components import argument_faults, loss_faults
+from st_jtcse.training.faults import Fault, nearest, shown
+from st_jtcse.training.schema import STAGE_PREFIX, LossSpec
+from st_jtcse.training.yaml_source import Loc, dotted
+
+# Files of a run that lie beside the stages' folders.
+RESERVED_STAGE_NAMES = frozenset({"recipe.yaml", "results.json"})
+
+_Stages = list[tuple[int, dict[str, Any]]]
+
+
+def check(data: dict[str, Any]) -> list[Fault]:
+    """Return the faults that validation of single blocks cannot see.
+
+    Args:
+        data: A recipe's tree, valid or not; parts of a wrong type are passed over, validation tells them.
+    """
+    listed = data.get("stages")
+    items = listed if isinstance(listed, list) else []
+    stages = [(index, stage) for index, stage in enumerate(items) if isinstance(stage, dict)]
+    return [
+        *_names(stages),
+        *_references(stages),
+        *_data(data, stages),
+        *_losses(stages),
+        *_arguments(data, stages),
+        *_evaluation(data, stages),
+    ]
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _names(stages: _Stages) -> Iterator[Fault]:
+    first: dict[str, int] = {}
+    for index, stage in stages:
+        name = stage.get("name")
+        if not isinstance(name, str):
+            continue
+        loc: Loc = ("stages", index, "name")
+        # Names become folders, which some file systems tell apart by more than upper and lower case only.
+        folded = name.casefold()
+        if folded in RESERVED_STAGE_NAMES:
+            yield Fault(loc, f"expected a name free for a folder, found '{name}', a file of the run. Choose another.")
+        elif name.isascii() and name.isdigit():
+            yield Fault(loc, f"expected a name that --set cannot read as a position, found '{name}'. Add a letter.")
+        elif folded in first:
+            yield Fault(
+                loc, f"expected a name of its own, found '{name}', taken by stages[{first[folded]}]. Choose another."
+            )
+        first.setdefault(folded, index)
+
+
+def _references(stages: _Stages) -> Iterator[Fault]:
+    names = [stage.get("name") for _, stage in stages]
+    for place, (index, stage) in enumerate(stages):
+        earlier = [name for name in names[:place] if isinstance(name, str)]
+        for below, reference in _models(stage):
+            target = reference.removeprefix(STAGE_PREFIX)
+            if not reference.startswith(STAGE_PREFIX) or target in earlier:
+                continue
+            if target == stage.get("name"):
+                found = "this stage itself"
+            else:
+                found = "a later stage" if target in names[place:] else "no stage of this recipe"
+            near = nearest(target, earlier)
+            if near:
+                way = f"Did you mean '{STAGE_PREFIX}{near}'?"
+            else:
+                way = f"Use one of: {', '.join(earlier)}." if earlier else "No stage comes before; name a model."
+            yield Fault(
+                ("stages", index, *below), f"expected an earlier stage, found {shown(reference)}, {found}. {way}"
+            )
+
+
+def _models(stage: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
+    model = _mapping(stage.get("model"))
+    written: list[tuple[Loc, Any]] = [(("model", "base"), model.get("base"))]
+    written += [(("model", "towers", at), tower) for at, tower in enumerate(_list(model.get("towers")))]
+    written += [
+        (("teachers", at, "model"), _mapping(teacher).get("model"))
+        for at, teacher in enumerate(_list(stage.get("teachers")))
+    ]
+    return ((loc, reference) for loc, reference in written if isinstance(reference, str))
+
+
+def _data(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
+    for index, stage in stages:
+        if stage.get("data") is None and data.get("data") is None:
+            yield Fault(
+                ("stages", index),
+                "expected training data of the stage or the recipe, found none. Add 'data: {train: FILE}' to either.",
+            )
+
+
+def _losses(stages: _Stages) -> Iterator[Fault]:
+    for index, stage in stages:
+        try:
+            spec = LossSpec.model_validate(stage.get("loss"))
+        except ValidationError:
+            continue  # Told by the validation of the whole recipe.
+        yield from (Fault(("stages", index, "loss", key), text) for key, text in loss_faults(spec))
+
+
+def _arguments(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
+    blocks: list[tuple[Loc, Any]] = [(("args",), data.get("args"))]
+    blocks += [(("stages", index, "args"), stage.get("args")) for index, stage in stages]
+    for loc, args in blocks:
+        yield from (Fault((*loc, key), text) for key, text in argument_faults(_mapping(args)))
+
+
+def _evaluation(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
+    for index, stage in stages:
+        own, common = _mapping(stage.get("args")), _mapping(data.get("args"))
+        evaluate = data.get("evaluate") if stage.get("evaluate") is None else stage["evaluate"]
+        if not isinstance(evaluate, (dict, type(None))) or _mapping(evaluate).get("dev") is not None:
+            continue
+        merged = {**common, **own}
+        asks = {
+            "eval_strategy": merged.get("eval_strategy") in ("steps", "epoch"),
+            "eval_on_start": merged.get("eval_on_start") is True,
+        }
+        for key in (key for key, asked in asks.items() if asked):
+            loc: Loc = ("stages", index, "args", key) if key in own else ("args", key)
+            block = dotted(("stages", index, "evaluate"))
+            yield Fault(
+                loc,
+                f"expected pairs to evaluate on in {block}.dev or the recipe's evaluate.dev, found none. "
+                f"Add them, or remove '{key}'.",
+            )

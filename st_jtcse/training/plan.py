@@ -1,0 +1,103 @@
+"""What a run would do, without doing it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModel
+
+from st_jtcse import embedded
+from st_jtcse.training.models import load_config
+from st_jtcse.training.recipe import LoadedRecipe, stage_data, stage_evaluate
+from st_jtcse.training.run_folder import RECIPE, RESULTS
+from st_jtcse.training.schema import STAGE_PREFIX, ModelSpec, StageSpec
+from st_jtcse.training.stage import load_inputs, training_arguments
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """One line of the plan.
+
+    Args:
+        name: The stage.
+        loss: Class of its loss.
+        parameters: Parameters of its model.
+        sentences: Training sentences; None if they come from the Hub, which a plan does not download.
+        steps: Optimiser steps; None if they follow from an unknown number of sentences.
+        evaluated_on: Names of the evaluation sets.
+    """
+
+    name: str
+    loss: str
+    parameters: int
+    sentences: int | None
+    steps: int | None
+    evaluated_on: tuple[str, ...]
+
+
+def plan(loaded: LoadedRecipe, names: list[str]) -> list[PlannedStage]:
+    """Plan the given stages; local data are read and models' configurations loaded, nothing is written.
+
+    Args:
+        loaded: The recipe.
+        names: The stages to run.
+
+    Raises:
+        UserError: Data or a model is faulty.
+    """
+    stages = {stage.name: stage for stage in loaded.recipe.stages}
+    return [_plan(loaded, stages[name], stages) for name in names]
+
+
+def expected_files(loaded: LoadedRecipe, names: list[str]) -> list[Path]:
+    """Return what the run would leave."""
+    root = Path(loaded.recipe.output_dir)
+    return [root / RECIPE, *(root / name for name in names), root / RESULTS]
+
+
+def _plan(loaded: LoadedRecipe, stage: StageSpec, stages: dict[str, StageSpec]) -> PlannedStage:
+    evaluate = stage_evaluate(loaded.recipe, stage)
+    specs = [*stage_data(loaded.recipe, stage).train]
+    if evaluate:
+        specs += [spec for spec in (evaluate.dev, *evaluate.test.values()) if spec]
+    local = all(spec.file for spec in specs)
+    sentences = len(load_inputs(loaded, stage).sentences.dataset) if local else None
+    arguments = training_arguments(loaded, stage, Path(loaded.recipe.output_dir) / stage.name)
+    steps: int | None = arguments.max_steps
+    if steps is None or steps <= 0:
+        steps = None
+        if sentences is not None:
+            # Sentence-Transformers keeps a last, smaller batch unless told to drop it.
+            batches = sentences / arguments.train_batch_size
+            batches = math.floor(batches) if arguments.dataloader_drop_last else math.ceil(batches)
+            steps = math.ceil(batches / arguments.gradient_accumulation_steps * arguments.num_train_epochs)
+    return PlannedStage(
+        stage.name,
+        stage.loss.type,
+        _parameters(stage.model, stages),
+        sentences,
+        steps,
+        tuple((["dev"] if evaluate and evaluate.dev else []) + list(evaluate.test if evaluate else [])),
+    )
+
+
+def _parameters(spec: ModelSpec, stages: dict[str, StageSpec]) -> int:
+    return sum(_parameters_of(name, spec, stages) for name in spec.towers or [str(spec.base)])
+
+
+def _parameters_of(name: str, spec: ModelSpec, stages: dict[str, StageSpec]) -> int:
+    if name.startswith(STAGE_PREFIX):
+        earlier = stages[name.removeprefix(STAGE_PREFIX)].model
+        if spec.layers is None or earlier.towers:
+            return _parameters(earlier, stages)
+        return _parameters_of(str(earlier.base), spec, stages)
+    config: Any = load_config(str(embedded.folder()) if name == embedded.NAME else name, spec)
+    if spec.layers is not None:
+        config.num_hidden_layers = len(spec.layers)
+    with torch.device("meta"):
+        model = AutoModel.from_config(config)
+    return sum(parameter.numel() for parameter in model.parameters())

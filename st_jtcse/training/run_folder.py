@@ -1,0 +1,129 @@
+"""What a run leaves on disk: every file and folder appears whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from st_jtcse.errors import UserError
+
+RECIPE = "recipe.yaml"
+RESULTS = "results.json"
+# Inside each finished stage's folder; its presence is what makes the stage finished.
+STAGE_RECORD = "training_results.json"
+
+
+class RunFolder:
+    """The output folder of one run.
+
+    Args:
+        path: The folder; created by :meth:`open`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def open(self, recipe_text: str, same_run: bool | None, resume: bool) -> None:
+        """Claim the folder for a recipe, or continue its run.
+
+        Args:
+            recipe_text: The resolved recipe.
+            same_run: Whether the folder's recipe is this one; None if it holds none.
+            resume: Whether to continue.
+
+        Raises:
+            UserError: The folder holds something else, or a run of this recipe that was not asked to continue.
+        """
+        if same_run is False:
+            raise UserError(
+                f"{self.path} holds the run of another recipe; choose another folder with --output-dir, or repeat that "
+                f"recipe ({self.path / RECIPE}) with --resume."
+            )
+        if same_run and not resume:
+            raise UserError(
+                f"{self.path} holds a run of this recipe already; continue it with --resume, or choose another folder "
+                "with --output-dir."
+            )
+        if same_run is None:
+            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+                raise UserError(f"{self.path} is not empty; choose another folder with --output-dir.")
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path / RECIPE, recipe_text)
+
+    def recipe_text(self) -> str | None:
+        """Return the recipe of the run in this folder, if there is one."""
+        path = self.path / RECIPE
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+
+    def stage(self, name: str) -> Path:
+        """Return a stage's folder: checkpoints while it runs, then the saved model."""
+        return self.path / name
+
+    def record(self, name: str) -> dict[str, Any] | None:
+        """Return a finished stage's results, None if it is not finished."""
+        path = self.stage(name) / STAGE_RECORD
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+    def checkpoint(self, name: str) -> Path | None:
+        """Return a stage's last whole checkpoint; broken ones are deleted."""
+        found = sorted(self.stage(name).glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+        for path in reversed(found):
+            # The trainer writes this file last.
+            if _is_json(path / "trainer_state.json"):
+                return path
+            shutil.rmtree(path)
+        return None
+
+    def staging(self, name: str) -> Path:
+        """Return an empty folder to build a stage's final form in."""
+        path = self._hidden(name, "new")
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir()
+        return path
+
+    def finish(self, name: str, record: dict[str, Any]) -> None:
+        """Put the folder built by :meth:`staging` in place of the stage's checkpoints."""
+        new, old, final = self._hidden(name, "new"), self._hidden(name, "old"), self.stage(name)
+        write_atomically(new / STAGE_RECORD, to_json(record))
+        shutil.rmtree(old, ignore_errors=True)
+        if final.exists():
+            final.rename(old)
+        new.rename(final)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def recover(self, name: str) -> None:
+        """Complete a :meth:`finish` that was cut off between its two renames."""
+        new, final = self._hidden(name, "new"), self.stage(name)
+        if not final.exists() and self._hidden(name, "old").exists() and (new / STAGE_RECORD).is_file():
+            new.rename(final)
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(self._hidden(name, "old"), ignore_errors=True)
+
+    def _hidden(self, name: str, suffix: str) -> Path:
+        return self.path / f".{name}.{suffix}"
+
+
+def to_json(value: Any) -> str:
+    """Format a record for people and programs."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that it is never seen half-written."""
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True

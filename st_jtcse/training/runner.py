@@ -1,0 +1,110 @@
+"""A whole run: stages in order, each handing its model to the next."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from st_jtcse.errors import UserError
+from st_jtcse.training import provenance
+from st_jtcse.training.faults import nearest
+from st_jtcse.training.recipe import LoadedRecipe, load_recipe, resolved_yaml
+from st_jtcse.training.run_folder import RESULTS, RunFolder, to_json, write_atomically
+from st_jtcse.training.schema import STAGE_PREFIX, Recipe, StageSpec
+from st_jtcse.training.stage import load_inputs, run_stage
+
+logger = logging.getLogger(__name__)
+
+
+def choose_stages(recipe: Recipe, names: Sequence[str]) -> list[str]:
+    """Return the stages to run, in the recipe's order.
+
+    Args:
+        recipe: The recipe.
+        names: The stages asked for; none means all.
+
+    Raises:
+        UserError: A name is no stage of the recipe.
+    """
+    known = [stage.name for stage in recipe.stages]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        near = nearest(unknown[0], known)
+        hint = f" Did you mean {near!r}?" if near else ""
+        raise UserError(f"--stage: {unknown[0]!r} is no stage of the recipe ({', '.join(known)}).{hint}")
+    return [name for name in known if not names or name in names]
+
+
+def run(loaded: LoadedRecipe, names: Sequence[str] = (), *, resume: bool = False) -> dict[str, Any]:
+    """Run a recipe's stages and leave recipe.yaml, a folder a stage and results.json.
+
+    Args:
+        loaded: The recipe.
+        names: Stages to run; none means all.
+        resume: Whether to go on with the run in the output folder.
+
+    Returns:
+        The content of results.json.
+
+    Raises:
+        UserError: The user's input is at fault.
+        KeyboardInterrupt: Interrupted, with a checkpoint to resume from.
+    """
+    recipe = loaded.recipe
+    chosen = choose_stages(recipe, names)
+    folder = RunFolder(Path(recipe.output_dir))
+    stages = {stage.name: stage for stage in recipe.stages}
+    _check_order(stages, chosen, folder)
+    # All files are read before the first stage trains, and before anything is written.
+    inputs = {name: load_inputs(loaded, stages[name]) for name in chosen}
+    folder.open(resolved_yaml(recipe), _same_run(recipe, folder), resume)
+
+    for name in chosen:
+        if folder.record(name) is None:
+            logger.info("stage %s", name)
+            run_stage(loaded, stages[name], inputs[name], folder)
+        _write_results(recipe, folder)
+    return _write_results(recipe, folder)
+
+
+def _check_order(stages: dict[str, StageSpec], chosen: list[str], folder: RunFolder) -> None:
+    """Refuse a choice of stages whose starting models are neither finished nor chosen."""
+    for name in chosen:
+        model = stages[name].model
+        sources = [*(model.towers or [model.base]), *(teacher.model for teacher in stages[name].teachers)]
+        for source in sources:
+            earlier = str(source).removeprefix(STAGE_PREFIX)
+            if str(source).startswith(STAGE_PREFIX) and earlier not in chosen and folder.record(earlier) is None:
+                raise UserError(
+                    f"--stage: {name!r} starts from {source}, which is not finished in {folder.path}; add "
+                    f"--stage {earlier}."
+                )
+
+
+def _same_run(recipe: Recipe, folder: RunFolder) -> bool | None:
+    """Whether the folder's recipe is this one, wherever the folder lies now; None if it holds none."""
+    if folder.recipe_text() is None:
+        return None
+    try:
+        held = load_recipe(str(folder.path / "recipe.yaml")).recipe
+    except UserError:
+        return False
+    anywhere = {"output_dir": "anywhere"}
+    return held.model_copy(update=anywhere) == recipe.model_copy(update=anywhere)
+
+
+def _write_results(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
+    records = [record for stage in recipe.stages if (record := folder.record(stage.name))]
+    results = {
+        "recipe": recipe.name,
+        "seed": recipe.seed,
+        "finished": len(records) == len(recipe.stages),
+        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "environment": provenance.environment(),
+        "stages": records,
+    }
+    write_atomically(folder.path / RESULTS, to_json(results))
+    return results
