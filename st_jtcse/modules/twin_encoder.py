@@ -6,6 +6,7 @@ import os
 import tempfile
 from typing import Any
 
+from safetensors.torch import save_file
 from sentence_transformers.base.modules import Transformer
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -90,9 +91,11 @@ class TwinCrossAttentionEncoder(Transformer):
                 raise ValueError("Towers given as models come without a tokenizer; pass tokenizer=.")
             hub = {key: load_kwargs[key] for key in ("revision", "trust_remote_code") if key in load_kwargs}
             tokenizer = AutoTokenizer.from_pretrained(tower_1, **hub)
-        # Transformer builds itself from a folder only; what is written here is what any saved twin holds.
+        # Transformer builds itself from a folder only. The parts are written one by one, because save_pretrained
+        # writes nothing in the other processes of a distributed run.
         with tempfile.TemporaryDirectory() as folder:
-            twin.save_pretrained(folder)
+            twin.config.save_pretrained(folder)
+            save_file(twin.state_dict(), os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
             tokenizer.save_pretrained(folder)
             return cls(
                 folder,

@@ -1,0 +1,84 @@
+"""Two processes on half a batch each against one process on the whole batch."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import make_pipeline, make_sentences
+
+from st_jtcse.losses import JTCSELoss, SimCSELoss
+
+SENTENCES = make_sentences(12, seed=4)
+
+WORKER = """
+import sys
+import torch
+import torch.distributed as dist
+sys.path.insert(0, {tests!r})
+from conftest import make_pipeline
+from test_distributed import SENTENCES, build, total, without_dropout
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = without_dropout(make_pipeline({towers!r}))
+half = SENTENCES[rank * 6 : rank * 6 + 6]
+loss = build({loss!r}, model, gather_across_devices=True)
+wrapped = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+wrapped.preprocess = model.preprocess
+loss.model = wrapped
+value = total(loss([model.preprocess(half)]))
+value.backward()
+if rank == 0:
+    gradients = {{name: p.grad for name, p in model.named_parameters() if p.grad is not None}}
+    torch.save({{"loss": value.detach(), "gradients": gradients}}, {result!r})
+dist.destroy_process_group()
+"""
+
+
+def without_dropout(model):
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return model.double().train()
+
+
+def build(name, model, **settings):
+    return {"JTCSELoss": JTCSELoss, "SimCSELoss": SimCSELoss}[name](model, **settings)
+
+
+def total(value):
+    return sum(value.values()) if isinstance(value, dict) else value
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.parametrize("name", ["JTCSELoss", "SimCSELoss"])
+def test_two_processes_have_the_gradient_of_the_union_batch(tower_folders, tmp_path, name):
+    towers = tuple(map(str, tower_folders))
+    script = tmp_path / "worker.py"
+    result = tmp_path / "gradients.pt"
+    script.write_text(
+        WORKER.format(tests=str(Path(__file__).parent), towers=towers, loss=name, result=str(result))
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
+    done = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+    model = without_dropout(make_pipeline(towers))
+    value = total(build(name, model)([model.preprocess(SENTENCES)]))
+    value.backward()
+    found = torch.load(result, weights_only=True)
+    if name == "JTCSELoss":  # SimCSELoss returns each process's rows only
+        torch.testing.assert_close(found["loss"], value.detach(), rtol=1e-9, atol=1e-9)
+    expected = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
+    used = {key for key, gradient in expected.items() if gradient.abs().max() > 0}
+    assert len(used) > 100 and used <= found["gradients"].keys()
+    for key in used:
+        torch.testing.assert_close(found["gradients"][key], expected[key], rtol=1e-8, atol=1e-10, msg=key)
