@@ -64,9 +64,7 @@ def test_two_processes_have_the_gradient_of_the_union_batch(tower_folders, tmp_p
     towers = tuple(map(str, tower_folders))
     script = tmp_path / "worker.py"
     result = tmp_path / "gradients.pt"
-    script.write_text(
-        WORKER.format(tests=str(Path(__file__).parent), towers=towers, loss=name, result=str(result))
-    )
+    script.write_text(WORKER.format(tests=str(Path(__file__).parent), towers=towers, loss=name, result=str(result)))
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
     done = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

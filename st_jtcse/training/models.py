@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Module, Transformer
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 from transformers import AutoConfig, PreTrainedModel
@@ -63,7 +63,7 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool) -> Senten
         encoder = _twin(spec, resolve) if spec.towers else _single(spec, resolve)
         if spec.layers is not None:
             _keep_layers(encoder.model, spec.layers)
-        modules: list[Module] = [encoder]
+        modules: list[nn.Module] = [encoder]
         if with_head:
             modules.append(PoolerModulusHead())
         modules.append(Pooling(encoder.get_embedding_dimension(), spec.pooling))

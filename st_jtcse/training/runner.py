@@ -14,7 +14,7 @@ from st_jtcse.training.faults import nearest
 from st_jtcse.training.recipe import LoadedRecipe, load_recipe, resolved_yaml
 from st_jtcse.training.run_folder import RESULTS, RunFolder, to_json, write_atomically
 from st_jtcse.training.schema import STAGE_PREFIX, Recipe, StageSpec
-from st_jtcse.training.stage import load_inputs, run_stage
+from st_jtcse.training.stage import load_inputs, run_stage, training_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +58,10 @@ def run(loaded: LoadedRecipe, names: Sequence[str] = (), *, resume: bool = False
     folder = RunFolder(Path(recipe.output_dir))
     stages = {stage.name: stage for stage in recipe.stages}
     _check_order(stages, chosen, folder)
-    # All files are read before the first stage trains, and before anything is written.
+    # All files are read and arguments checked before the first stage trains, and before anything is written.
     inputs = {name: load_inputs(loaded, stages[name]) for name in chosen}
+    for name in chosen:
+        training_arguments(loaded, stages[name], folder.stage(name))
     folder.open(resolved_yaml(recipe), _same_run(recipe, folder), resume)
 
     for name in chosen:
@@ -74,10 +76,10 @@ def _check_order(stages: dict[str, StageSpec], chosen: list[str], folder: RunFol
     """Refuse a choice of stages whose starting models are neither finished nor chosen."""
     for name in chosen:
         model = stages[name].model
-        sources = [*(model.towers or [model.base]), *(teacher.model for teacher in stages[name].teachers)]
+        sources = [*(model.towers or [str(model.base)]), *(teacher.model for teacher in stages[name].teachers)]
         for source in sources:
-            earlier = str(source).removeprefix(STAGE_PREFIX)
-            if str(source).startswith(STAGE_PREFIX) and earlier not in chosen and folder.record(earlier) is None:
+            earlier = source.removeprefix(STAGE_PREFIX)
+            if source.startswith(STAGE_PREFIX) and earlier not in chosen and folder.record(earlier) is None:
                 raise UserError(
                     f"--stage: {name!r} starts from {source}, which is not finished in {folder.path}; add "
                     f"--stage {earlier}."

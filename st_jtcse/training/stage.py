@@ -68,8 +68,8 @@ def load_inputs(loaded: LoadedRecipe, stage: StageSpec) -> Inputs:
     batch = int(stage_args(recipe, stage).get("per_device_train_batch_size", 8))
     if len(sentences.dataset) < batch:
         raise UserError(
-            f"Stage {stage.name!r} has {len(sentences.dataset)} training sentences, fewer than one batch of {batch}; add "
-            "sentences or lower args.per_device_train_batch_size."
+            f"Stage {stage.name!r} has {len(sentences.dataset)} training sentences, fewer than one batch of {batch}; "
+            "add sentences or lower args.per_device_train_batch_size."
         )
     hashes = {"train": sentences.sha256}
     evaluators = {}

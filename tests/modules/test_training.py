@@ -58,9 +58,7 @@ def test_resuming_equals_the_uninterrupted_run(tower_folders, tmp_path):
     straight = make_pipeline(tower_folders)
     trainer_for(straight, tmp_path / "straight").train()
     resumed = make_pipeline(tower_folders, seed=99)
-    trainer_for(resumed, tmp_path / "resumed").train(
-        resume_from_checkpoint=str(tmp_path / "straight" / "checkpoint-4")
-    )
+    trainer_for(resumed, tmp_path / "resumed").train(resume_from_checkpoint=str(tmp_path / "straight" / "checkpoint-4"))
     assert_equal(weights(straight), weights(resumed))
 
 

@@ -1,0 +1,269 @@
+"""st-train from a recipe to finished stages, on tiny models."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import yaml
+from conftest import make_sentences, save_encoder
+from sentence_transformers import SentenceTransformer
+
+from st_jtcse.cli.train import main
+
+STEPS = 6
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder with two encoders, text, pairs and a three-stage recipe."""
+    save_encoder(tmp_path / "a", 1)
+    save_encoder(tmp_path / "b", 2)
+    (tmp_path / "text.txt").write_text("\n".join([*make_sentences(64), "", "the dog runs"]) + "\n")
+    left, right = make_sentences(30, seed=5), make_sentences(30, seed=6)
+    for name, rows in (("dev", range(15)), ("test", range(15, 30))):
+        lines = [
+            {"sentence1": left[i], "sentence2": right[i], "score": len(set(left[i].split()) & set(right[i].split()))}
+            for i in rows
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    recipe = {
+        "name": "tiny",
+        "seed": 7,
+        "output_dir": str(tmp_path / "run"),
+        "data": {"train": "text.txt"},
+        "evaluate": {"dev": "dev.jsonl", "test": {"test": "test.jsonl"}},
+        "args": {
+            "max_steps": STEPS,
+            "per_device_train_batch_size": 8,
+            "learning_rate": 1e-3,
+            "eval_strategy": "steps",
+            "eval_steps": 2,
+            "logging_steps": 1,
+            "use_cpu": True,
+            "disable_tqdm": True,
+        },
+        "stages": [
+            {"name": "encoder", "model": {"base": "./a"}, "loss": {"type": "SimCSELoss"}},
+            {
+                "name": "joint",
+                "model": {"towers": ["stage:encoder", "./b"], "dropout": 0.2},
+                "loss": {"type": "JTCSELoss"},
+            },
+            {
+                "name": "distilled",
+                "model": {"base": "stage:encoder", "layers": [0, 2]},
+                "teachers": [{"model": "stage:joint"}],
+                "loss": {"type": "MSELoss"},
+            },
+        ],
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
+    return tmp_path
+
+
+def train(project, *options):
+    return main([str(project / "recipe.yaml"), *options])
+
+
+def refusal(project, capsys, *options):
+    """The sentences on stderr of a refused run, which must leave nothing behind."""
+    before = {path for path in project.rglob("*")}
+    assert train(project, *options) == 2
+    assert {path for path in project.rglob("*")} == before
+    return capsys.readouterr().err
+
+
+def results(project, folder="run"):
+    return json.loads((project / folder / "results.json").read_text())
+
+
+def weights(project, folder="run"):
+    return {stage["name"]: stage["weights_sha256"] for stage in results(project, folder)["stages"]}
+
+
+def test_a_run_leaves_a_recipe_results_and_models_that_load(project, capsys):
+    assert train(project) == 0
+    found = results(project)
+    assert found["finished"] and found["seed"] == 7 and found["environment"]["torch"]
+    assert [stage["name"] for stage in found["stages"]] == ["encoder", "joint", "distilled"]
+    for stage in found["stages"]:
+        assert stage["steps"] == STEPS and stage["sentences"] == 65 and stage["blank_lines_skipped"] == 1
+        assert stage["spearman"].keys() == stage["spearman_start"].keys() == {"dev", "test"}
+        assert stage["data_sha256"].keys() == {"train", "dev", "test"}
+    logged = found["stages"][1]["log"][0]
+    assert {"nce", "icnce", "icnce_cross", "ictm"} <= logged.keys()
+
+    encoder, joint, distilled = (
+        SentenceTransformer(str(project / "run" / name), device="cpu") for name in ("encoder", "joint", "distilled")
+    )
+    assert joint.encode(["the dog runs"]).shape == (1, 32)
+    assert distilled[0].model.config.num_hidden_layers == 2
+    assert encoder[0].model.config.hidden_dropout_prob == joint[0].model.config.tower.hidden_dropout_prob == 0.1
+    assert len(found["stages"][2]["weights_sha256"]) == 1
+    # The best dev score among the evaluations is the saved model's.
+    for stage in found["stages"]:
+        scores = [entry["eval_dev_spearman_cosine"] for entry in stage["log"] if "eval_dev_spearman_cosine" in entry]
+        assert stage["spearman"]["dev"] == pytest.approx(100 * max(scores), abs=1e-3)
+    table = capsys.readouterr().out
+    assert "distilled" in table and f"{found['stages'][2]['spearman']['test']:.2f}" in table
+    left_over = [path.name for path in (project / "run").rglob("*") if "checkpoint" in path.name or path.name[0] == "."]
+    assert not left_over
+
+    # The resolved recipe is a recipe: run from elsewhere it gives the same weights.
+    again = project / "again"
+    assert main([str(project / "run" / "recipe.yaml"), "--output-dir", str(again)]) == 0
+    assert weights(project, "again") == weights(project)
+
+
+def test_another_seed_gives_other_weights(project):
+    assert train(project, "--stage", "encoder") == 0
+    assert train(project, "--stage", "encoder", "--set", "seed=8", "--output-dir", str(project / "other")) == 0
+    assert weights(project)["encoder"] != weights(project, "other")["encoder"]
+
+
+def test_stages_one_by_one_equal_the_whole_run(project, capsys):
+    assert train(project, "--output-dir", str(project / "whole")) == 0
+    assert train(project, "--stage", "encoder") == 0
+    assert not results(project)["finished"]
+    assert train(project, "--stage", "joint", "--resume") == 0
+    assert train(project, "--resume") == 0
+    assert weights(project) == weights(project, "whole")
+
+
+def test_a_killed_run_resumes_to_the_same_weights(project):
+    options = ["--stage", "encoder", "--stage", "joint", "--set", "args.max_steps=40"]
+    assert train(project, *options, "--output-dir", str(project / "straight")) == 0
+    command = [sys.executable, "-m", "st_jtcse.cli.train", str(project / "recipe.yaml"), *options]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 240
+    while not list((project / "run" / "joint").glob("checkpoint-*/trainer_state.json")):
+        assert process.poll() is None and time.monotonic() < deadline, "the run ended before it could be killed"
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (project / "run" / "joint" / "modules.json").exists()
+    # A checkpoint that was being written when the process died is not used.
+    (project / "run" / "joint" / "checkpoint-39").mkdir(exist_ok=True)
+    assert train(project, *options, "--resume") == 0
+    assert weights(project) == weights(project, "straight")
+
+
+def test_an_interrupt_saves_a_checkpoint_and_exits_130(project):
+    options = ["--stage", "encoder", "--set", "args.max_steps=400", "--set", "args.eval_steps=200"]
+    command = [sys.executable, "-m", "st_jtcse.cli.train", str(project / "recipe.yaml"), *options]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    for line in process.stdout:
+        if "grad_norm" in line:  # the first step is logged
+            break
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "Interrupted in stage 'encoder' at step" in errors and "--resume" in errors
+    assert list((project / "run" / "encoder").glob("checkpoint-*/trainer_state.json"))
+
+
+def test_a_loss_that_is_not_finite_stops_at_its_step_and_keeps_the_checkpoint(project, capsys):
+    # A step of 1e30 turns the weights, and so the next loss, into NaN.
+    options = ["--stage", "encoder", "--set", "args.learning_rate=1e30", "--set", "args.eval_strategy=no"]
+    assert train(project, *options, "--set", "args.save_strategy=steps", "--set", "args.save_steps=1") == 2
+    message = capsys.readouterr().err
+    assert "Stage 'encoder' stopped: the loss term 'loss' is nan; the last checkpoint is kept." in message
+    assert "Traceback" not in message
+    assert list((project / "run" / "encoder").glob("checkpoint-*"))
+    assert not (project / "run" / "encoder" / "modules.json").exists()
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(project, capsys):
+    before = {path for path in project.rglob("*")}
+    assert train(project, "--dry-run") == 0
+    assert {path for path in project.rglob("*")} == before
+    plan = capsys.readouterr().out
+    for word in ("encoder", "JTCSELoss", "65", "dev, test", "results.json", "run/joint"):
+        assert word in plan
+
+
+def test_list_and_copy(tmp_path, capsys):
+    assert main(["--list"]) == 0
+    assert "quickstart" in capsys.readouterr().out
+    target = tmp_path / "mine.yaml"
+    assert main(["--copy", "jtcse-mini", str(target)]) == 0
+    assert yaml.safe_load(target.read_text())["name"] == "jtcse-mini"
+    assert main(["--copy", "jtcse-mini", str(target)]) == 2
+    assert "exists already; choose another file." in capsys.readouterr().err
+    assert main(["--copy", "jtcse-mimi", str(tmp_path / "x")]) == 2
+    assert "jtcse-mini" in capsys.readouterr().err
+    assert main([]) == 2
+
+
+def test_the_output_folder_is_not_shared(project, capsys):
+    assert train(project, "--stage", "encoder") == 0
+    capsys.readouterr()
+    assert "holds a run of this recipe already; continue it with --resume, or choose" in refusal(project, capsys)
+    other = refusal(project, capsys, "--set", "seed=1")
+    assert "holds the run of another recipe; choose another folder with --output-dir" in other
+    (project / "full").mkdir()
+    (project / "full" / "thesis.txt").write_text("x")
+    full = refusal(project, capsys, "--output-dir", str(project / "full"))
+    assert "full is not empty; choose another folder with --output-dir." in full
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--stage", "joimt"], "--stage: 'joimt' is no stage of the recipe (encoder, joint, distilled). Did you mean"),
+        (["--stage", "joint"], "--stage: 'joint' starts from stage:encoder, which is not finished in"),
+        (["--set", "data.train=none.txt"], "none.txt does not exist"),
+        (["--set", "args.per_device_train_batch_size=100"], "65 training sentences, fewer than one batch of 100; add"),
+        (["--set", "stages.joint.model.towers=[stage:distilled, ./b]"], "stage:distilled"),
+        (["--set", "args.save_steps=3"], "args do not fit together"),
+    ],
+)
+def test_faulty_input_is_told_before_anything_is_written(project, capsys, options, message):
+    assert message in refusal(project, capsys, *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--set", "stages.encoder.model.base=nobody/nothing"], "The model 'nobody/nothing' cannot be loaded"),
+        (["--set", "stages.encoder.model.layers=[0, 9]"], "'layers' names layer 9, but the model has 4"),
+        (
+            ["--set", "stages.encoder.model={towers: [./a, ./b], cross_attention_every: 3}"],
+            "cross_attention_every must divide the towers' 4 layers, found 3; use one of 1, 2, 4",
+        ),
+        (
+            ["--set", "stages.encoder.model={towers: [./a, ./b]}", "--set", "stages.encoder.loss.temperature=-1.0"],
+            "positive",
+        ),
+    ],
+)
+def test_a_model_or_loss_that_does_not_fit_is_told_and_leaves_no_stage(
+    project, capsys, monkeypatch, options, message
+):
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert train(project, "--stage", "encoder", *options) == 2
+    error = capsys.readouterr().err
+    assert message in error and "Traceback" not in error
+    assert not (project / "run" / "encoder" / "modules.json").exists()
+    assert not (project / "run" / "results.json").exists()
+
+
+def test_towers_of_two_shapes_are_told(project, capsys, monkeypatch):
+    monkeypatch.chdir(project)
+    save_encoder(project / "c", 3, hidden_size=16)
+    assert train(project, "--stage", "encoder", "--set", "stages.encoder.model={towers: [./a, ./c]}") == 2
+    assert "The towers differ in hidden_size: 32 in the first, 16 in the second" in capsys.readouterr().err
+
+
+def test_distilling_moves_the_student_towards_the_teacher(project):
+    assert train(project, "--set", "args.max_steps=30", "--set", "args.eval_steps=10") == 0
+    stage = results(project)["stages"][2]
+    losses = [float(entry["loss"]) for entry in stage["log"] if "loss" in entry]
+    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
