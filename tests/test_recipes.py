@@ -1,0 +1,95 @@
+"""Every bundled recipe, found by globbing: it validates, sources its values, and runs two steps on tiny models."""
+
+import json
+import re
+import shutil
+
+import pytest
+import yaml
+from conftest import make_sentences, save_encoder
+
+from st_jtcse import bundled
+from st_jtcse.cli.train import main
+from st_jtcse.training.recipe import load_recipe
+
+RECIPES = bundled.recipes()
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """Stand-ins for what recipes load: a backbone of six layers, text and pairs."""
+    folder = tmp_path_factory.mktemp("tiny")
+    save_encoder(folder / "backbone", 1, num_hidden_layers=6, max_position_embeddings=80)
+    (folder / "text.txt").write_text("\n".join(make_sentences(80)) + "\n")
+    left, right = make_sentences(12, seed=5), make_sentences(12, seed=6)
+    lines = [{"sentence1": a, "sentence2": b, "score": i % 6} for i, (a, b) in enumerate(zip(left, right))]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def shrink(value, tiny):
+    """Replace every model and data source of a recipe by the stand-ins."""
+    if isinstance(value, list):
+        return [shrink(item, tiny) for item in value]
+    if not isinstance(value, dict):
+        return value
+    shrunk = {key: shrink(item, tiny) for key, item in value.items()}
+    if "base" in shrunk and not shrunk["base"].startswith("stage:"):
+        shrunk["base"] = str(tiny / "backbone")
+    if "train" in shrunk:
+        shrunk["train"] = str(tiny / "text.txt")
+    for key in ("dev",):
+        if key in shrunk:
+            shrunk[key] = str(tiny / "pairs.jsonl")
+    if isinstance(shrunk.get("test"), dict):
+        shrunk["test"] = dict.fromkeys(shrunk["test"], str(tiny / "pairs.jsonl"))
+    return shrunk
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipe_runs_two_steps_on_tiny_models(name, tiny, tmp_path):
+    recipe = shrink(yaml.safe_load(RECIPES[name].read_text()), tiny)
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    small = ["args.max_steps=2", "args.eval_steps=1", "args.logging_steps=1", "args.use_cpu=true"]
+    options = [part for setting in small for part in ("--set", setting)]
+    command = [str(tmp_path / "recipe.yaml"), "--output-dir", str(tmp_path / "run"), *options]
+    assert main([*command, "--dry-run"]) == 0
+    assert not (tmp_path / "run").exists()
+    assert main(command) == 0
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["finished"] and all(stage["steps"] == 2 for stage in results["stages"])
+    shutil.rmtree(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipe_has_a_header_and_says_where_its_values_come_from(name):
+    text = RECIPES[name].read_text()
+    header = re.match(r"(# .*\n)+", text)[0]
+    for word in ("# What: ", "# Needs: ", f"# Run: st-train {name}"):
+        assert word in header
+    assert load_recipe(name).recipe.name == name
+    seen = set()
+    for line in text.splitlines():
+        found = re.match(
+            r"\s*(learning_rate|temperature|cross_\w+|ictm_weight|direction|dropout|max_steps): (\S+)", line
+        )
+        if found and found.groups() not in seen:
+            seen.add(found.groups())
+            if "stage" not in line:
+                assert "#" in line, f"{name}: {line.strip()} has no source"
+
+
+def test_jtcse_and_tncse_have_the_papers_constants():
+    def joint(name):
+        recipe = load_recipe(name).recipe
+        return recipe, next(stage for stage in recipe.stages if stage.name == "joint")
+
+    recipe, stage = joint("jtcse-bert")
+    assert stage.args["learning_rate"] == 1.3e-6 and recipe.args["per_device_train_batch_size"] == 64
+    assert (stage.model.cross_attention_every, stage.model.cross_residual, stage.model.dropout) == (2, "stream", None)
+    assert stage.loss.arguments == {"temperature": 0.05, "direction": "random", "ictm_weight": 0.5}
+    recipe, stage = joint("tncse-bert")
+    assert stage.args["learning_rate"] == 1e-6 and stage.model.dropout == 2.5e-4
+    assert stage.model.cross_attention_every is None
+    assert stage.loss.arguments["cross_weight"] == 0 and stage.loss.arguments["direction"] == "1_to_2"
+    assert [s.args["learning_rate"] for s in recipe.stages[:2]] == [1.5e-5, 2e-5]
