@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset
 from sentence_transformers import (
     SentenceTransformer,
@@ -106,7 +107,9 @@ def training_arguments(
     """
     given = stage_args(loaded.recipe, stage)
     seed = derive(loaded.recipe.seed, stage.name)
-    settings: dict[str, Any] = {"report_to": "none"} | given | {"seed": seed, "data_seed": seed}
+    # Without an accelerator there is nothing to pin memory for, and torch warns at every loader.
+    defaults = {"report_to": "none", "dataloader_pin_memory": torch.accelerator.is_available()}
+    settings: dict[str, Any] = defaults | given | {"seed": seed, "data_seed": seed}
     strategy = given.get("eval_strategy", "no")
     if strategy != "no":
         # The checkpoint that scores best on dev is the result, so each evaluation needs one.

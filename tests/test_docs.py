@@ -1,0 +1,68 @@
+"""What the documents name exists, and what they show runs."""
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+from conftest import make_sentences
+from datasets import Dataset
+
+from st_jtcse import bundled
+from st_jtcse.cli.train import _parser
+from st_jtcse.losses import JTCSELoss, SimCSELoss
+from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
+from st_jtcse.towers import TwinEncoderModel
+
+ROOT = Path(__file__).parents[1]
+TESTS = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_recipes_and_tests_exist(page):
+    text = page.read_text()
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", text):
+        assert (page.parent / target).exists(), target
+    for name in re.findall(r"`(test_\w+)`", text):
+        assert f"def {name}(" in TESTS, name
+    for name in re.findall(r"st-train ([a-z][a-z-]+)", text):
+        assert name in bundled.recipes(), name
+
+
+def test_the_readme_shows_every_option():
+    readme = (ROOT / "README.md").read_text()
+    for action in _parser()._actions:
+        for option in action.option_strings:
+            if option.startswith("--") and option != "--help":
+                assert f"`{option}" in readme, option
+
+
+def runnable(code, tower_folders):
+    """Put tiny local encoders where an example names models of a user or the Hub."""
+    for name, folder in zip(("path/to/encoder_1", "path/to/encoder_2"), tower_folders):
+        code = code.replace(name, str(folder))
+    return code.replace("bert-base-uncased", str(tower_folders[0]))
+
+
+def test_readme_examples_run(tower_folders, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    encode, script = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    names = {"train_dataset": Dataset.from_dict({"sentence": make_sentences(16)})}
+    exec(runnable(script, tower_folders), names)
+    (tmp_path / "runs" / "quickstart").mkdir(parents=True)
+    (tmp_path / "my-twin").rename(tmp_path / "runs" / "quickstart" / "joint")
+    names = {}
+    exec(encode, names)
+    assert names["embeddings"].shape == (2, 32)
+
+
+@pytest.mark.parametrize(
+    "documented",
+    [JTCSELoss, SimCSELoss, PoolerModulusHead, TwinCrossAttentionEncoder, TwinEncoderModel],
+    ids=lambda cls: cls.__name__,
+)
+def test_docstring_examples_run(documented, tower_folders, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"Example:\n +::\n\n(.*?)(?:\n\n    References|\Z)", documented.__doc__, re.DOTALL)
+    exec(runnable(textwrap.dedent(example), tower_folders), {})
