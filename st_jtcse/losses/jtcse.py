@@ -163,7 +163,7 @@ class JTCSELoss(nn.Module):
         return interaction_nt_xent(*query, *candidate, self.temperature)
 
     def _draw_order(self, features: dict[str, Any]) -> tuple[int, int]:
-        """Draw R (JTCSE Sec. III-C): the towers' indices as (queries, candidates)."""
+        """Draw R (JTCSE Eq. 12): the towers' indices as (queries, candidates)."""
         if self.direction == "1_to_2":
             return 0, 1
         # Masked, so that padding, which differs between processes, does not count.

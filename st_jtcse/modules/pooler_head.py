@@ -33,7 +33,7 @@ class PoolerModulusHead(Module):
             model = SentenceTransformer(modules=[encoder, PoolerModulusHead(), pooling])
 
     References:
-        JTCSE (Zong et al.), Sec. III-A; TNCSE (Zong et al., AAAI 2025), Table 5 for one tower.
+        JTCSE (Zong et al.), Eq. 1; TNCSE (Zong et al., AAAI 2025), Table 5 for one tower.
     """
 
     def __init__(self) -> None:

@@ -48,6 +48,8 @@ _MIRRORED_KEYS = (
     "bos_token_id",
     "eos_token_id",
 )
+# How a checkpoint is found; a tokenizer takes these, but nothing else that a model does.
+_HUB_KEYS = ("revision", "token", "cache_dir", "local_files_only", "trust_remote_code")
 # Facts of one file or session, not of the architecture; a local path in `_name_or_path` would leak into config.json.
 _VOLATILE_KEYS = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
 
@@ -263,7 +265,8 @@ class TwinEncoderModel(PreTrainedModel):
                     "a twin needs two encoders of one shape and vocabulary."
                 )
         if not isinstance(tower_1, PreTrainedModel) and not isinstance(tower_2, PreTrainedModel):
-            _compare_tokenizers(*(AutoTokenizer.from_pretrained(t) for t in (tower_1, tower_2)))
+            hub = {key: load_kwargs[key] for key in _HUB_KEYS if key in load_kwargs}
+            _compare_tokenizers(*(AutoTokenizer.from_pretrained(tower, **hub) for tower in (tower_1, tower_2)))
         config = TwinEncoderConfig(towers[0].config, cross_attention_every, cross_residual)
         twin = cls(config)
         twin.to(dtype=towers[0].dtype)  # type: ignore[call-arg]  # transformers wraps `to` without its types

@@ -15,7 +15,7 @@ from st_jtcse.training.models import load_config
 from st_jtcse.training.recipe import LoadedRecipe, stage_data, stage_evaluate
 from st_jtcse.training.run_folder import RECIPE, RESULTS
 from st_jtcse.training.schema import STAGE_PREFIX, ModelSpec, StageSpec
-from st_jtcse.training.stage import load_inputs, training_arguments
+from st_jtcse.training.stage import Inputs, load_inputs, training_arguments
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ def plan(loaded: LoadedRecipe, names: list[str]) -> list[PlannedStage]:
         UserError: Data or a model is faulty.
     """
     stages = {stage.name: stage for stage in loaded.recipe.stages}
-    return [_plan(loaded, stages[name], stages) for name in names]
+    inputs = load_inputs(loaded, [stages[name] for name in names if _is_local(loaded, stages[name])])
+    return [_plan(loaded, stages[name], stages, inputs.get(name)) for name in names]
 
 
 def expected_files(loaded: LoadedRecipe, names: list[str]) -> list[Path]:
@@ -59,13 +60,17 @@ def expected_files(loaded: LoadedRecipe, names: list[str]) -> list[Path]:
     return [root / RECIPE, *(root / name for name in names), root / RESULTS]
 
 
-def _plan(loaded: LoadedRecipe, stage: StageSpec, stages: dict[str, StageSpec]) -> PlannedStage:
+def _is_local(loaded: LoadedRecipe, stage: StageSpec) -> bool:
     evaluate = stage_evaluate(loaded.recipe, stage)
     specs = [*stage_data(loaded.recipe, stage).train]
     if evaluate:
         specs += [spec for spec in (evaluate.dev, *evaluate.test.values()) if spec]
-    local = all(spec.file for spec in specs)
-    sentences = len(load_inputs(loaded, stage).sentences.dataset) if local else None
+    return all(spec.file for spec in specs)
+
+
+def _plan(loaded: LoadedRecipe, stage: StageSpec, stages: dict[str, StageSpec], inputs: Inputs | None) -> PlannedStage:
+    evaluate = stage_evaluate(loaded.recipe, stage)
+    sentences = len(inputs.sentences.dataset) if inputs else None
     arguments = training_arguments(loaded, stage, Path(loaded.recipe.output_dir) / stage.name)
     steps: int | None = arguments.max_steps
     if steps is None or steps <= 0:

@@ -59,7 +59,7 @@ def run(loaded: LoadedRecipe, names: Sequence[str] = (), *, resume: bool = False
     stages = {stage.name: stage for stage in recipe.stages}
     _check_order(stages, chosen, folder)
     # All files are read and arguments checked before the first stage trains, and before anything is written.
-    inputs = {name: load_inputs(loaded, stages[name]) for name in chosen}
+    inputs = load_inputs(loaded, [stages[name] for name in chosen])
     for name in chosen:
         training_arguments(loaded, stages[name], folder.stage(name))
     folder.open(resolved_yaml(recipe), _same_run(recipe, folder), resume)

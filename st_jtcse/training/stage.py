@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,42 +55,62 @@ class Inputs:
     hashes: dict[str, str]
 
 
-def load_inputs(loaded: LoadedRecipe, stage: StageSpec) -> Inputs:
-    """Read and check a stage's data.
+def load_inputs(loaded: LoadedRecipe, stages: Sequence[StageSpec]) -> dict[str, Inputs]:
+    """Read and check the data of stages; what several of them share is read once.
 
     Args:
         loaded: The recipe.
-        stage: One of its stages.
+        stages: Stages of it.
+
+    Returns:
+        The inputs by stage name.
 
     Raises:
         UserError: A file is missing or faulty, or there are fewer sentences than one batch.
     """
     recipe = loaded.recipe
-    sentences = data.load_sentences([_source(spec) for spec in stage_data(recipe, stage).train])
-    batch = int(stage_args(recipe, stage).get("per_device_train_batch_size", 8))
-    if len(sentences.dataset) < batch:
+    texts: dict[tuple[data.Source, ...], data.Sentences] = {}
+    graded: dict[tuple[data.Source, tuple[float, float]], data.Pairs] = {}
+    inputs = {}
+    for stage in stages:
+        sources = tuple(_source(spec) for spec in stage_data(recipe, stage).train)
+        if sources not in texts:
+            texts[sources] = data.load_sentences(sources)
+        _check_batch(stage, stage_args(recipe, stage), len(texts[sources].dataset))
+        hashes = {"train": texts[sources].sha256}
+        evaluators = {}
+        if evaluate := stage_evaluate(recipe, stage):
+            named = ({DEV: evaluate.dev} if evaluate.dev else {}) | evaluate.test
+            for name, spec in named.items():
+                key = _source(spec), evaluate.score_range
+                if key not in graded:
+                    graded[key] = data.load_pairs(*key)
+                hashes[name] = graded[key].sha256
+                evaluators[name] = _evaluator(name, graded[key])
+        inputs[stage.name] = Inputs(texts[sources], evaluators, hashes)
+    return inputs
+
+
+def _check_batch(stage: StageSpec, args: dict[str, Any], sentences: int) -> None:
+    batch = int(args.get("per_device_train_batch_size", 8))
+    if sentences < batch:
         raise UserError(
-            f"Stage {stage.name!r} has {len(sentences.dataset)} training sentences, fewer than one batch of {batch}; "
+            f"Stage {stage.name!r} has {sentences} training sentences, fewer than one batch of {batch}; "
             "add sentences or lower args.per_device_train_batch_size."
         )
-    hashes = {"train": sentences.sha256}
-    evaluators = {}
-    if evaluate := stage_evaluate(recipe, stage):
-        named = ({DEV: evaluate.dev} if evaluate.dev else {}) | evaluate.test
-        for name, spec in named.items():
-            pairs = data.load_pairs(_source(spec), evaluate.score_range)
-            hashes[name] = pairs.sha256
-            evaluators[name] = EmbeddingSimilarityEvaluator(
-                pairs.sentences1,
-                pairs.sentences2,
-                pairs.scores,
-                batch_size=EVALUATION_BATCH,
-                name=name,
-                main_similarity="cosine",
-                similarity_fn_names=["cosine"],
-                write_csv=False,
-            )
-    return Inputs(sentences, evaluators, hashes)
+
+
+def _evaluator(name: str, pairs: data.Pairs) -> EmbeddingSimilarityEvaluator:
+    return EmbeddingSimilarityEvaluator(
+        pairs.sentences1,
+        pairs.sentences2,
+        pairs.scores,
+        batch_size=EVALUATION_BATCH,
+        name=name,
+        main_similarity="cosine",
+        similarity_fn_names=["cosine"],
+        write_csv=False,
+    )
 
 
 def training_arguments(
