@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import Any
 
-from safetensors.torch import save_file
 from sentence_transformers.base.modules import Transformer
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from st_jtcse.modules.in_memory import tokenizer_of, transformer_of
 from st_jtcse.towers.modeling_twin_encoder import CrossResidual, TwinEncoderConfig, TwinEncoderModel
 
 
@@ -63,6 +62,7 @@ class TwinCrossAttentionEncoder(Transformer):
         tower_2: PreTrainedModel | str | os.PathLike[str],
         cross_attention_every: int | None = 2,
         cross_residual: CrossResidual = "stream",
+        pooler_seed: int | None = 0,
         *,
         tokenizer: PreTrainedTokenizerBase | None = None,
         max_seq_length: int | None = None,
@@ -75,6 +75,7 @@ class TwinCrossAttentionEncoder(Transformer):
             tower_2: Tower II, likewise.
             cross_attention_every: k of the cross-attention layers, None for none.
             cross_residual: Residual of the cross stream.
+            pooler_seed: Seed of the poolers of towers that come without; None refuses such towers.
             tokenizer: Tokenizer of both towers; needed when `tower_1` is a model, else its own is taken.
             max_seq_length: Longest input in tokens.
             **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
@@ -85,23 +86,16 @@ class TwinCrossAttentionEncoder(Transformer):
         Raises:
             ValueError: The towers differ, or a tokenizer is missing.
         """
-        twin = TwinEncoderModel.from_towers(tower_1, tower_2, cross_attention_every, cross_residual, **load_kwargs)
-        if tokenizer is None:
-            if isinstance(tower_1, PreTrainedModel):
-                raise ValueError("Towers given as models come without a tokenizer; pass tokenizer=.")
-            hub = {key: load_kwargs[key] for key in ("revision", "trust_remote_code") if key in load_kwargs}
-            tokenizer = AutoTokenizer.from_pretrained(tower_1, **hub)
-        # Transformer builds itself from a folder only. The parts are written one by one, because save_pretrained
-        # writes nothing in the other processes of a distributed run.
-        with tempfile.TemporaryDirectory() as folder:
-            twin.config.save_pretrained(folder)
-            save_file(twin.state_dict(), os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
-            tokenizer.save_pretrained(folder)
-            return cls(
-                folder,
-                max_seq_length=max_seq_length,
-                model_kwargs={"dtype": twin.dtype, "attn_implementation": load_kwargs.get("attn_implementation")},
-            )
+        twin = TwinEncoderModel.from_towers(
+            tower_1, tower_2, cross_attention_every, cross_residual, pooler_seed, **load_kwargs
+        )
+        return transformer_of(
+            cls,
+            twin,
+            tokenizer_of(tower_1, "Towers", load_kwargs) if tokenizer is None else tokenizer,
+            max_seq_length=max_seq_length,
+            attn_implementation=load_kwargs.get("attn_implementation"),
+        )
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add ``token_embeddings``, and the towers' own states where ``tower_outputs`` is asked for."""

@@ -239,6 +239,7 @@ class TwinEncoderModel(PreTrainedModel):
         tower_2: PreTrainedModel | str | os.PathLike[str],
         cross_attention_every: int | None = 2,
         cross_residual: CrossResidual = "stream",
+        pooler_seed: int | None = 0,
         **load_kwargs: Any,
     ) -> TwinEncoderModel:
         """Join two encoders of one shape into a twin; the encoders are copied.
@@ -248,20 +249,21 @@ class TwinEncoderModel(PreTrainedModel):
             tower_2: Tower II, likewise.
             cross_attention_every: k of the CAELs, None for no cross-attention.
             cross_residual: Residual of the cross stream, see :class:`TwinEncoderConfig`.
+            pooler_seed: Seed of the poolers of towers that come without, which is told once; None refuses such towers.
             **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
 
         Returns:
-            The twin, in the first tower's dtype.
+            The twin.
 
         Raises:
-            ValueError: The towers differ in shape, vocabulary or tokenizer; the first difference is named.
+            ValueError: The towers differ (the first difference is named), or lack weights.
         """
         towers = [_load_tower(tower, load_kwargs) for tower in (tower_1, tower_2)]
-        for key in _SHAPE_KEYS:
-            values = [getattr(tower.config, key, None) for tower in towers]
-            if values[0] != values[1]:
+        first, second = ({k: getattr(t.config, k, None) for k in _SHAPE_KEYS} | {"dtype": t.dtype} for t in towers)
+        for key, value in first.items():
+            if value != second[key]:
                 raise ValueError(
-                    f"The towers differ in {key}: {values[0]!r} in the first, {values[1]!r} in the second; "
+                    f"The towers differ in {key}: {value!r} in the first, {second[key]!r} in the second; "
                     "a twin needs two encoders of one shape and vocabulary."
                 )
         if not isinstance(tower_1, PreTrainedModel) and not isinstance(tower_2, PreTrainedModel):
@@ -270,13 +272,16 @@ class TwinEncoderModel(PreTrainedModel):
         config = TwinEncoderConfig(towers[0].config, cross_attention_every, cross_residual)
         twin = cls(config)
         twin.to(dtype=towers[0].dtype)  # type: ignore[call-arg]  # transformers wraps `to` without its types
-        for own, given in zip(twin.towers, towers):
-            # A tower without a pooler keeps the fresh one; anything else missing is an error.
+        generator = None if pooler_seed is None else torch.Generator().manual_seed(pooler_seed)
+        for name, own, given in zip(("first", "second"), twin.towers, towers):
             missing, unexpected = own.load_state_dict(given.state_dict(), strict=False)
             if unexpected or any(not key.startswith("pooler.") for key in missing):
                 raise ValueError(f"The towers' weights do not fit: {[*missing, *unexpected][0]!r} differs.")
+            if missing and generator is None:
+                raise ValueError(f"The {name} tower has no pooler weights; ask for random ones (--random-pooler).")
             if missing:
-                _tell_of_random_pooler()
+                logger.warning_once("A tower has no pooler weights; the modulus term starts from a random pooler.")
+                nn.init.normal_(own.pooler.dense.weight, std=config.tower.initializer_range, generator=generator)
         return twin
 
     def to_towers(self) -> tuple[PreTrainedModel, PreTrainedModel]:
@@ -383,13 +388,11 @@ def _load_tower(tower: PreTrainedModel | str | os.PathLike[str], load_kwargs: di
             raise ValueError(f"A tower must be one of {', '.join(TOWER_TYPES)}, found {tower.config.model_type!r}.")
         return tower
     model, report = AutoModel.from_pretrained(tower, output_loading_info=True, **load_kwargs)
-    if any(key.startswith("pooler.") for key in report["missing_keys"]):
-        _tell_of_random_pooler()
+    for key in sorted(report["missing_keys"]):
+        if not key.startswith("pooler."):
+            raise ValueError(f"{tower} lacks the weight {key!r}; a tower is a whole encoder.")
+        model.pooler = None  # drawn by from_towers instead, from a generator of its own
     return _load_tower(model, load_kwargs)
-
-
-def _tell_of_random_pooler() -> None:
-    logger.warning_once("The checkpoint has no pooler weights; the modulus term starts from a random pooler.")
 
 
 def _compare_tokenizers(first: Any, second: Any) -> None:

@@ -281,6 +281,8 @@ def test_a_missing_pooler_is_told(tmp_path, caplog):
     make_tokenizer().save_pretrained(tmp_path / "1")
     import transformers
 
+    # It is told once a process, and another test may have done so.
+    transformers.utils.logging.warning_once.cache_clear()
     transformers.logging.enable_propagation()
     with caplog.at_level("WARNING"):
         TwinEncoderModel.from_towers(tmp_path / "1", save_encoder(tmp_path / "2", 2))
