@@ -1,7 +1,7 @@
 """Twin-tower contrastive sentence embeddings for Sentence-Transformers.
 
-Importing the package registers the twin encoder with transformers, so that ``SentenceTransformer(path)`` loads a saved
-twin without ``trust_remote_code``.
+Importing the package registers the twin and the ensemble encoder with transformers, so that
+``SentenceTransformer(path)`` loads a saved one without ``trust_remote_code``.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from importlib.metadata import version
 
 from transformers import AutoConfig, AutoModel
 
-from st_jtcse.towers import TwinEncoderConfig, TwinEncoderModel
+from st_jtcse.towers import EnsembleEncoderConfig, EnsembleEncoderModel, TwinEncoderConfig, TwinEncoderModel
 
 __version__ = version("st-jtcse")
 
-AutoConfig.register(TwinEncoderConfig.model_type, TwinEncoderConfig, exist_ok=True)
-AutoModel.register(TwinEncoderConfig, TwinEncoderModel, exist_ok=True)
+for _config, _model in ((TwinEncoderConfig, TwinEncoderModel), (EnsembleEncoderConfig, EnsembleEncoderModel)):
+    AutoConfig.register(_config.model_type, _config, exist_ok=True)
+    AutoModel.register(_config, _model, exist_ok=True)
 
-__all__ = ["TwinEncoderConfig", "TwinEncoderModel", "__version__"]
+__all__ = ["EnsembleEncoderConfig", "EnsembleEncoderModel", "TwinEncoderConfig", "TwinEncoderModel", "__version__"]

@@ -1,9 +1,20 @@
-"""Sentence-Transformers modules of the twin encoder."""
+"""Sentence-Transformers modules of the twin encoder and of ensembles."""
 
 from __future__ import annotations
 
+from st_jtcse.modules.assembly import ensemble_of
+from st_jtcse.modules.ensemble_encoder import EnsembleEncoder
 from st_jtcse.modules.inference import save_for_inference, to_inference
+from st_jtcse.modules.multi_tokenizer_ensemble import MultiTokenizerEnsemble
 from st_jtcse.modules.pooler_head import PoolerModulusHead
 from st_jtcse.modules.twin_encoder import TwinCrossAttentionEncoder
 
-__all__ = ["PoolerModulusHead", "TwinCrossAttentionEncoder", "save_for_inference", "to_inference"]
+__all__ = [
+    "EnsembleEncoder",
+    "MultiTokenizerEnsemble",
+    "PoolerModulusHead",
+    "TwinCrossAttentionEncoder",
+    "ensemble_of",
+    "save_for_inference",
+    "to_inference",
+]

@@ -11,15 +11,26 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
+from st_jtcse.modules.ensemble_encoder import EnsembleEncoder
 from st_jtcse.modules.pooler_head import PoolerModulusHead
 from st_jtcse.modules.twin_encoder import TwinCrossAttentionEncoder
+from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
+
+IMPORT_OR_FLAG = (
+    "After `pip install st-jtcse`, and `import st_jtcse` in the program, this model loads as shown below; without the "
+    "package it loads with `SentenceTransformer(path, trust_remote_code=True)`."
+)
+FLAG_NEEDED = (
+    "This model loads with `SentenceTransformer(path, trust_remote_code=True)` where `pip install st-jtcse` was run."
+)
 
 
 def save_for_inference(model: SentenceTransformer, path: str | os.PathLike[str], **kwargs: Any) -> None:
-    """Save a model so that its `modules.json` names only modules of Sentence-Transformers.
+    """Save a model so that its `modules.json` names only modules of Sentence-Transformers, wherever it can.
 
-    Sentence-Transformers refuses other classes without ``trust_remote_code``. The twin's module is saved as the
-    Transformer that it is at inference, and the training-only head is left out; its poolers are saved with the towers.
+    Sentence-Transformers refuses other classes without ``trust_remote_code``. The twin's module, or the ensemble's, is
+    saved as the Transformer that it is at inference, and the training-only head is left out; its poolers are saved with
+    the towers. The model card says how the model loads.
 
     Args:
         model: The model, from a training pipeline of this package or any other.
@@ -33,10 +44,31 @@ def save_for_inference(model: SentenceTransformer, path: str | os.PathLike[str],
         if isinstance(module, PoolerModulusHead):
             shutil.rmtree(Path(path, entry["path"]))
             continue
-        if isinstance(module, TwinCrossAttentionEncoder):
+        if isinstance(module, (TwinCrossAttentionEncoder, EnsembleEncoder)):
             entry["type"] = "sentence_transformers.base.modules.transformer.Transformer"
         kept.append(entry | {"idx": len(kept), "name": str(len(kept))})
     listing.write_text(json.dumps(kept, indent=2), encoding="utf-8")
+    _tell_in_card(Path(path, "README.md"), _way_of_loading(model, Path(path)))
+
+
+def _types(folder: Path) -> list[str]:
+    return [entry["type"] for entry in json.loads(Path(folder, "modules.json").read_text(encoding="utf-8"))]
+
+
+def _way_of_loading(model: SentenceTransformer, folder: Path) -> str | None:
+    if any(name.startswith("st_jtcse.") for name in _types(folder)):
+        return FLAG_NEEDED
+    own = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
+    return IMPORT_OR_FLAG if getattr(model.config, "model_type", None) in own else None
+
+
+def _tell_in_card(card: Path, sentence: str | None) -> None:
+    if sentence is None or not card.exists():
+        return
+    text = card.read_text(encoding="utf-8")
+    if sentence not in text:
+        before, heading, after = text.partition("## Usage\n")
+        card.write_text(f"{before}{heading or '## Usage'}\n{sentence}\n{after}", encoding="utf-8")
 
 
 def to_inference(model: SentenceTransformer) -> SentenceTransformer:
@@ -50,6 +82,8 @@ def to_inference(model: SentenceTransformer) -> SentenceTransformer:
     """
     with tempfile.TemporaryDirectory() as folder:
         save_for_inference(model, folder, create_model_card=False)
-        loaded = SentenceTransformer(folder, device=str(model.device))
+        # Where a class that is not ST's own is left, it is that of the model in memory: its code has run already.
+        flag = any(not name.startswith("sentence_transformers.") for name in _types(Path(folder)))
+        loaded = SentenceTransformer(folder, device=str(model.device), trust_remote_code=flag)
     loaded.model_card_data = model.model_card_data
     return loaded

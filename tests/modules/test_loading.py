@@ -1,4 +1,4 @@
-"""A saved twin in the three situations a reader can be in, each in a process of its own."""
+"""Saved twins and ensembles in the three situations a reader can be in, each in a process of its own."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from conftest import make_pipeline, make_sentences
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
-from st_jtcse.modules import save_for_inference, to_inference
+from st_jtcse.modules import ensemble_of, save_for_inference, to_inference
 
 SENTENCES = make_sentences(12)
 
@@ -48,16 +48,18 @@ def run(script, folder, result, tmp_path):
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=tmp_path)
 
 
-@pytest.fixture(scope="module")
-def saved(tower_folders, tmp_path_factory):
-    """The folder of a saved twin, and h_I + h_II computed by the two plain encoders."""
-    folder = tmp_path_factory.mktemp("saved") / "twin"
-    save_for_inference(make_pipeline(tower_folders), folder)
+@pytest.fixture(scope="module", params=["twin", "ensemble"])
+def saved(request, tower_folders, tmp_path_factory):
+    """The folder of a saved model, and the weighted sum of h_I and h_II computed by the two plain encoders."""
+    folder = tmp_path_factory.mktemp("saved") / request.param
+    is_twin = request.param == "twin"
+    weights = (1.0, 1.0) if is_twin else (0.3, 0.7)
+    save_for_inference(make_pipeline(tower_folders) if is_twin else ensemble_of(tower_folders, weights), folder)
     tokenizer = AutoTokenizer.from_pretrained(tower_folders[0])
     batch = tokenizer(SENTENCES, padding=True, return_tensors="pt")
     with torch.no_grad():
         states = [AutoModel.from_pretrained(tower)(**batch).last_hidden_state[:, 0] for tower in tower_folders]
-    return folder, (states[0] + states[1]).numpy()
+    return folder, sum(weight * state for weight, state in zip(weights, states)).numpy()
 
 
 def test_with_the_package_no_flag_is_needed(saved, tmp_path):
@@ -87,8 +89,15 @@ def test_the_saved_folder_names_only_modules_of_sentence_transformers(saved):
         "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
     ]
     files = {path.relative_to(saved[0]).as_posix() for path in saved[0].rglob("*") if path.is_file()}
-    assert "model.safetensors" in files and "modeling_twin_encoder.py" in files
+    assert "model.safetensors" in files and f"modeling_{saved[0].name}_encoder.py" in files
     assert not any("PoolerModulusHead" in name or name.endswith((".bin", ".pt", ".pkl")) for name in files)
+
+
+def test_the_card_says_how_the_model_loads_once_and_keeps_it(saved, tmp_path):
+    text = (saved[0] / "README.md").read_text()
+    assert text.count("`import st_jtcse`") == text.count("trust_remote_code=True") == 1
+    save_for_inference(SentenceTransformer(str(saved[0]), device="cpu"), tmp_path / "again")
+    assert (tmp_path / "again" / "README.md").read_text() == text
 
 
 def test_to_inference_keeps_embeddings_and_poolers(tower_folders, tmp_path):
@@ -103,8 +112,8 @@ def test_to_inference_keeps_embeddings_and_poolers(tower_folders, tmp_path):
     assert np.array_equal(again.encode(SENTENCES), plain.encode(SENTENCES))
 
 
-def test_one_tower_alone_is_a_plain_encoder(saved, tower_folders, tmp_path):
-    twin = AutoModel.from_pretrained(saved[0])
+def test_one_tower_alone_is_a_plain_encoder(tower_folders, tmp_path):
+    twin = make_pipeline(tower_folders)[0].model
     twin.to_towers()[1].save_pretrained(tmp_path / "tower")
     alone, original = (AutoModel.from_pretrained(path) for path in (tmp_path / "tower", tower_folders[1]))
     for name, value in original.state_dict().items():

@@ -1,0 +1,94 @@
+"""One model from several: the right ensemble for any members."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.util import is_sentence_transformer_model
+
+from st_jtcse.modules.ensemble_encoder import EnsembleEncoder
+from st_jtcse.modules.multi_tokenizer_ensemble import MultiTokenizerEnsemble
+from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
+from st_jtcse.towers.modeling_ensemble_encoder import MEMBER_TYPES, tokenizer_difference
+
+_ENCODER_TYPES = (*MEMBER_TYPES, TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
+
+
+def ensemble_of(
+    models: Sequence[SentenceTransformer | str | os.PathLike[str]],
+    weights: Sequence[float] | None = None,
+    *,
+    max_seq_length: int | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> SentenceTransformer:
+    """Build the model whose embedding is the weighted sum of the given models' embeddings.
+
+    Models that pool CLS and share a tokenizer become an :class:`~st_jtcse.modules.EnsembleEncoder`; any others become a
+    :class:`~st_jtcse.modules.MultiTokenizerEnsemble`.
+
+    Args:
+        models: Models, or their folders or Hub ids. A folder without `modules.json` is an encoder whose CLS state is
+            the embedding.
+        weights: Factor of each model; 1.0 by default.
+        max_seq_length: Longest input in tokens; None: each model's own, or the least of them where they become one
+            encoder.
+        revision: Commit, tag or branch of the Hub models.
+        trust_remote_code: Whether to run code that comes with a model.
+
+    Returns:
+        The model, for inference and for teaching.
+
+    Raises:
+        ValueError: There is no model, the weights do not match, or the embeddings' sizes differ.
+    """
+    members = [
+        model if isinstance(model, SentenceTransformer) else _load(os.fspath(model), revision, trust_remote_code)
+        for model in models
+    ]
+    if members and _share_a_tokenizer(members):
+        # Typed as Any: the modules of an nn.Sequential are of no class that mypy knows.
+        encoders: list[Any] = [member[0] for member in members]
+        encoder = EnsembleEncoder.from_members(
+            [each.model for each in encoders],
+            weights,
+            tokenizer=encoders[0].tokenizer,
+            max_seq_length=max_seq_length or min(each.max_seq_length for each in encoders),
+        )
+        return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), "cls")])
+    ensemble = MultiTokenizerEnsemble(members, weights)
+    if max_seq_length is not None:
+        ensemble.max_seq_length = max_seq_length
+    return SentenceTransformer(modules=[ensemble])
+
+
+def _load(name: str, revision: str | None, trust_remote_code: bool) -> SentenceTransformer:
+    hub: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    # On the CPU: the ensemble is moved as a whole.
+    if is_sentence_transformer_model(name, revision=revision):
+        return SentenceTransformer(name, device="cpu", **hub)
+    encoder = Transformer(name, model_kwargs=dict(hub), config_kwargs=dict(hub), processor_kwargs=dict(hub))
+    pooling = Pooling(encoder.get_embedding_dimension(), "cls")
+    return SentenceTransformer(modules=[encoder, pooling], device="cpu")
+
+
+def _share_a_tokenizer(members: Sequence[SentenceTransformer]) -> bool:
+    if not all(_is_cls_encoder(member) for member in members):
+        return False
+    configs: list[Any] = [member.config for member in members]
+    if len({(config.vocab_size, config.pad_token_id) for config in configs}) > 1:
+        return False
+    return all(tokenizer_difference(members[0].tokenizer, member.tokenizer) is None for member in members[1:])
+
+
+def _is_cls_encoder(member: SentenceTransformer) -> bool:
+    if [isinstance(module, kind) for module, kind in zip(member, (Transformer, Pooling))] != [True, True]:
+        return False
+    is_plain = len(member) == 2 and member.default_prompt_name is None and member.truncate_dim is None
+    pooling: Any = member[1]
+    return is_plain and pooling.pooling_mode == "cls" and getattr(member.config, "model_type", "") in _ENCODER_TYPES

@@ -1,0 +1,159 @@
+"""An ensemble of whole models, each with a tokenizer of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import InputModule
+from torch import Tensor, nn
+
+from st_jtcse.modules.inference import save_for_inference
+
+_PART_KWARGS = ("model_kwargs", "processor_kwargs", "config_kwargs")
+
+
+class MultiTokenizerEnsemble(InputModule):
+    r"""Weighted sum of the embeddings of whole models, :math:`\sum_k w_k e_k`, each with its own tokenizer and pooling.
+
+    Saved, each member is a model in a folder of its own. Sentence-Transformers loads the whole with
+    ``SentenceTransformer(path, trust_remote_code=True)`` where this package is installed; encoders that share a
+    tokenizer need neither as an :class:`~st_jtcse.modules.EnsembleEncoder`.
+
+    Args:
+        members: The models, which are not copied.
+        weights: Factor w_k of each member; 1.0 by default.
+
+    Raises:
+        ValueError: There is no member, the weights do not match them, the embeddings' sizes differ, or a member cuts
+            its embeddings, which it would not do when loaded again.
+
+    Example:
+        ::
+
+            from sentence_transformers import SentenceTransformer
+            from st_jtcse.modules import MultiTokenizerEnsemble, save_for_inference
+
+            members = [SentenceTransformer("path/to/encoder_1"), SentenceTransformer("path/to/encoder_2")]
+            model = SentenceTransformer(modules=[MultiTokenizerEnsemble(members, [0.3, 0.7])])
+            save_for_inference(model, "my-ensemble")
+            model = SentenceTransformer("my-ensemble", trust_remote_code=True)
+
+    References:
+        JTCSE (Zong et al.), fusion with another unsupervised checkpoint, RoBERTa towers.
+    """
+
+    # The model's own config.json stays free for what other libraries look for there.
+    config_file_name = "multi_tokenizer_ensemble.json"
+    config_keys = ["weights"]  # noqa: RUF012  # ST's own spelling of this attribute
+
+    def __init__(self, members: Sequence[SentenceTransformer], weights: Sequence[float] | None = None) -> None:
+        super().__init__()
+        _check(members, weights)
+        self.weights = [1.0] * len(members) if weights is None else [float(weight) for weight in weights]
+        # Typed as Any: nn.ModuleList forgets what it holds.
+        self.members: Any = nn.ModuleList(members)
+        self.forward_kwargs = {key for member in members for key in member.get_model_kwargs()}
+
+    def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **kwargs: Any) -> dict[str, Any]:
+        """Tokenise for each member; a member's features carry its number, as in ``member_1_input_ids``."""
+        features: dict[str, Any] = {}
+        for number, member in enumerate(self.members, start=1):
+            # A member's `encode` would use its default prompt too.
+            own_prompt = member.prompts.get(member.default_prompt_name) if prompt is None else prompt
+            own = member.preprocess(inputs, prompt=own_prompt, **kwargs)
+            features |= {f"{_prefix(number)}{key}": value for key, value in own.items()}
+        return features
+
+    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """Add ``sentence_embedding``, (B, H)."""
+        total: Tensor | None = None
+        for number, (member, weight) in enumerate(zip(self.members, self.weights), start=1):
+            embedding = weight * member(_own_features(features, number), **kwargs)["sentence_embedding"]
+            total = embedding if total is None else total + embedding
+        features["sentence_embedding"] = total
+        return features
+
+    def get_embedding_dimension(self) -> int | None:
+        """Return H."""
+        dimension: int | None = self.members[0].get_embedding_dimension()
+        return dimension
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """Longest input in tokens of the member that takes the least; setting it sets every member's."""
+        lengths = [member.max_seq_length for member in self.members]
+        return min((length for length in lengths if length is not None), default=None)
+
+    @max_seq_length.setter
+    def max_seq_length(self, value: int | None) -> None:
+        for member in self.members:
+            member.max_seq_length = value
+
+    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+        """Write the weights, and each member as a model that loads alone."""
+        self.save_config(output_path)
+        for number, member in enumerate(self.members, start=1):
+            folder = os.path.join(output_path, _folder(number))
+            save_for_inference(member, folder, create_model_card=False, safe_serialization=safe_serialization)
+
+    @classmethod
+    def load(
+        cls,
+        model_name_or_path: str,
+        subfolder: str = "",
+        token: bool | str | None = None,
+        cache_folder: str | None = None,
+        revision: str | None = None,
+        local_files_only: bool = False,
+        init_defaults: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> MultiTokenizerEnsemble:
+        """Load the members and their weights; the arguments are those of SentenceTransformer."""
+        hub: dict[str, Any] = dict(
+            token=token, cache_folder=cache_folder, revision=revision, local_files_only=local_files_only
+        )
+        weights = cls.load_config(model_name_or_path, subfolder=subfolder, **hub)["weights"]
+        members = []
+        options = {"trust_remote_code": kwargs.get("trust_remote_code", False), "local_files_only": local_files_only}
+        for number in range(1, len(weights) + 1):
+            folder = cls.load_dir_path(model_name_or_path, os.path.join(subfolder, _folder(number)), **hub)
+            # Copies, because from_pretrained takes arguments out of what it is given.
+            parts: dict[str, Any] = {key: dict(kwargs[key]) for key in _PART_KWARGS if kwargs.get(key)}
+            # On the CPU: the model is moved as a whole afterwards.
+            members.append(SentenceTransformer(folder, device="cpu", **options, **parts))
+        return cls(members, weights)
+
+
+def _check(members: Sequence[SentenceTransformer], weights: Sequence[float] | None) -> None:
+    if not members:
+        raise ValueError("An ensemble needs at least one member, found none.")
+    if weights is not None and len(weights) != len(members):
+        raise ValueError(f"An ensemble needs one weight a member, found {len(weights)} for {len(members)}.")
+    sizes = [member.get_embedding_dimension() for member in members]
+    for number, (size, member) in enumerate(zip(sizes, members), start=1):
+        if size != sizes[0]:
+            raise ValueError(
+                f"The members' embeddings differ in size: {sizes[0]} in the first, {size} in no. {number}; "
+                "a sum needs one size."
+            )
+        if member.truncate_dim is not None:
+            raise ValueError(
+                f"Member no. {number} cuts its embeddings to {member.truncate_dim} (truncate_dim), which is not saved "
+                "with it; load it without, and cut the ensemble's."
+            )
+
+
+def _prefix(number: int) -> str:
+    return f"member_{number}_"
+
+
+def _folder(number: int) -> str:
+    return f"member_{number}"
+
+
+def _own_features(features: Mapping[str, Any], number: int) -> dict[str, Any]:
+    prefix = _prefix(number)
+    return {key.removeprefix(prefix): value for key, value in features.items() if key.startswith(prefix)}
