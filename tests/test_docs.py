@@ -9,10 +9,11 @@ from conftest import make_sentences
 from datasets import Dataset
 
 from st_jtcse import bundled
+from st_jtcse.cli import convert
 from st_jtcse.cli.train import _parser
 from st_jtcse.losses import JTCSELoss, SimCSELoss
-from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
-from st_jtcse.towers import TwinEncoderModel
+from st_jtcse.modules import EnsembleEncoder, MultiTokenizerEnsemble, PoolerModulusHead, TwinCrossAttentionEncoder
+from st_jtcse.towers import EnsembleEncoderModel, TwinEncoderModel
 
 ROOT = Path(__file__).parents[1]
 TESTS = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
@@ -38,10 +39,23 @@ def test_the_readme_shows_every_option():
                 assert f"`{option}" in readme, option
 
 
+def test_the_pages_on_conversion_show_every_option():
+    page = (ROOT / "docs" / "conversion.md").read_text()
+    commands = next(action.choices for action in convert._parser()._actions if action.dest == "command")
+    assert sorted(commands) == ["join", "split"]
+    for name, parser in commands.items():
+        assert f"st-convert {name}" in page
+        for action in parser._actions:
+            for option in action.option_strings:
+                if option.startswith("--") and option != "--help":
+                    assert f"`{option}" in page, option
+
+
 def runnable(code, tower_folders):
     """Put tiny local encoders where an example names models of a user or the Hub."""
     for name, folder in zip(("path/to/encoder_1", "path/to/encoder_2"), tower_folders):
         code = code.replace(name, str(folder))
+    code = code.replace("path/to/other", str(tower_folders[1]))
     return code.replace("bert-base-uncased", str(tower_folders[0]))
 
 
@@ -57,9 +71,28 @@ def test_readme_examples_run(tower_folders, tmp_path, monkeypatch):
     assert names["embeddings"].shape == (2, 32)
 
 
+def test_ensemble_examples_run(tower_folders, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    # One after the other, as they are read; the first names a twin, which the second page makes.
+    assert convert.main(["join", *map(str, tower_folders), "path/to/twin"]) == 0
+    for example in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "ensembles.md").read_text(), re.DOTALL):
+        exec(runnable(example, tower_folders), names)
+    assert names["embeddings"].shape == (2, 32)
+
+
 @pytest.mark.parametrize(
     "documented",
-    [JTCSELoss, SimCSELoss, PoolerModulusHead, TwinCrossAttentionEncoder, TwinEncoderModel],
+    [
+        EnsembleEncoder,
+        EnsembleEncoderModel,
+        JTCSELoss,
+        MultiTokenizerEnsemble,
+        PoolerModulusHead,
+        SimCSELoss,
+        TwinCrossAttentionEncoder,
+        TwinEncoderModel,
+    ],
     ids=lambda cls: cls.__name__,
 )
 def test_docstring_examples_run(documented, tower_folders, tmp_path, monkeypatch):

@@ -1,0 +1,129 @@
+"""st-convert: between the two encoder folders that the papers' authors publish and one saved twin."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from st_jtcse.cli import console
+from st_jtcse.errors import UserError
+
+USER_FAULT = 2
+INTERRUPTED = 130
+# Any fixed number: the same towers then always give the same twin.
+POOLER_SEED = 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
+    options = _parser().parse_args(argv)
+    try:
+        with _quiet_libraries():
+            options.run(options)
+    except UserError as error:
+        console.tell_faults(error)
+        return USER_FAULT
+    except (OSError, ValueError) as error:
+        # The libraries' messages have several lines.
+        console.tell_faults(UserError(f"st-convert {options.command}: {' '.join(str(error).split())}"))
+        return USER_FAULT
+    except KeyboardInterrupt:
+        console.err.print("Interrupted; nothing was written.")
+        return INTERRUPTED
+    console.out.print(f"Saved {options.output}.", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="st-convert",
+        description="Convert between two plain encoder folders and one saved twin; every weight is kept bit by bit.",
+        epilog="Examples: st-convert join encoder_1 encoder_2 my-twin; st-convert split my-twin encoders",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    join = commands.add_parser("join", help="two encoders -> a twin that SentenceTransformer loads")
+    join.set_defaults(run=_join)
+    join.add_argument("tower_1", metavar="TOWER_1", help="folder or Hub id of encoder I, BERT or RoBERTa")
+    join.add_argument("tower_2", metavar="TOWER_2", help="folder or Hub id of encoder II, of the same shape")
+    join.add_argument("output", metavar="OUTPUT", help="folder of the twin, new or empty")
+    join.add_argument(
+        "--cross-attention-every",
+        type=_period,
+        default=2,
+        metavar="K",
+        help="a cross-attention layer after every K-th layer, for training on; none for no such layer (default: 2)",
+    )
+    join.add_argument(
+        "--cross-residual",
+        choices=("stream", "local"),
+        default="stream",
+        help="residual of the cross stream: its own stream, or the tower's hidden state (default: stream)",
+    )
+    join.add_argument("--max-seq-length", type=_length, metavar="N", help="longest input in tokens")
+    join.add_argument(
+        "--random-pooler",
+        action="store_true",
+        help="draw the poolers of encoders that come without, instead of refusing",
+    )
+    split = commands.add_parser("split", help="a twin -> OUTPUT/tower_1 and OUTPUT/tower_2, plain encoders")
+    split.set_defaults(run=_split)
+    split.add_argument("twin", metavar="TWIN", help="folder or Hub id of a saved twin")
+    split.add_argument("output", metavar="OUTPUT", help="folder of the two encoders, new or empty")
+    return parser
+
+
+def _period(text: str) -> int | None:
+    return None if text in ("none", "null") else _positive(text, "a number of layers, or none")
+
+
+def _length(text: str) -> int:
+    return _positive(text, "a number of tokens")
+
+
+def _positive(text: str, wanted: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"expected {wanted}, found {text!r}")
+    return int(text)
+
+
+@contextmanager
+def _quiet_libraries() -> Iterator[None]:
+    """Hold back progress bars and load reports: stderr is for faults, and each is one line."""
+    from transformers.utils import logging
+
+    verbosity, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if had_bars:
+            logging.enable_progress_bar()
+
+
+def _join(options: argparse.Namespace) -> None:
+    # After the cheap answers: this import takes seconds.
+    from st_jtcse.modules.conversion import join_towers
+
+    join_towers(
+        options.tower_1,
+        options.tower_2,
+        options.output,
+        options.cross_attention_every,
+        options.cross_residual,
+        max_seq_length=options.max_seq_length,
+        pooler_seed=POOLER_SEED if options.random_pooler else None,
+    )
+
+
+def _split(options: argparse.Namespace) -> None:
+    from st_jtcse.modules.conversion import split_twin
+
+    split_twin(options.twin, options.output)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

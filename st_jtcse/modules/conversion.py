@@ -1,0 +1,109 @@
+"""Between the two encoder folders that the papers' authors publish and one saved twin."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+from st_jtcse.modules.inference import save_for_inference
+from st_jtcse.modules.twin_encoder import TwinCrossAttentionEncoder
+from st_jtcse.towers import TwinEncoderConfig
+from st_jtcse.towers.modeling_twin_encoder import CrossResidual
+
+TOWER_FOLDERS = ("tower_1", "tower_2")
+
+
+def join_towers(
+    tower_1: str | os.PathLike[str],
+    tower_2: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    cross_attention_every: int | None = 2,
+    cross_residual: CrossResidual = "stream",
+    *,
+    max_seq_length: int | None = None,
+    pooler_seed: int | None = None,
+) -> None:
+    """Save a twin of two encoders, with CLS pooling; every weight is kept bit by bit.
+
+    Args:
+        tower_1: Tower I: folder or Hub id of a BERT or RoBERTa encoder.
+        tower_2: Tower II, likewise.
+        output: Folder of the twin; it appears whole or not at all.
+        cross_attention_every: k of the cross-attention layers, None for none.
+        cross_residual: Residual of the cross stream.
+        max_seq_length: Longest input in tokens; None keeps the tokenizer's.
+        pooler_seed: Seed of the poolers of towers that come without; None refuses such towers.
+
+    Raises:
+        ValueError: The towers differ or lack weights, or the output folder holds something.
+    """
+    with _new_folder(output) as folder:
+        for tower in (tower_1, tower_2):
+            _model_type(tower)
+        encoder = TwinCrossAttentionEncoder.from_towers(
+            tower_1, tower_2, cross_attention_every, cross_residual, pooler_seed, max_seq_length=max_seq_length
+        )
+        pooling = Pooling(encoder.get_embedding_dimension(), "cls")
+        save_for_inference(SentenceTransformer(modules=[encoder, pooling], device="cpu"), folder)
+
+
+def split_twin(twin: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
+    """Save the towers of a twin as plain encoders with tokenizer and pooler; every weight is kept bit by bit.
+
+    Args:
+        twin: Folder or Hub id of a saved twin.
+        output: Folder of the folders ``tower_1`` and ``tower_2``; it appears whole or not at all.
+
+    Raises:
+        ValueError: The model is no twin or lacks weights, or the output folder holds something.
+    """
+    with _new_folder(output) as folder:
+        found = _model_type(twin)
+        if found != TwinEncoderConfig.model_type:
+            raise ValueError(f"{twin} holds a {found} model, not a twin encoder.")
+        model, report = AutoModel.from_pretrained(twin, output_loading_info=True)
+        if report["missing_keys"]:
+            raise ValueError(f"{twin} lacks the weight {min(report['missing_keys'])!r}; it is no whole twin.")
+        tokenizer = AutoTokenizer.from_pretrained(twin)
+        for name, tower in zip(TOWER_FOLDERS, model.to_towers()):
+            tower.save_pretrained(folder / name)
+            tokenizer.save_pretrained(folder / name)
+
+
+def _model_type(name: str | os.PathLike[str]) -> str:
+    try:
+        found: str = AutoConfig.from_pretrained(name).model_type
+    except OSError as error:
+        # The library's message names the Hub's address, but not the model.
+        raise ValueError(
+            f"{name} cannot be loaded: it is no local folder with a model, and the Hub gave no such model or cannot be "
+            "reached; check the name, or give a local folder."
+        ) from error
+    return found
+
+
+@contextmanager
+def _new_folder(output: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a folder to fill, which becomes `output` in one step if nothing fails."""
+    target = Path(output)
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise ValueError(f"The output {target} holds something already; choose another folder, or empty it.")
+    parent = _existing_parent(target)
+    # Beside the output, so that the last step is a rename within one file system.
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=parent) as staging:
+        folder = Path(staging, "model")
+        folder.mkdir()
+        yield folder
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder.replace(target)
+
+
+def _existing_parent(path: Path) -> Path:
+    return next(parent for parent in path.absolute().parents if parent.is_dir())
