@@ -1,9 +1,12 @@
-"""Hashes of files."""
+"""Hashes of files and of models in memory."""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+
+import torch
+from torch import nn
 
 
 def sha256(path: Path) -> str:
@@ -12,4 +15,13 @@ def sha256(path: Path) -> str:
     with path.open("rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
+    return digest.hexdigest()
+
+
+def weights_sha256(module: nn.Module) -> str:
+    """Return the SHA-256 of a module's parameters and buffers: names, types, shapes and bytes."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()

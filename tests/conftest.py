@@ -1,6 +1,7 @@
 """Tiny random models, a word-level tokenizer and short sentences; no network, nothing outside tmp_path."""
 
 import random
+import socket
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,14 @@ import torch
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.modules import Pooling
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoModel, BertConfig, PreTrainedTokenizerFast, RobertaConfig
+from transformers import (
+    AutoModel,
+    BartConfig,
+    BartForConditionalGeneration,
+    BertConfig,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+)
 
 from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 
@@ -60,13 +68,47 @@ def make_encoder(seed, family="bert", **changes):
     return model.eval()
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def make_sentences(count, seed=0):
     draw = random.Random(seed)
     return [" ".join(draw.choices(WORDS, k=draw.randint(3, 12))) for _ in range(count)]
 
 
-def save_encoder(folder: Path, seed, family="bert", **changes):
+def save_encoder(folder: Path, seed, family="bert", words=WORDS, **changes):
     make_encoder(seed, family, **changes).save_pretrained(folder)
+    make_tokenizer(words).save_pretrained(folder)
+    return folder
+
+
+def save_translator(folder: Path, seed):
+    """A tiny random sequence-to-sequence model; seed 0 gives words for every sentence."""
+    torch.manual_seed(seed)
+    config = BartConfig(
+        vocab_size=len(WORDS) + 5,
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=16,
+        decoder_ffn_dim=16,
+        max_position_embeddings=40,
+        pad_token_id=0,
+        bos_token_id=2,
+        eos_token_id=3,
+        decoder_start_token_id=2,
+        forced_eos_token_id=3,
+    )
+    model = BartForConditionalGeneration(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    model.save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
     return folder
 

@@ -1,13 +1,12 @@
 """Two processes on half a batch each against one process on the whole batch."""
 
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import make_pipeline, make_sentences
+from conftest import free_port, make_pipeline, make_sentences
 
 from st_jtcse.losses import JTCSELoss, SimCSELoss
 
@@ -51,12 +50,6 @@ def build(name, model, **settings):
 
 def total(value):
     return sum(value.values()) if isinstance(value, dict) else value
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.mark.parametrize("name", ["JTCSELoss", "SimCSELoss"])

@@ -1,41 +1,134 @@
-"""Embeddings of frozen teachers as training labels."""
+"""Embeddings of frozen teachers as training labels: encoded once, kept in half precision, read from the disk."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from datasets import Dataset
+from datasets import Dataset, concatenate_datasets
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
 
+from st_jtcse.data.shards import Job, cached_columns
 from st_jtcse.errors import UserError
+from st_jtcse.hashing import weights_sha256
+
+Form = Literal["sum", "concatenation"]
+SHARD_SIZE = 10_000
 
 
 def with_teacher_labels(
-    sentences: Dataset, teachers: Sequence[SentenceTransformer], weights: Sequence[float], batch_size: int = 64
+    sentences: Dataset,
+    sentences_sha256: str,
+    teachers: Sequence[SentenceTransformer],
+    weights: Sequence[float],
+    cache_dir: Path,
+    *,
+    form: Form = "sum",
+    batch_size: int = 64,
+    shard_size: int = SHARD_SIZE,
 ) -> Dataset:
-    r"""Add the column ``label`` that MSELoss and EmbedDistillLoss train on: :math:`\sum_k w_k t_k(x)`.
+    r"""Add the column ``label``: one float16 vector a sentence, made from all teachers' embeddings t_k(x).
+
+    ``"sum"`` is what MSELoss and EmbedDistillLoss train on. The Gram matrix of ``"concatenation"`` is the weighted sum
+    of the teachers' cosine matrices, which is what a loss over similarities needs:
+
+    .. math:: \sum_k w_k t_k(x) \qquad \text{or} \qquad
+        \left[\sqrt{w_1}\, t_1(x) / \|t_1(x)\|, \dots, \sqrt{w_K}\, t_K(x) / \|t_K(x)\|\right]
 
     Args:
         sentences: Dataset with a column ``sentence``.
-        teachers: The teachers; their embeddings are summed as they are, without normalisation.
-        weights: One factor a teacher.
+        sentences_sha256: Hash of the sentences, which names the file.
+        teachers: The teachers.
+        weights: One factor w_k a teacher.
+        cache_dir: Folder of the file, which is used again for the same sentences, teachers and weights.
+        form: How the teachers are combined.
         batch_size: Sentences a forward pass.
+        shard_size: Sentences a shard.
 
     Returns:
-        The dataset with one float32 vector a sentence.
+        The dataset with its labels, which are memory-mapped.
 
     Raises:
-        UserError: The teachers' embedding sizes differ, so that they cannot be summed.
+        UserError: The weights do not match the teachers, the embeddings' sizes differ so that they cannot be summed,
+            a concatenation has a negative weight, or an embedding is beyond half precision.
     """
-    sizes = [teacher.get_embedding_dimension() for teacher in teachers]
+    if len(weights) != len(teachers):
+        raise UserError(f"Expected one weight a teacher, found {len(weights)} for {len(teachers)}; give as many.")
+    if form == "concatenation" and min(weights) < 0:
+        raise UserError(f"Weights of similarities cannot be negative, found {min(weights):g}; leave that teacher out.")
+    label_size(teachers, form)
+
+    def encode(texts: list[str]) -> pa.Table:
+        embeddings = (teacher.encode(texts, batch_size=batch_size) for teacher in teachers)
+        return pa.table({"label": _half(_combined(embeddings, weights, form))})
+
+    settings = {
+        "sentences": sentences_sha256,
+        "teachers": [_fingerprint(teacher) for teacher in teachers],
+        "weights": list(weights),
+        "form": form,
+        "batch_size": batch_size,
+    }
+    labels = cached_columns(Job("teacher", settings, sentences, encode, shard_size), cache_dir)
+    return concatenate_datasets([sentences, labels], axis=1)
+
+
+def label_size(teachers: Sequence[SentenceTransformer], form: Form = "sum") -> int:
+    """Return the length of the label vectors.
+
+    Args:
+        teachers: The teachers.
+        form: How they are combined.
+
+    Raises:
+        UserError: Embeddings to be summed differ in size.
+    """
+    sizes = [int(teacher.get_embedding_dimension() or 0) for teacher in teachers]
+    if form == "concatenation":
+        return sum(sizes)
     if len(set(sizes)) != 1:
         raise UserError(f"Teachers whose embeddings are summed must have one size, found {sizes}; leave one out.")
-    texts = sentences["sentence"][:]
-    total = np.zeros((len(texts), sizes[0] or 0), dtype=np.float32)
-    for teacher, weight in zip(teachers, weights):
-        total += weight * teacher.encode(texts, batch_size=batch_size, show_progress_bar=True)
-    column = pa.FixedSizeListArray.from_arrays(pa.array(total.ravel()), total.shape[1])
-    table = pa.table({"sentence": pa.array(texts), "label": column})
-    return Dataset(table)
+    return sizes[0]
+
+
+def _combined(embeddings: Any, weights: Sequence[float], form: Form) -> np.ndarray:
+    if form == "sum":
+        return np.asarray(sum(weight * vectors for weight, vectors in zip(weights, embeddings)))
+    return np.concatenate(
+        [
+            weight**0.5 * vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+            for weight, vectors in zip(weights, embeddings)
+        ],
+        axis=1,
+    )
+
+
+def _half(vectors: np.ndarray) -> pa.FixedSizeListArray:
+    with np.errstate(over="ignore"):  # Told below, with the row's reason.
+        half = vectors.astype(np.float16)
+    if not np.isfinite(half).all():
+        raise UserError(
+            f"A teacher's embedding has a component of {np.abs(vectors).max():g}, beyond half precision (65504); lower "
+            "the teachers' weights, or check the teacher."
+        )
+    return pa.FixedSizeListArray.from_arrays(pa.array(half.ravel()), half.shape[1])
+
+
+def _fingerprint(teacher: SentenceTransformer) -> str:
+    """Hash all that decides a teacher's embeddings: weights, modules with their settings, vocabulary."""
+    digest = hashlib.sha256(weights_sha256(teacher).encode())
+    modules: list[Any] = list(teacher)
+    for module in modules:
+        settings = module.get_config_dict() if hasattr(module, "get_config_dict") else {}
+        digest.update(json.dumps([type(module).__name__, settings], sort_keys=True, default=str).encode())
+        if isinstance(module, Transformer):
+            digest.update(json.dumps(module.model.config.to_dict(), sort_keys=True, default=str).encode())
+            digest.update(json.dumps(module.tokenizer.get_vocab(), sort_keys=True).encode())
+    digest.update(str(teacher.max_seq_length).encode())
+    return digest.hexdigest()

@@ -1,6 +1,15 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
-from conftest import make_sentences, save_encoder
+import torch
+from conftest import free_port, make_sentences, save_encoder
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
@@ -8,6 +17,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_jtcse.data.teachers import with_teacher_labels
 from st_jtcse.errors import UserError
+from st_jtcse.hashing import sha256
 
 SENTENCES = make_sentences(9)
 
@@ -16,15 +26,151 @@ def teacher(folder, size=32):
     return SentenceTransformer(modules=[Transformer(str(folder)), Pooling(size, "cls")], device="cpu")
 
 
-def test_labels_are_the_weighted_sum_of_the_teachers_embeddings(tower_folders):
+def label(teachers, weights, cache, sentences=SENTENCES, **settings):
+    data = Dataset.from_dict({"sentence": sentences})
+    return with_teacher_labels(data, "-".join(sentences), teachers, weights, cache, **settings)
+
+
+def vectors(labelled):
+    return np.array(labelled["label"][:], dtype=np.float64)
+
+
+def test_labels_are_the_weighted_sum_of_the_teachers_embeddings(tower_folders, tmp_path):
     first, second = (teacher(folder) for folder in tower_folders)
-    labelled = with_teacher_labels(Dataset.from_dict({"sentence": SENTENCES}), [first, second], [0.3, 0.7])
+    labelled = label([first, second], [0.3, 0.7], tmp_path, shard_size=4)
     expected = 0.3 * first.encode(SENTENCES) + 0.7 * second.encode(SENTENCES)
     assert labelled["sentence"][:] == SENTENCES
-    np.testing.assert_allclose(np.array(labelled["label"][:]), expected, rtol=1e-5, atol=1e-6)
+    assert str(labelled.features["label"]) == "List(Value('float16'), length=32)"
+    # Half precision has eleven significant bits.
+    np.testing.assert_allclose(vectors(labelled), expected, rtol=2**-11, atol=1e-6)
 
 
-def test_teachers_of_two_sizes_are_refused(tower_folders, tmp_path):
+def test_gram_matrix_of_the_concatenation_is_the_weighted_sum_of_the_cosine_matrices(tower_folders, tmp_path):
     small = teacher(save_encoder(tmp_path / "small", 3, hidden_size=16), 16)
-    with pytest.raises(UserError, match=r"must have one size, found \[32, 16\]; leave one out"):
-        with_teacher_labels(Dataset.from_dict({"sentence": SENTENCES}), [teacher(tower_folders[0]), small], [1, 1])
+    teachers = [teacher(tower_folders[0]), small]
+    found = vectors(label(teachers, [1 / 3, 2 / 3], tmp_path, form="concatenation"))
+    assert found.shape == (9, 48)
+    cosines = []
+    for each in teachers:
+        embeddings = each.encode(SENTENCES).astype(np.float64)
+        embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+        cosines.append(embeddings @ embeddings.T)
+    np.testing.assert_allclose(found @ found.T, cosines[0] / 3 + 2 * cosines[1] / 3, atol=1e-3)
+
+
+def test_labels_train_the_student_that_they_fit(tower_folders, tmp_path):
+    labelled = label([teacher(tower_folders[0])], [1.0], tmp_path)
+    batch = torch.tensor(np.array(labelled[:3]["label"]))
+    assert batch.shape == (3, 32)
+    assert labelled.column_names == ["sentence", "label"]
+
+
+@pytest.mark.parametrize(
+    ("weights", "form", "message"),
+    [
+        ([1, 1], "sum", r"must have one size, found \[32, 16\]; leave one out"),
+        ([1], "sum", "one weight a teacher, found 1 for 2"),
+        ([1, -1], "concatenation", "cannot be negative, found -1"),
+        ([1e7], "sum", "beyond half precision"),
+    ],
+)
+def test_unfit_teachers_are_refused(tower_folders, tmp_path, weights, form, message):
+    small = teacher(save_encoder(tmp_path / "small", 3, hidden_size=16), 16)
+    teachers = [teacher(tower_folders[0]), small][: 1 if weights == [1e7] else 2]
+    with pytest.raises(UserError, match=message):
+        label(teachers, weights, tmp_path / "cache", form=form)
+    assert not list(tmp_path.glob("cache/*.arrow"))
+
+
+def test_other_weights_sentences_and_lengths_are_other_files(tower_folders, tmp_path):
+    model = teacher(tower_folders[0])
+    label([model], [1.0], tmp_path)
+    label([model], [1.0], tmp_path)
+    assert len(list(tmp_path.glob("*.arrow"))) == 1
+    label([model], [2.0], tmp_path)
+    label([model], [1.0], tmp_path, SENTENCES[:5])
+    model.max_seq_length = 6
+    label([model], [1.0], tmp_path)
+    assert len(list(tmp_path.glob("*.arrow"))) == 4
+
+
+# Encodes 40 sentences in shards of four; a line in the log for every shard that is computed.
+WORKER = """
+import os, sys, time
+from pathlib import Path
+import torch
+sys.path.insert(0, {tests!r})
+sys.path.insert(0, {tests!r} + "/data")
+from conftest import make_sentences
+from test_teachers import label, teacher
+
+distributed = "RANK" in os.environ
+if distributed:
+    torch.distributed.init_process_group("gloo")
+model = teacher({tower!r})
+encode = model.encode
+
+def logged(texts, **kwargs):
+    result = encode(texts, **kwargs)
+    with open({log!r}, "a") as log:
+        log.write(texts[0] + "\\n")
+    time.sleep({pause})
+    return result
+
+model.encode = logged
+label([model], [1.0], Path({cache!r}), make_sentences(40), shard_size=4)
+if distributed:
+    torch.distributed.destroy_process_group()
+"""
+
+
+def start(tmp_path, tower, cache, log, pause=0.0, processes=1):
+    script = tmp_path / f"{cache}.py"
+    tests = str(Path(__file__).parents[1])
+    script.write_text(
+        WORKER.format(tests=tests, tower=str(tower), cache=str(tmp_path / cache), log=str(tmp_path / log), pause=pause)
+    )
+    launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={processes}", f"--master_port={free_port()}"]
+    # Sums of floats depend on the number of threads.
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *(launcher if processes > 1 else []), str(script)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process):
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+
+
+def only_file(folder):
+    (path,) = folder.iterdir()  # No shard is left behind.
+    return path
+
+
+def test_killed_and_repeated_is_byte_identical_and_does_no_shard_twice(tower_folders, tmp_path):
+    finish(start(tmp_path, tower_folders[0], "whole", "whole.log"))
+    killed = start(tmp_path, tower_folders[0], "cut", "cut.log", pause=0.3)
+    log = tmp_path / "cut.log"
+    while not log.exists() or len(log.read_text().splitlines()) < 4:
+        assert killed.poll() is None
+        time.sleep(0.02)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    shards = list((tmp_path / "cut").glob("*.shards/*.arrow"))
+    assert 3 <= len(shards) < 10
+    done = len(log.read_text().splitlines())
+    finish(start(tmp_path, tower_folders[0], "cut", "cut.log"))
+    # The shard that was being written when the process died is the only one to be computed again.
+    again = len(log.read_text().splitlines()) - done
+    assert again == 10 - len(shards)
+    assert only_file(tmp_path / "cut").read_bytes() == only_file(tmp_path / "whole").read_bytes()
+
+
+def test_two_processes_write_the_file_of_one(tower_folders, tmp_path):
+    finish(start(tmp_path, tower_folders[0], "one", "one.log"))
+    finish(start(tmp_path, tower_folders[0], "two", "two.log", processes=2))
+    assert sorted((tmp_path / "two.log").read_text().splitlines()) == sorted(
+        (tmp_path / "one.log").read_text().splitlines()
+    )
+    assert sha256(only_file(tmp_path / "two")) == sha256(only_file(tmp_path / "one"))
+    assert json.dumps(only_file(tmp_path / "two").name) == json.dumps(only_file(tmp_path / "one").name)

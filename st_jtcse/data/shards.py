@@ -1,0 +1,210 @@
+"""Columns computed from sentences once: in shards, resumable, over processes, and kept as one Arrow file."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from datasets import Dataset
+from huggingface_hub.constants import HF_HOME
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from st_jtcse import processes
+from st_jtcse.errors import UserError
+from st_jtcse.hashing import sha256
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_CACHE = Path(HF_HOME, "st-jtcse")
+_METADATA = b"st_jtcse"
+
+
+@dataclass(frozen=True)
+class Job:
+    """Columns to compute from every sentence.
+
+    Args:
+        kind: What they are, in one word; the file's name starts with it.
+        settings: Everything that decides the result: hashes of sentences and models, and the options. Must be JSON.
+        sentences: Dataset with a column ``sentence``.
+        compute: From the sentences of one shard to its columns, row by row; must not depend on other shards.
+        shard_size: Sentences a shard: what an interruption loses at most, in each process.
+    """
+
+    kind: str
+    settings: dict[str, Any]
+    sentences: Dataset
+    compute: Callable[[list[str]], pa.Table]
+    shard_size: int
+
+    @property
+    def text(self) -> str:
+        """The settings as stored in the file."""
+        rows = {"rows": len(self.sentences), "shard_size": self.shard_size}
+        return json.dumps(self.settings | rows, sort_keys=True, ensure_ascii=False)
+
+    @property
+    def shards(self) -> int:
+        """Number of shards."""
+        return -(-len(self.sentences) // self.shard_size)
+
+    def rows(self, shard: int) -> range:
+        """Row numbers of a shard."""
+        start = shard * self.shard_size
+        return range(start, min(start + self.shard_size, len(self.sentences)))
+
+
+def cached_columns(job: Job, cache_dir: Path) -> Dataset:
+    """Return a job's columns, memory-mapped; what an earlier or interrupted run has computed is used.
+
+    In a distributed run every process computes its share of the shards. The file is the same, byte for byte, however
+    often the work was interrupted and however many processes shared it.
+
+    Args:
+        job: The columns.
+        cache_dir: Folder of the files, shared by runs; safe to delete.
+
+    Returns:
+        One row a sentence, in the order of the sentences.
+
+    Raises:
+        UserError: The disk is full, or a file was made with other settings.
+    """
+    final = cache_dir / f"{job.kind}-{hashlib.sha256(job.text.encode()).hexdigest()[:16]}.arrow"
+    if not _is_whole(final, job):
+        with _disk_full_told(cache_dir):
+            _build(job, final)
+    return Dataset.from_file(str(final))
+
+
+def _build(job: Job, final: Path) -> None:
+    folder = final.with_suffix(".shards")
+    folder.mkdir(parents=True, exist_ok=True)
+    own = range(processes.rank(), job.shards, processes.count())
+    finished = [shard for shard in own if _finished_shard(folder, shard)]
+    if finished:
+        logger.info("%s: %d of %d shards were finished before", final.name, len(finished), len(own))
+    columns = (
+        TextColumn(job.kind),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, disable=processes.rank() > 0) as progress:
+        task = progress.add_task(job.kind, total=sum(len(job.rows(shard)) for shard in own), rate="")
+        for shard in own:
+            rows = job.rows(shard)
+            if shard not in finished:
+                table = job.compute(job.sentences[rows.start : rows.stop]["sentence"])
+                _write_shard(folder, shard, table)
+            progress.advance(task, len(rows))
+            speed = progress.tasks[task].speed
+            progress.update(task, rate=f"{speed:.0f} sentences/s" if speed else "")
+    processes.wait_for_all()
+    if processes.rank() == 0:
+        _join(job, folder, final)
+    processes.wait_for_all()
+
+
+def _write_shard(folder: Path, shard: int, table: pa.Table) -> None:
+    # A partial file of another process, or of one that was killed, must not be in the way.
+    partial = folder / f".{shard:05d}.{os.getpid()}.partial"
+    _write_stream(partial, table.schema, table.combine_chunks().to_batches())
+    # The name holds the hash: one rename makes the shard finished, and its content can be checked ever after.
+    partial.replace(folder / f"{shard:05d}-{sha256(partial)[:16]}.arrow")
+
+
+def _finished_shard(folder: Path, shard: int) -> Path | None:
+    """Return a shard's file if its content is what its name says; a damaged one is deleted."""
+    for path in folder.glob(f"{shard:05d}-*.arrow"):
+        if sha256(path)[:16] == path.stem.split("-")[1]:
+            return path
+        logger.warning("%s is damaged and is computed again", path)
+        path.unlink()
+    return None
+
+
+def _join(job: Job, folder: Path, final: Path) -> None:
+    paths = [_finished_shard(folder, shard) for shard in range(job.shards)]
+    missing = [shard for shard, path in enumerate(paths) if path is None]
+    if missing:
+        raise UserError(f"{folder}: shard {missing[0]} was damaged while others were computed; run again to repair it.")
+    whole = [path for path in paths if path is not None]
+    with pa.ipc.open_stream(str(whole[0])) as first:
+        schema = first.schema.with_metadata({_METADATA: job.text.encode()})
+    partial = folder / f".joined.{os.getpid()}.partial"
+    _write_stream(partial, schema, _batches(whole))
+    partial.replace(final)
+    shutil.rmtree(folder)
+
+
+def _batches(paths: list[Path]) -> Iterator[pa.RecordBatch]:
+    for path in paths:
+        with pa.memory_map(str(path)) as source:
+            yield from pa.ipc.open_stream(source)
+
+
+def _write_stream(path: Path, schema: pa.Schema, batches: Any) -> None:
+    try:
+        with path.open("wb") as file:
+            with pa.ipc.new_stream(file, schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _is_whole(final: Path, job: Job) -> bool:
+    if not final.exists():
+        return False
+    try:
+        with pa.memory_map(str(final)) as source, pa.ipc.open_stream(source) as stream:
+            stored = (stream.schema.metadata or {}).get(_METADATA, b"").decode()
+            rows = sum(batch.num_rows for batch in stream)
+    except (pa.ArrowInvalid, OSError):
+        stored, rows = job.text, -1
+    if stored != job.text:
+        raise UserError(
+            f"{final} was made with other settings ({_first_difference(stored, job.text)}); delete it, or choose "
+            "another cache_dir."
+        )
+    if rows != len(job.sentences):
+        logger.warning("%s is damaged and is computed again", final)
+        return False
+    return True
+
+
+def _first_difference(stored: str, wanted: str) -> str:
+    try:
+        there, here = json.loads(stored), json.loads(wanted)
+    except ValueError:
+        return "it names none"
+    key = next(key for key in [*here, *there] if there.get(key) != here.get(key))
+    return f"{key}: {there.get(key)!r} there, {here.get(key)!r} here"
+
+
+@contextmanager
+def _disk_full_told(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise UserError(
+            f"{folder}: no space left on the disk; finished shards are kept: free some space, or choose another "
+            "cache_dir, and run again."
+        ) from error

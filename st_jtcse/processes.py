@@ -1,0 +1,21 @@
+"""The processes of a distributed run: which one writes, and how the others wait."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+
+def rank() -> int:
+    """Return this process's number; 0 outside a distributed run."""
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def count() -> int:
+    """Return the number of processes; 1 outside a distributed run."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def wait_for_all() -> None:
+    """Go on when every process has come here."""
+    if count() > 1:
+        dist.barrier()
