@@ -26,7 +26,7 @@ def show_results(results: dict[str, Any]) -> None:
     sets = list(dict.fromkeys(name for record in results["stages"] for name in record["spearman"]))
     table = Table(title=f"{results['recipe']}, seed {results['seed']}: Spearman x 100, start -> trained")
     table.add_column("stage")
-    for column in ("parameters", "steps", "seconds", *sets):
+    for column in ("parameters", "GMAC", "steps", "seconds", *sets):
         table.add_column(column, justify="right")
     for record in results["stages"]:
         scores = [
@@ -36,7 +36,12 @@ def show_results(results: dict[str, Any]) -> None:
             for name in sets
         ]
         table.add_row(
-            record["name"], _millions(record["parameters"]), str(record["steps"]), f"{record['seconds']:.0f}", *scores
+            record["name"],
+            _millions(record["parameters"]),
+            f"{record['gmac']:.2f}",
+            str(record["steps"]),
+            f"{record['seconds']:.0f}",
+            *scores,
         )
     out.print(table)
 
@@ -49,7 +54,7 @@ def show_plan(stages: Sequence[Any], files: Sequence[Path]) -> None:
     for stage in stages:
         table.add_row(
             stage.name,
-            stage.loss,
+            stage.loss or "- (assembled)",
             _millions(stage.parameters),
             "from the Hub" if stage.sentences is None else str(stage.sentences),
             "?" if stage.steps is None else str(stage.steps),

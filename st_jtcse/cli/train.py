@@ -73,6 +73,7 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError("Give a recipe: a YAML file, or a name that st-train --list shows.")
 
     # After the cheap answers: these imports take seconds.
+    from st_jtcse import processes
     from st_jtcse.training import plan, runner
     from st_jtcse.training.recipe import load_recipe
 
@@ -85,7 +86,9 @@ def _run(options: argparse.Namespace) -> int:
         console.show_plan(plan.plan(loaded, names), plan.expected_files(loaded, names))
         return 0
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    console.show_results(runner.run(loaded, names, resume=options.resume))
+    results = runner.run(loaded, names, resume=options.resume)
+    if processes.rank() == 0:
+        console.show_results(results)
     return 0
 
 

@@ -7,12 +7,14 @@ from st_jtcse.modules.ensemble_encoder import EnsembleEncoder
 from st_jtcse.modules.inference import save_for_inference, to_inference
 from st_jtcse.modules.multi_tokenizer_ensemble import MultiTokenizerEnsemble
 from st_jtcse.modules.pooler_head import PoolerModulusHead
+from st_jtcse.modules.training_head import TrainingHead
 from st_jtcse.modules.twin_encoder import TwinCrossAttentionEncoder
 
 __all__ = [
     "EnsembleEncoder",
     "MultiTokenizerEnsemble",
     "PoolerModulusHead",
+    "TrainingHead",
     "TwinCrossAttentionEncoder",
     "ensemble_of",
     "save_for_inference",

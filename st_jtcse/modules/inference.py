@@ -13,6 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_jtcse.modules.ensemble_encoder import EnsembleEncoder
 from st_jtcse.modules.pooler_head import PoolerModulusHead
+from st_jtcse.modules.training_head import TrainingHead
 from st_jtcse.modules.twin_encoder import TwinCrossAttentionEncoder
 from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
 
@@ -41,7 +42,7 @@ def save_for_inference(model: SentenceTransformer, path: str | os.PathLike[str],
     listing = Path(path, "modules.json")
     kept: list[dict[str, Any]] = []
     for entry, module in zip(json.loads(listing.read_text(encoding="utf-8")), model):
-        if isinstance(module, PoolerModulusHead):
+        if isinstance(module, (PoolerModulusHead, TrainingHead)):
             shutil.rmtree(Path(path, entry["path"]))
             continue
         if isinstance(module, (TwinCrossAttentionEncoder, EnsembleEncoder)):

@@ -91,16 +91,14 @@ def _models(stage: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
     model = _mapping(stage.get("model"))
     written: list[tuple[Loc, Any]] = [(("model", "base"), model.get("base"))]
     written += [(("model", "towers", at), tower) for at, tower in enumerate(_list(model.get("towers")))]
-    written += [
-        (("teachers", at, "model"), _mapping(teacher).get("model"))
-        for at, teacher in enumerate(_list(stage.get("teachers")))
-    ]
+    for block, items in ((("model", "members"), model.get("members")), (("teachers",), stage.get("teachers"))):
+        written += [((*block, at, "model"), _mapping(item).get("model")) for at, item in enumerate(_list(items))]
     return ((loc, reference) for loc, reference in written if isinstance(reference, str))
 
 
 def _data(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
     for index, stage in stages:
-        if stage.get("data") is None and data.get("data") is None:
+        if stage.get("loss") is not None and stage.get("data") is None and data.get("data") is None:
             yield Fault(
                 ("stages", index),
                 "expected training data of the stage or the recipe, found none. Add 'data: {train: FILE}' to either.",
@@ -109,6 +107,8 @@ def _data(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
 
 def _losses(stages: _Stages) -> Iterator[Fault]:
     for index, stage in stages:
+        if stage.get("loss") is None:
+            continue  # An assembled stage, or a missing key, which validation tells.
         try:
             spec = LossSpec.model_validate(stage.get("loss"))
         except ValidationError:

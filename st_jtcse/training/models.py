@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.util import is_sentence_transformer_model
 from torch import nn
-from transformers import AutoConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from st_jtcse import embedded
 from st_jtcse.errors import UserError
-from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
+from st_jtcse.modules import PoolerModulusHead, TrainingHead, TwinCrossAttentionEncoder, ensemble_of
+from st_jtcse.modules.in_memory import tokenizer_of, transformer_of
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.schema import STAGE_PREFIX, ModelSpec
+from st_jtcse.training.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
 
 Resolve = Callable[[str], str]
 
@@ -44,13 +48,14 @@ def resolver(folder: RunFolder) -> Resolve:
     return resolve
 
 
-def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool) -> SentenceTransformer:
+def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int) -> SentenceTransformer:
     """Assemble the model a stage starts from.
 
     Args:
         spec: The recipe's model block.
         resolve: From :func:`resolver`.
         with_head: Whether the loss needs the towers' pooler outputs.
+        seed: Seed of poolers that are drawn.
 
     Returns:
         Encoder, pooler head where needed, and pooling.
@@ -58,20 +63,22 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool) -> Senten
     Raises:
         UserError: A model cannot be loaded, or does not fit the block.
     """
-    names = spec.towers or [str(spec.base)]
     try:
-        encoder = _twin(spec, resolve) if spec.towers else _single(spec, resolve)
-        if spec.layers is not None:
-            _keep_layers(encoder.model, spec.layers)
+        if spec.members:
+            return _ensemble(spec, resolve)
+        encoder = _twin(spec, resolve, seed) if spec.towers else _single(spec, resolve)
         modules: list[nn.Module] = [encoder]
         if with_head:
             modules.append(PoolerModulusHead())
         modules.append(Pooling(encoder.get_embedding_dimension(), spec.pooling))
+        if spec.training_head:
+            size = encoder.get_embedding_dimension()
+            modules.append(TrainingHead(size, size))
         model = SentenceTransformer(modules=modules)
     except UserError:
         raise
     except (OSError, ValueError) as error:
-        raise UserError(_refusal(names, error)) from error
+        raise UserError(_refusal(spec.sources, error)) from error
     if spec.dropout is not None:
         _set_dropout(model, spec.dropout)
     return model
@@ -106,25 +113,95 @@ def _refusal(names: list[str], error: Exception) -> str:
 
 def _single(spec: ModelSpec, resolve: Resolve) -> Transformer:
     name = resolve(str(spec.base))
-    is_twin = load_config(name, spec).model_type == TwinEncoderConfig.model_type
+    config = load_config(name, spec)
+    is_twin = config.model_type == TwinEncoderConfig.model_type
+    if spec.tower is not None and not is_twin:
+        raise ValueError(f"'tower' needs a twin as 'base', found a {config.model_type} model; remove 'tower'.")
     hub = {"revision": spec.revision, "trust_remote_code": spec.trust_remote_code}
     limit = {} if spec.max_seq_length is None else {"model_max_length": spec.max_seq_length}
-    return (TwinCrossAttentionEncoder if is_twin else Transformer)(
-        name, model_kwargs=dict(hub), config_kwargs=dict(hub), processor_kwargs=hub | limit
+    if spec.tower is not None or spec.fresh is not None:
+        model: Any = _fresh(config, spec) if spec.fresh is not None else AutoModel.from_pretrained(name, **hub)
+        if spec.tower is not None and spec.fresh is None:
+            model = model.towers[spec.tower - 1]
+        tokenizer = tokenizer_of(name, "Models", hub)
+        encoder = transformer_of(Transformer, model, tokenizer, max_seq_length=spec.max_seq_length)
+    else:
+        encoder = (TwinCrossAttentionEncoder if is_twin else Transformer)(
+            name, model_kwargs=dict(hub), config_kwargs=dict(hub), processor_kwargs=hub | limit
+        )
+    if spec.layers is not None:
+        _keep_layers(encoder.model, spec.layers)
+    return encoder
+
+
+def _fresh(config: Any, spec: ModelSpec) -> PreTrainedModel:
+    settings = (config.tower if spec.tower is not None else config).to_dict()
+    unknown = [key for key in spec.fresh or () if key not in settings]
+    if unknown:
+        raise ValueError(f"'fresh' changes {unknown[0]}, which the configuration of {spec.base} does not have.")
+    # Drawn from the global generator, which the stage has seeded.
+    model: PreTrainedModel = AutoModel.from_config(
+        AutoConfig.for_model(settings.pop("model_type"), **settings | (spec.fresh or {}))
     )
+    return model
 
 
-def _twin(spec: ModelSpec, resolve: Resolve) -> TwinCrossAttentionEncoder:
+def _twin(spec: ModelSpec, resolve: Resolve, seed: int) -> TwinCrossAttentionEncoder:
     first, second = (resolve(name) for name in spec.towers or ())
     return TwinCrossAttentionEncoder.from_towers(
         first,
         second,
         spec.cross_attention_every,
         spec.cross_residual,
+        seed if spec.random_pooler else None,
         max_seq_length=spec.max_seq_length,
         revision=spec.revision,
         trust_remote_code=spec.trust_remote_code,
     )
+
+
+def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransformer:
+    """Load a model that is not trained: a teacher, or a member of an ensemble.
+
+    Args:
+        spec: The recipe's block.
+        resolve: From :func:`resolver`.
+
+    Returns:
+        The model with its own pooling, or the one that the block names.
+
+    Raises:
+        UserError: It cannot be loaded.
+    """
+    name = resolve(spec.model)
+    # A stage of this run may be of a class that Sentence-Transformers takes with the flag only; it is our own.
+    trust = spec.trust_remote_code or (spec.model.startswith(STAGE_PREFIX) and names_own_modules(name))
+    hub: dict[str, Any] = {"revision": spec.revision, "trust_remote_code": trust}
+    try:
+        if spec.pooling is None and is_sentence_transformer_model(name, revision=spec.revision):
+            return SentenceTransformer(name, **hub)
+        # Without a pooling of its own the mean would be taken, which these encoders were not trained for.
+        encoder = Transformer(name, model_kwargs=dict(hub), config_kwargs=dict(hub), processor_kwargs=dict(hub))
+        pooling = Pooling(encoder.get_embedding_dimension(), spec.pooling or "cls")
+        return SentenceTransformer(modules=[encoder, pooling])
+    except (OSError, ValueError) as error:
+        raise UserError(_refusal([spec.model], error)) from error
+
+
+def _ensemble(spec: ModelSpec, resolve: Resolve) -> SentenceTransformer:
+    members = spec.members or []
+    models = [load_frozen(member, resolve) for member in members]
+    return ensemble_of(models, [member.weight for member in members], max_seq_length=spec.max_seq_length)
+
+
+def names_own_modules(folder: str | Path) -> bool:
+    """Whether a saved model needs classes of this package, which Sentence-Transformers takes with the flag only.
+
+    Args:
+        folder: The saved model.
+    """
+    listing = json.loads(Path(folder, "modules.json").read_text(encoding="utf-8"))
+    return any(entry["type"].startswith("st_jtcse.") for entry in listing)
 
 
 def _keep_layers(model: PreTrainedModel, layers: list[int]) -> None:

@@ -11,11 +11,12 @@ import torch
 from transformers import AutoModel
 
 from st_jtcse import embedded
+from st_jtcse.training.inputs import Inputs, load_inputs
 from st_jtcse.training.models import load_config
 from st_jtcse.training.recipe import LoadedRecipe, stage_data, stage_evaluate
 from st_jtcse.training.run_folder import RECIPE, RESULTS
 from st_jtcse.training.schema import STAGE_PREFIX, ModelSpec, StageSpec
-from st_jtcse.training.stage import Inputs, load_inputs, training_arguments
+from st_jtcse.training.stage import training_arguments
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class PlannedStage:
 
     Args:
         name: The stage.
-        loss: Class of its loss.
+        loss: Class of its loss; None if it is only assembled.
         parameters: Parameters of its model.
         sentences: Training sentences; None if they come from the Hub, which a plan does not download.
         steps: Optimiser steps; None if they follow from an unknown number of sentences.
@@ -32,7 +33,7 @@ class PlannedStage:
     """
 
     name: str
-    loss: str
+    loss: str | None
     parameters: int
     sentences: int | None
     steps: int | None
@@ -62,7 +63,7 @@ def expected_files(loaded: LoadedRecipe, names: list[str]) -> list[Path]:
 
 def _is_local(loaded: LoadedRecipe, stage: StageSpec) -> bool:
     evaluate = stage_evaluate(loaded.recipe, stage)
-    specs = [*stage_data(loaded.recipe, stage).train]
+    specs = [*stage_data(loaded.recipe, stage).train] if stage.loss else []
     if evaluate:
         specs += [spec for spec in (evaluate.dev, *evaluate.test.values()) if spec]
     return all(spec.file for spec in specs)
@@ -70,10 +71,12 @@ def _is_local(loaded: LoadedRecipe, stage: StageSpec) -> bool:
 
 def _plan(loaded: LoadedRecipe, stage: StageSpec, stages: dict[str, StageSpec], inputs: Inputs | None) -> PlannedStage:
     evaluate = stage_evaluate(loaded.recipe, stage)
-    sentences = len(inputs.sentences.dataset) if inputs else None
+    sentences = _sentences(stage, inputs)
     arguments = training_arguments(loaded, stage, Path(loaded.recipe.output_dir) / stage.name)
     steps: int | None = arguments.max_steps
-    if steps is None or steps <= 0:
+    if stage.loss is None:
+        steps = 0
+    elif steps is None or steps <= 0:
         steps = None
         if sentences is not None:
             # Sentence-Transformers keeps a last, smaller batch unless told to drop it.
@@ -82,7 +85,7 @@ def _plan(loaded: LoadedRecipe, stage: StageSpec, stages: dict[str, StageSpec], 
             steps = math.ceil(batches / arguments.gradient_accumulation_steps * arguments.num_train_epochs)
     return PlannedStage(
         stage.name,
-        stage.loss.type,
+        stage.loss.type if stage.loss else None,
         _parameters(stage.model, stages),
         sentences,
         steps,
@@ -90,17 +93,34 @@ def _plan(loaded: LoadedRecipe, stage: StageSpec, stages: dict[str, StageSpec], 
     )
 
 
+def _sentences(stage: StageSpec, inputs: Inputs | None) -> int | None:
+    """Sentences of an epoch; a round trip may come back empty, so with pivots this is the most there can be."""
+    if stage.loss is None:
+        return 0
+    if inputs is None or inputs.sentences is None:
+        return None
+    return len(inputs.sentences.dataset) * (len(stage.augment.pivots) if stage.augment else 1)
+
+
 def _parameters(spec: ModelSpec, stages: dict[str, StageSpec]) -> int:
-    return sum(_parameters_of(name, spec, stages) for name in spec.towers or [str(spec.base)])
+    return sum(_parameters_of(name, spec, stages) for name in spec.sources)
 
 
 def _parameters_of(name: str, spec: ModelSpec, stages: dict[str, StageSpec]) -> int:
-    if name.startswith(STAGE_PREFIX):
-        earlier = stages[name.removeprefix(STAGE_PREFIX)].model
-        if spec.layers is None or earlier.towers:
-            return _parameters(earlier, stages)
-        return _parameters_of(str(earlier.base), spec, stages)
-    config: Any = load_config(str(embedded.folder()) if name == embedded.NAME else name, spec)
+    if not name.startswith(STAGE_PREFIX):
+        return _count(load_config(str(embedded.folder()) if name == embedded.NAME else name, spec), spec)
+    earlier = stages[name.removeprefix(STAGE_PREFIX)].model
+    if spec.tower is not None and earlier.towers:
+        return _parameters_of(earlier.towers[spec.tower - 1], spec.model_copy(update={"tower": None}), stages)
+    if (spec.layers is None and spec.fresh is None) or earlier.base is None:
+        return _parameters(earlier, stages)
+    return _parameters_of(earlier.base, spec, stages)
+
+
+def _count(config: Any, spec: ModelSpec) -> int:
+    config = config.tower if spec.tower is not None else config
+    for key, value in (spec.fresh or {}).items():
+        setattr(config, key, value)
     if spec.layers is not None:
         config.num_hidden_layers = len(spec.layers)
     with torch.device("meta"):

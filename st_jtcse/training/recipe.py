@@ -16,7 +16,16 @@ from st_jtcse.training import overrides as overriding
 from st_jtcse.training import yaml_source
 from st_jtcse.training.checks import check
 from st_jtcse.training.faults import from_pydantic, tell, unknown
-from st_jtcse.training.schema import DataSpec, EvaluateSpec, ModelSpec, Recipe, SourceSpec, StageSpec, TeacherSpec
+from st_jtcse.training.schema import (
+    DataSpec,
+    EvaluateSpec,
+    ModelSpec,
+    PivotSpec,
+    Recipe,
+    SourceSpec,
+    StageSpec,
+    WeightedModelSpec,
+)
 from st_jtcse.training.yaml_source import Loc, Source
 
 _SUFFIXES = (".yaml", ".yml")
@@ -27,7 +36,9 @@ _LOCAL: dict[tuple[type[BaseModel], str], bool] = {
     (SourceSpec, "dataset"): False,
     (ModelSpec, "base"): False,
     (ModelSpec, "towers"): False,
-    (TeacherSpec, "model"): False,
+    (WeightedModelSpec, "model"): False,
+    (PivotSpec, "forward"): False,
+    (PivotSpec, "back"): False,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +68,12 @@ class RunFolder:
         path = self.stage(name) / STAGE_RECORD
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
-    def checkpoint(self, name: str) -> Path | None:
-        """Return a stage's last whole checkpoint; broken ones are deleted."""
+    def checkpoint(self, name: str, files: Sequence[str] = ()) -> Path | None:
+        """Return a stage's last whole checkpoint, which holds the files too; broken ones are deleted."""
         found = sorted(self.stage(name).glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
         for path in reversed(found):
-            # The trainer writes this file last.
-            if _is_json(path / "trainer_state.json"):
+            # The trainer writes this file last, callbacks theirs after it.
+            if _is_json(path / "trainer_state.json") and all((path / file).is_file() for file in files):
                 return path
             shutil.rmtree(path)
         return None

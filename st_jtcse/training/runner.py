@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from st_jtcse import processes
 from st_jtcse.errors import UserError
 from st_jtcse.training import provenance
 from st_jtcse.training.faults import nearest
+from st_jtcse.training.inputs import load_inputs
 from st_jtcse.training.recipe import LoadedRecipe, load_recipe, resolved_yaml
 from st_jtcse.training.run_folder import RESULTS, RunFolder, to_json, write_atomically
 from st_jtcse.training.schema import STAGE_PREFIX, Recipe, StageSpec
-from st_jtcse.training.stage import load_inputs, run_stage, training_arguments
+from st_jtcse.training.stage import run_stage, training_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -62,21 +64,24 @@ def run(loaded: LoadedRecipe, names: Sequence[str] = (), *, resume: bool = False
     inputs = load_inputs(loaded, [stages[name] for name in chosen])
     for name in chosen:
         training_arguments(loaded, stages[name], folder.stage(name))
-    folder.open(resolved_yaml(recipe), _same_run(recipe, folder), resume)
+    # In a distributed run one process writes; the others must not look before it has.
+    if processes.rank() == 0:
+        folder.open(resolved_yaml(recipe), _same_run(recipe, folder), resume)
+    processes.wait_for_all()
 
     for name in chosen:
         if folder.record(name) is None:
             logger.info("stage %s", name)
             run_stage(loaded, stages[name], inputs[name], folder)
-        _write_results(recipe, folder)
-    return _write_results(recipe, folder)
+        if processes.rank() == 0:
+            _write_results(recipe, folder)
+    return _results(recipe, folder)
 
 
 def _check_order(stages: dict[str, StageSpec], chosen: list[str], folder: RunFolder) -> None:
     """Refuse a choice of stages whose starting models are neither finished nor chosen."""
     for name in chosen:
-        model = stages[name].model
-        sources = [*(model.towers or [str(model.base)]), *(teacher.model for teacher in stages[name].teachers)]
+        sources = [*stages[name].model.sources, *(teacher.model for teacher in stages[name].teachers)]
         for source in sources:
             earlier = source.removeprefix(STAGE_PREFIX)
             if source.startswith(STAGE_PREFIX) and earlier not in chosen and folder.record(earlier) is None:
@@ -94,13 +99,17 @@ def _same_run(recipe: Recipe, folder: RunFolder) -> bool | None:
         held = load_recipe(str(folder.path / "recipe.yaml")).recipe
     except UserError:
         return False
-    anywhere = {"output_dir": "anywhere"}
+    anywhere = {"output_dir": "anywhere", "cache_dir": "anywhere"}
     return held.model_copy(update=anywhere) == recipe.model_copy(update=anywhere)
 
 
-def _write_results(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
+def _write_results(recipe: Recipe, folder: RunFolder) -> None:
+    write_atomically(folder.path / RESULTS, to_json(_results(recipe, folder)))
+
+
+def _results(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
     records = [record for stage in recipe.stages if (record := folder.record(stage.name))]
-    results = {
+    return {
         "recipe": recipe.name,
         "seed": recipe.seed,
         "finished": len(records) == len(recipe.stages),
@@ -108,5 +117,3 @@ def _write_results(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
         "environment": provenance.environment(),
         "stages": records,
     }
-    write_atomically(folder.path / RESULTS, to_json(results))
-    return results

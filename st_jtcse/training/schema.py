@@ -19,7 +19,17 @@ NAME_RULE = "letters, digits, '_', '.' or '-', starting with a letter or digit"
 STAGE_PREFIX = "stage:"
 
 _DATASET_ONLY = ("config", "split", "data_files", "revision")
-_TWIN_ONLY = ("cross_attention_every", "cross_residual")
+_TWIN_ONLY = ("cross_attention_every", "cross_residual", "random_pooler")
+_BASE_ONLY = ("pooling", "training_head", "tower", "layers", "fresh")
+# By the key that says what kind of model it is: the keys that do not go with it.
+_FOREIGN_TO_MODEL = {
+    "base": _TWIN_ONLY,
+    "towers": _BASE_ONLY,
+    "members": (*_TWIN_ONLY, *_BASE_ONLY, "dropout"),
+}
+_OPUS_MT = "Helsinki-NLP/opus-mt-{}-{}"
+# This model knows several written forms of Chinese and is told which one.
+_OPUS_MT_PREFIXES = {"zh": ">>cmn_Hans<< "}
 
 
 class Strict(BaseModel):
@@ -121,8 +131,20 @@ class EvaluateSpec(Strict):
         return self
 
 
+class WeightedModelSpec(Strict):
+    """A frozen model with its factor in a weighted sum of embeddings."""
+
+    model: str = Field(min_length=1, description="Written as a model's `base`.")
+    weight: float = Field(1.0, allow_inf_nan=False, description="Factor in the weighted sum of embeddings.")
+    pooling: Literal["cls", "mean", "max"] | None = Field(
+        None, description="Pooling; default: the model's own, cls for an encoder that comes without."
+    )
+    revision: str | None = Field(None, description="Commit, tag or branch of a Hub model.")
+    trust_remote_code: bool = Field(False, description="Run code that comes with the model.")
+
+
 class ModelSpec(Strict):
-    """The model a stage starts from: one encoder (`base`) or two (`towers`)."""
+    """The model a stage starts from: one encoder (`base`), two (`towers`), or an ensemble of any (`members`)."""
 
     base: str | None = Field(
         None,
@@ -133,40 +155,62 @@ class ModelSpec(Strict):
     towers: list[Annotated[str, Field(min_length=1)]] | None = Field(
         None, min_length=2, max_length=2, description="The two encoders of a twin, each written as for `base`."
     )
+    members: list[WeightedModelSpec] | None = Field(
+        None, min_length=1, description="Models whose embeddings are summed; such a stage has no loss."
+    )
     cross_attention_every: int | None = Field(
         2, ge=1, description="A cross-attention layer after every k-th layer of a twin; null for none."
     )
     cross_residual: Literal["stream", "local"] = Field(
         "stream", description="Residual of a twin's cross stream: its own stream, or the tower's hidden state."
     )
+    random_pooler: bool = Field(
+        False, description="Draw the poolers of towers that come without; else such towers are refused."
+    )
     pooling: Literal["cls", "mean", "max"] = Field("cls", description="Pooling of the last hidden state.")
     max_seq_length: int | None = Field(None, ge=4, description="Longest input in tokens; longer ones are cut.")
     dropout: float | None = Field(
         None, ge=0, lt=1, description="Hidden and attention dropout in training; null keeps the model's own."
     )
+    training_head: bool = Field(
+        False, description="Train through a linear layer with tanh on the embedding, dropped afterwards (SimCSE's MLP)."
+    )
+    tower: Literal[1, 2] | None = Field(None, description="Start from this tower of `base`, a twin.")
     layers: list[Annotated[int, Field(ge=0)]] | None = Field(
         None, min_length=1, description="Keep only these layers of `base` (0 is the first), for a shallower student."
+    )
+    fresh: dict[str, int] | None = Field(
+        None, description="Random weights: `base`'s configuration with these values changed, e.g. num_hidden_layers."
     )
     revision: str | None = Field(None, description="Commit, tag or branch of a Hub model.")
     trust_remote_code: bool = Field(False, description="Run code that comes with the model.")
 
     @model_validator(mode="after")
     def _one_kind(self) -> ModelSpec:
-        if (self.base is None) == (self.towers is None):
-            found = "neither" if self.base is None else "both"
-            raise ValueError(f"expected exactly one of 'base' and 'towers', found {found}. Give one of them.")
+        kinds = [kind for kind in _FOREIGN_TO_MODEL if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            found = " and ".join(repr(kind) for kind in kinds) or "none of them"
+            raise ValueError(f"expected exactly one of 'base', 'towers' and 'members', found {found}. Give one.")
         foreign = [key for key in self._foreign() if key in self.model_fields_set]
         if foreign:
-            raise ValueError(f"expected 'towers' beside '{foreign[0]}', found 'base'. Remove '{foreign[0]}'.")
-        if self.towers is not None and (self.pooling != "cls" or self.layers is not None):
-            key = "layers" if self.layers is not None else "pooling"
-            raise ValueError(f"expected a twin, which sums its towers' CLS states, found '{key}'. Remove '{key}'.")
+            raise ValueError(f"expected no '{foreign[0]}' beside '{kinds[0]}', found one. Remove '{foreign[0]}'.")
         if self.layers is not None and self.layers != sorted(set(self.layers)):
             raise ValueError(f"expected each of 'layers' once, in rising order, found {self.layers}. Sort them.")
+        if self.layers is not None and self.fresh is not None:
+            raise ValueError(
+                "expected one of 'layers', which keeps weights, and 'fresh', which draws them, found both. Remove one."
+            )
         return self
 
+    @property
+    def sources(self) -> list[str]:
+        """The models it is made from, as written."""
+        if self.members is not None:
+            return [member.model for member in self.members]
+        return list(self.towers) if self.towers is not None else [str(self.base)]
+
     def _foreign(self) -> tuple[str, ...]:
-        return _TWIN_ONLY if self.towers is None else ()
+        return next((keys for kind, keys in _FOREIGN_TO_MODEL.items() if getattr(self, kind) is not None), ())
 
 
 class LossSpec(BaseModel):
@@ -182,13 +226,39 @@ class LossSpec(BaseModel):
         return dict(self.model_extra or {})
 
 
-class TeacherSpec(Strict):
-    """A frozen model whose embeddings are the training labels."""
+class PivotSpec(Strict):
+    """A language to translate into and back; its code alone stands for the two OPUS-MT models."""
 
-    model: str = Field(min_length=1, description="Written as a model's `base`.")
-    weight: float = Field(
-        1.0, allow_inf_nan=False, description="Factor of this teacher in the weighted sum of embeddings."
+    name: str = Field(pattern=NAME_PATTERN, description="Name to report, e.g. the language's code.")
+    forward: str = Field(min_length=1, description="Folder or Hub id of the model into the language.")
+    back: str = Field(min_length=1, description="Folder or Hub id of the model back into English.")
+    forward_prefix: str = Field(
+        "", description="Text that the first model needs before every sentence, e.g. a target language token."
     )
+    back_prefix: str = Field("", description="Text that the second model needs before every sentence.")
+
+
+def _opus_mt_shorthand(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    models = {"forward": _OPUS_MT.format("en", value), "back": _OPUS_MT.format(value, "en")}
+    return {"name": value, **models, "forward_prefix": _OPUS_MT_PREFIXES.get(value, "")}
+
+
+class AugmentSpec(Strict):
+    """Round-trip translation of the training sentences, computed once and cached."""
+
+    pivots: list[Annotated[PivotSpec, BeforeValidator(_opus_mt_shorthand)]] = Field(
+        min_length=1, description="Languages to go through; each adds its round trips of all sentences."
+    )
+    mode: Literal["replace", "pair"] = Field(
+        "replace",
+        description="replace: train on the round trips; pair: on columns sentence and round_trip, the two views.",
+    )
+    beam_size: int = Field(1, ge=1, description="Beams of the search; 1 is greedy.")
+    max_length: int = Field(128, ge=8, description="Longest translation in tokens; longer ones are cut and counted.")
+    batch_size: int = Field(64, ge=1, description="Sentences a forward pass.")
+    bf16: bool = Field(False, description="Translate in bfloat16.")
 
 
 class StageSpec(Strict):
@@ -197,15 +267,27 @@ class StageSpec(Strict):
     name: str = Field(pattern=NAME_PATTERN, description="Folder name of the stage; later stages use stage:NAME.")
     model: ModelSpec = Field(description="What the stage starts from.")
     data: DataSpec | None = Field(None, description="Training data; default: the recipe's.")
-    loss: LossSpec = Field(description="The training objective.")
+    loss: LossSpec | None = Field(
+        description="The training objective; null: the model is assembled, saved and evaluated as it is."
+    )
+    augment: AugmentSpec | None = Field(None, description="Round-trip translation of the training sentences.")
     args: dict[str, Any] = Field(
         default_factory=dict,
         description="SentenceTransformerTrainingArguments, verbatim; laid over the recipe's `args`.",
     )
     evaluate: EvaluateSpec | None = Field(None, description="Evaluation pairs; default: the recipe's.")
-    teachers: list[TeacherSpec] = Field(
+    teachers: list[WeightedModelSpec] = Field(
         default_factory=list, description="Teachers whose summed embeddings become the label column."
     )
+
+    @model_validator(mode="after")
+    def _trained_or_assembled(self) -> StageSpec:
+        if self.loss is not None and self.model.members is not None:
+            raise ValueError("expected 'loss: null' beside 'members', found a loss. Distil the ensemble to train.")
+        if self.loss is None and (self.teachers or self.augment):
+            key = "teachers" if self.teachers else "augment"
+            raise ValueError(f"expected a loss beside '{key}', found null. Give the loss, or remove '{key}'.")
+        return self
 
 
 class Recipe(Strict):
@@ -216,6 +298,12 @@ class Recipe(Strict):
     seed: int = Field(42, ge=0, lt=2**32, description="Every random choice of the run follows from it.")
     output_dir: str = Field(
         min_length=1, description="Folder of the run; a relative path starts at the current folder."
+    )
+    cache_dir: str | None = Field(
+        None,
+        min_length=1,
+        description="Folder of round trips and teacher vectors, shared by runs and safe to delete; a relative path "
+        "starts at the current folder. Default: st-jtcse in the Hugging Face cache.",
     )
     data: DataSpec | None = Field(None, description="Training data of every stage that names none.")
     args: dict[str, Any] = Field(default_factory=dict, description="Training arguments common to all stages.")

@@ -132,15 +132,18 @@ def test_short_forms_of_sources_keep_readable_places(tmp_path, train, sentence):
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        ("{}", "expected exactly one of 'base' and 'towers', found neither. Give one of them."),
-        ("{base: a, towers: [a, b]}", "expected exactly one of 'base' and 'towers', found both. Give one of them."),
+        ("{}", "expected exactly one of 'base', 'towers' and 'members', found none of them. Give one."),
+        (
+            "{base: a, towers: [a, b]}",
+            "expected exactly one of 'base', 'towers' and 'members', found 'base' and 'towers'. Give one.",
+        ),
         (
             "{base: a, cross_residual: local}",
-            "expected 'towers' beside 'cross_residual', found 'base'. Remove 'cross_residual'.",
+            "expected no 'cross_residual' beside 'base', found one. Remove 'cross_residual'.",
         ),
         (
             "{towers: [a, b], pooling: mean}",
-            "expected a twin, which sums its towers' CLS states, found 'pooling'. Remove 'pooling'.",
+            "expected no 'pooling' beside 'towers', found one. Remove 'pooling'.",
         ),
         ("{base: a, layers: [2, 1]}", "expected each of 'layers' once, in rising order, found [2, 1]. Sort them."),
     ],
@@ -168,7 +171,8 @@ def test_a_wrong_name_is_told_its_rule(tmp_path):
 def test_a_missing_key_has_the_line_of_its_block(tmp_path):
     text = "\nname: x\noutput_dir: out\n" + STAGES.replace("    loss: {type: SimCSELoss}\n", "")
     assert told(tmp_path, text) == [
-        "r.yaml:5 stages[0].loss: expected a value, found none. Add it (The training objective)."
+        "r.yaml:5 stages[0].loss: expected a value, found none. Add it (The training objective; null: the model is "
+        "assembled, saved and evaluated as it is)."
     ]
 
 

@@ -116,6 +116,7 @@ def test_the_resolved_recipe_spells_out_defaults_and_nothing_foreign(write, tmp_
         "base": f"{tmp_path}/recipes/encoder",
         "pooling": "cls",
         "dropout": 0.1,
+        "training_head": False,
         "trust_remote_code": False,
     }
     assert data["stages"][1]["model"]["cross_attention_every"] is None

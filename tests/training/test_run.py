@@ -35,6 +35,7 @@ def project(tmp_path):
         "name": "tiny",
         "seed": 7,
         "output_dir": str(tmp_path / "run"),
+        "cache_dir": str(tmp_path / "cache"),
         "data": {"train": "text.txt"},
         "evaluate": {"dev": "dev.jsonl", "test": {"test": "test.jsonl"}},
         "args": {

@@ -1,0 +1,45 @@
+"""SimCSE's MLP on the embedding, used in training only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sentence_transformers.sentence_transformer.modules import Dense
+from torch import Tensor
+
+
+class TrainingHead(Dense):
+    r"""z = tanh(W h + b) in place of the embedding h while the model is in training mode; h otherwise.
+
+    A loss sees z; evaluation and inference see h. :func:`~st_jtcse.modules.save_for_inference` leaves the head out.
+
+    Args:
+        in_features: H, the size of the embedding.
+        out_features: Size of z; H in SimCSE.
+        **kwargs: Further arguments of Dense.
+
+    Example:
+        ::
+
+            from sentence_transformers import SentenceTransformer
+            from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+            from st_jtcse.modules import TrainingHead
+
+            encoder = Transformer("bert-base-uncased")
+            size = encoder.get_embedding_dimension()
+            model = SentenceTransformer(modules=[encoder, Pooling(size, "cls"), TrainingHead(size, size)])
+
+    References:
+        Gao et al., SimCSE, EMNLP 2021, Sec. 3 (the MLP is kept in training and dropped at test time).
+    """
+
+    def forward(self, features: dict[str, Tensor | Any], **kwargs: Any) -> dict[str, Tensor | Any]:
+        """Replace ``sentence_embedding`` in training mode."""
+        if not self.training:
+            return features
+        replaced: dict[str, Tensor | Any] = super().forward(features)
+        return replaced
+
+    def get_embedding_dimension(self) -> int:
+        """Return H: what the model's users get."""
+        return int(self.in_features)

@@ -1,0 +1,108 @@
+"""What stages read from files, loaded and checked before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+
+from st_jtcse import data
+from st_jtcse.errors import UserError
+from st_jtcse.training.recipe import LoadedRecipe, stage_args, stage_data, stage_evaluate
+from st_jtcse.training.schema import SourceSpec, StageSpec
+
+DEV = "dev"
+EVALUATION_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a stage reads from files, loaded before anything is trained.
+
+    Args:
+        sentences: Training sentences; None for a stage that is only assembled.
+        evaluators: Spearman evaluators by name; ``dev`` chooses the checkpoint.
+        hashes: SHA-256 of every data set.
+    """
+
+    sentences: data.Sentences | None
+    evaluators: dict[str, EmbeddingSimilarityEvaluator]
+    hashes: dict[str, str]
+
+
+def load_inputs(loaded: LoadedRecipe, stages: Sequence[StageSpec]) -> dict[str, Inputs]:
+    """Read and check the data of stages; what several of them share is read once.
+
+    Args:
+        loaded: The recipe.
+        stages: Stages of it.
+
+    Returns:
+        The inputs by stage name.
+
+    Raises:
+        UserError: A file is missing or faulty, or there are fewer sentences than one batch.
+    """
+    recipe = loaded.recipe
+    texts: dict[tuple[data.Source, ...], data.Sentences] = {}
+    graded: dict[tuple[data.Source, tuple[float, float]], data.Pairs] = {}
+    inputs = {}
+    for stage in stages:
+        sentences = None
+        hashes = {}
+        if stage.loss is not None:
+            sources = tuple(_source(spec) for spec in stage_data(recipe, stage).train)
+            if sources not in texts:
+                texts[sources] = data.load_sentences(sources)
+            sentences = texts[sources]
+            _check_batch(stage, stage_args(recipe, stage), len(sentences.dataset))
+            hashes["train"] = sentences.sha256
+        evaluators = {}
+        if evaluate := stage_evaluate(recipe, stage):
+            named = ({DEV: evaluate.dev} if evaluate.dev else {}) | evaluate.test
+            for name, spec in named.items():
+                key = _source(spec), evaluate.score_range
+                if key not in graded:
+                    graded[key] = data.load_pairs(*key)
+                hashes[name] = graded[key].sha256
+                evaluators[name] = _evaluator(name, graded[key])
+        inputs[stage.name] = Inputs(sentences, evaluators, hashes)
+    return inputs
+
+
+def _check_batch(stage: StageSpec, args: dict[str, Any], sentences: int) -> None:
+    batch = int(args.get("per_device_train_batch_size", 8))
+    if sentences < batch:
+        raise UserError(
+            f"Stage {stage.name!r} has {sentences} training sentences, fewer than one batch of {batch}; "
+            "add sentences or lower args.per_device_train_batch_size."
+        )
+
+
+def _evaluator(name: str, pairs: data.Pairs) -> EmbeddingSimilarityEvaluator:
+    return EmbeddingSimilarityEvaluator(
+        pairs.sentences1,
+        pairs.sentences2,
+        pairs.scores,
+        batch_size=EVALUATION_BATCH,
+        name=name,
+        main_similarity="cosine",
+        similarity_fn_names=["cosine"],
+        write_csv=False,
+    )
+
+
+def _source(spec: SourceSpec) -> data.Source:
+    return data.Source(
+        file=Path(spec.file) if spec.file else None,
+        dataset=spec.dataset,
+        config=spec.config,
+        split=spec.split,
+        data_files=spec.data_files,
+        revision=spec.revision,
+        columns=tuple(spec.columns) if spec.columns else None,
+        limit=spec.limit,
+    )

@@ -1,0 +1,242 @@
+"""The kinds of stages: assembled ensembles, students of every shape, training heads, round trips."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from conftest import free_port, make_sentences, save_encoder, save_translator
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from test_run import results, train, weights
+
+from st_jtcse.cli.train import main
+
+TEXTS = make_sentences(6, seed=9)
+ENCODER = {"name": "encoder", "model": {"base": "./a"}, "loss": {"type": "SimCSELoss"}}
+TWIN = {"name": "twin", "model": {"towers": ["./a", "./b"]}, "loss": None}
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Two encoders, text and pairs; `write` makes the recipe of given stages."""
+    save_encoder(tmp_path / "a", 1)
+    save_encoder(tmp_path / "b", 2)
+    (tmp_path / "text.txt").write_text("\n".join(make_sentences(40)) + "\n")
+    left, right = make_sentences(12, seed=5), make_sentences(12, seed=6)
+    lines = [{"sentence1": a, "sentence2": b, "score": i % 6} for i, (a, b) in enumerate(zip(left, right))]
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path
+
+
+def write(project, *stages, **args):
+    recipe = {
+        "name": "tiny",
+        "output_dir": str(project / "run"),
+        "cache_dir": str(project / "cache"),
+        "data": {"train": "text.txt"},
+        "evaluate": {"dev": "dev.jsonl"},
+        "args": {
+            "max_steps": 4,
+            "per_device_train_batch_size": 8,
+            "learning_rate": 1e-3,
+            "eval_strategy": "steps",
+            "eval_steps": 2,
+            "logging_steps": 1,
+            "use_cpu": True,
+            "disable_tqdm": True,
+            **args,
+        },
+        "stages": list(stages),
+    }
+    (project / "recipe.yaml").write_text(json.dumps(recipe))
+
+
+def load(project, name):
+    return SentenceTransformer(str(project / "run" / name), device="cpu")
+
+
+def student(**model):
+    return {
+        "name": "student",
+        "model": model,
+        "teachers": [{"model": "stage:twin"}],
+        "loss": {"type": "MSELoss"},
+    }
+
+
+def test_an_assembled_stage_is_the_sum_of_its_members(project, capsys):
+    ensemble = {
+        "name": "uc",
+        "model": {"members": [{"model": "stage:twin", "weight": 0.3}, {"model": "stage:encoder", "weight": 0.7}]},
+        "loss": None,
+    }
+    write(project, ENCODER, TWIN, ensemble, student(base="./a") | {"teachers": [{"model": "stage:uc"}]})
+    assert train(project, "--dry-run") == 0
+    assert "- (assembled)" in capsys.readouterr().out
+    assert train(project) == 0
+    twin, encoder, uc = (load(project, name).encode(TEXTS) for name in ("twin", "encoder", "uc"))
+    np.testing.assert_allclose(uc, 0.3 * twin + 0.7 * encoder, atol=1e-5)
+    records = {record["name"]: record for record in results(project)["stages"]}
+    assert records["uc"]["steps"] == 0 and records["uc"]["loss"] is None
+    assert records["uc"]["spearman"] == records["uc"]["spearman_start"]
+    assert records["uc"]["gmac"] == pytest.approx(3 * records["encoder"]["gmac"], abs=1e-4)
+    assert records["student"]["steps"] == 4
+
+
+def test_gmac_counts_the_products_of_an_encoder(project):
+    write(project, ENCODER)
+    assert train(project) == 0
+    tokens, hidden, inner, layers = 32, 32, 48, 4
+    projections = tokens * (4 * hidden * hidden + 2 * hidden * inner)
+    attention = 2 * tokens * tokens * hidden
+    pooler = hidden * hidden
+    expected = (layers * (projections + attention) + pooler) / 1e9
+    assert results(project)["stages"][0]["gmac"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_student_takes_layers_of_a_tower(project):
+    write(project, TWIN, student(base="stage:twin", tower=2, layers=[1, 3]), learning_rate=0.0)
+    assert train(project) == 0
+    model = load(project, "student")[0].model
+    assert model.config.model_type == "bert" and model.config.num_hidden_layers == 2
+    tower = load(project, "twin")[0].model.towers[1]
+    for own, given in ((0, 1), (1, 3)):
+        torch.testing.assert_close(
+            model.encoder.layer[own].state_dict(), tower.encoder.layer[given].state_dict(), rtol=0, atol=0
+        )
+    assert [module.__class__.__module__.split(".")[0] for module in load(project, "student")] == [
+        "sentence_transformers",
+        "sentence_transformers",
+    ]
+
+
+def test_a_fresh_student_of_another_size_learns_through_a_projection(project):
+    narrow = student(base="stage:twin", tower=1, fresh={"num_hidden_layers": 2, "hidden_size": 16})
+    narrow["loss"] = {"type": "EmbedDistillLoss", "distance_metric": "mse", "projection_dim": 32}
+    write(project, TWIN, narrow, max_steps=40, eval_steps=20)
+    assert train(project, "--dry-run") == 0
+    assert train(project) == 0
+    assert load(project, "student").encode(TEXTS).shape == (6, 16)
+    losses = [float(entry["loss"]) for entry in results(project)["stages"][1]["log"] if "loss" in entry]
+    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
+
+
+def test_a_killed_distillation_resumes_with_its_projection(project):
+    narrow = student(base="stage:twin", tower=1, fresh={"hidden_size": 16})
+    narrow["loss"] = {"type": "EmbedDistillLoss", "distance_metric": "mse", "projection_dim": 32}
+    write(project, TWIN, narrow, max_steps=40)
+    assert train(project, "--output-dir", str(project / "straight")) == 0
+    command = [sys.executable, "-m", "st_jtcse.cli.train", str(project / "recipe.yaml")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 240
+    while not list((project / "run" / "student").glob("checkpoint-*/loss.safetensors")):
+        assert process.poll() is None and time.monotonic() < deadline, "the run ended before it could be killed"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (project / "run" / "student" / "modules.json").exists()
+    assert train(project, "--resume") == 0
+    assert weights(project) == weights(project, "straight")
+
+
+def test_the_training_head_is_dropped(project):
+    with_head = {"name": "headed", "model": {"base": "./a", "training_head": True}, "loss": {"type": "SimCSELoss"}}
+    write(project, with_head, ENCODER)
+    assert train(project) == 0
+    model = load(project, "headed")
+    assert [type(module).__name__ for module in model] == ["Transformer", "Pooling"]
+    # The head took part: the same start, data and steps without it give other weights.
+    assert weights(project)["headed"].values() != weights(project)["encoder"].values()
+    record = results(project)["stages"][0]
+    best = max(entry["eval_dev_spearman_cosine"] for entry in record["log"] if "eval_dev_spearman_cosine" in entry)
+    assert record["spearman"]["dev"] == pytest.approx(100 * best, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("stage", "message"),
+    [
+        (
+            student(base="./a", fresh={"hidden_size": 16}),
+            "the teachers' embeddings have 32 components, the student's 16",
+        ),
+        (
+            student(base="./a") | {"loss": {"type": "EmbedDistillLoss", "projection_dim": 20}},
+            "have 32 components, loss.projection_dim is 20; set it to 32.",
+        ),
+        (student(base="./a", tower=1), "'tower' needs a twin as 'base', found a bert model; remove 'tower'."),
+        (student(base="./a", fresh={"hiden_size": 8}), "'fresh' changes hiden_size, which the configuration of"),
+    ],
+)
+def test_a_student_that_does_not_fit_is_told(project, capsys, stage, message):
+    write(project, TWIN, stage)
+    assert train(project) == 2
+    assert message in capsys.readouterr().err
+    assert not list((project / "cache").glob("*")) and not (project / "run" / "student" / "modules.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("stage", "message"),
+    [
+        (ENCODER | {"model": {"members": [{"model": "./a"}]}}, "expected 'loss: null' beside 'members', found a loss"),
+        (TWIN | {"teachers": [{"model": "./a"}]}, "expected a loss beside 'teachers', found null"),
+        (TWIN | {"augment": {"pivots": ["fr"]}}, "expected a loss beside 'augment', found null"),
+        (ENCODER | {"model": {"base": "./a", "layers": [0], "fresh": {"hidden_size": 8}}}, "which keeps weights"),
+        (ENCODER | {"model": {"towers": ["./a", "./b"], "tower": 1}}, "expected no 'tower' beside 'towers'"),
+    ],
+)
+def test_stages_that_make_no_sense_are_refused(project, capsys, stage, message):
+    write(project, stage)
+    assert main([str(project / "recipe.yaml")]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_labels_are_taken_from_the_cache_of_an_earlier_run(project):
+    write(project, TWIN, student(base="./a"))
+    assert train(project) == 0
+    (cached,) = (project / "cache").iterdir()
+    stamp = cached.stat().st_mtime_ns
+    assert train(project, "--output-dir", str(project / "again")) == 0
+    assert [path.stat().st_mtime_ns for path in (project / "cache").iterdir()] == [stamp]
+    assert weights(project, "again") == weights(project)
+    labels = np.array(Dataset.from_file(str(cached))["label"][:], dtype=np.float32)
+    texts = (project / "text.txt").read_text().splitlines()
+    np.testing.assert_allclose(labels, load(project, "twin").encode(texts), rtol=2**-11, atol=1e-5)
+
+
+def test_round_trips_replace_the_sentences_or_are_their_second_view(project):
+    save_translator(project / "mt", 0)
+    pivots = [{"name": "xx", "forward": "./mt", "back": "./mt"}]
+    trip = {"augment": {"pivots": pivots, "max_length": 12}}
+    pair = {"augment": trip["augment"] | {"mode": "pair"}, "loss": {"type": "MultipleNegativesRankingLoss"}}
+    write(project, ENCODER, ENCODER | trip | {"name": "replaced"}, ENCODER | pair | {"name": "paired"})
+    assert train(project, "--dry-run") == 0
+    assert train(project) == 0
+    plain, replaced, paired = results(project)["stages"]
+    assert "round_trip" not in plain
+    assert replaced["round_trip"] == paired["round_trip"] and replaced["round_trip"]["xx"]["sentences"] == 40
+    assert replaced["sentences"] == paired["sentences"] == 40 - replaced["round_trip"]["xx"]["empty"]
+    assert len(list((project / "cache").iterdir())) == 1
+    assert len({tuple(stage["weights_sha256"].values()) for stage in (plain, replaced, paired)}) == 3
+
+
+def test_two_processes_train_as_one_run(project):
+    gathering = {"type": "SimCSELoss", "gather_across_devices": True}
+    write(project, ENCODER | {"loss": gathering}, TWIN, student(base="./a"))
+    command = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
+    worker = ["-m", "st_jtcse.cli.train", str(project / "recipe.yaml")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *command, *worker], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    found = results(project)
+    assert found["finished"] and [stage["steps"] for stage in found["stages"]] == [4, 0, 4]
+    assert done.stdout.count("Spearman x 100") == 1
+    assert load(project, "student").encode(TEXTS).shape == (6, 32)
+    assert not [path for path in (project / "run").rglob("*") if path.name[0] == "."]
