@@ -46,9 +46,12 @@ def training_set(
         digest = _digest(dataset)
     if stage.teachers:
         teachers = [load_frozen(teacher, resolve) for teacher in stage.teachers]
-        _check_size(stage, loss, label_size(teachers))
         weights = [teacher.weight for teacher in stage.teachers]
-        dataset = with_teacher_labels(dataset, digest, teachers, weights, cache)
+        # A loss over similarities says so; the others compare embeddings.
+        form: Any = getattr(loss, "teacher_form", "sum")
+        if form == "sum":
+            _check_size(stage, loss, label_size(teachers))
+        dataset = with_teacher_labels(dataset, digest, teachers, weights, cache, form=form)
     return dataset, told
 
 

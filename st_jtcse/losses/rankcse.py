@@ -1,0 +1,172 @@
+"""RankCSE: contrastive learning with ranking consistency and ranking distillation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import cos_sim
+from sentence_transformers.util.distributed import all_gather, all_gather_with_grad
+from torch import Tensor
+
+from st_jtcse.errors import UserError
+from st_jtcse.losses.ranking import cosent_in_batch, listmle, listnet, ranking_consistency
+from st_jtcse.losses.simcse import SimCSELoss
+from st_jtcse.losses.views import encode_views, single_column, split_views
+
+Ranking = Literal["listnet", "listmle", "cosent"]
+RANKINGS: tuple[Ranking, ...] = ("listnet", "listmle", "cosent")
+
+
+class RankCSELoss(SimCSELoss):
+    r"""Contrastive learning whose in-batch similarities follow a frozen teacher's order.
+
+    .. math:: L = L_{NCE} + \beta L_{consistency} + \gamma L_{distillation}
+
+    S_{ij} is the cosine of view a of sentence i and view b of sentence j, T_{ij} the dot product of the label vectors:
+    the weighted sum of the teachers' cosines, if the labels are the concatenation that ``st-train`` makes from
+    ``teachers``. A weight of 0 switches a term off.
+
+    Args:
+        model: The student; its dropout makes the views.
+        temperature: τ > 0 of the contrastive and the ranking terms.
+        ranking: Form of the distillation: ``"listnet"``, ``"listmle"`` or ``"cosent"``, see
+            :mod:`st_jtcse.losses.ranking`.
+        teacher_temperature: τ_T > 0 of ListNet's targets; None for τ / 2, as in RankCSE.
+        scale: λ of the CoSENT form.
+        consistency_weight: β.
+        distillation_weight: γ.
+        gather_across_devices: Whether the terms run over the sentences of all processes.
+        length_chunks: Chunks of similar length that a batch is encoded in, see
+            :func:`~st_jtcse.losses.views.encode_views`; the loss is the same.
+
+    Raises:
+        UserError: A value is out of range, there is not exactly one text column, or there are no labels.
+
+    Inputs:
+        +----------+-----------------------------+
+        | Columns  | Labels                      |
+        +==========+=============================+
+        | sentence | teacher vector, (B, D)      |
+        +----------+-----------------------------+
+
+    Relations:
+        Without teachers: :class:`~st_jtcse.losses.SimCSELoss`, the L_NCE of this loss.
+
+    Example:
+        ::
+
+            from datasets import Dataset
+            from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+            from st_jtcse.losses import RankCSELoss
+
+            student = SentenceTransformer("bert-base-uncased")
+            teacher = SentenceTransformer("path/to/teacher")
+            sentences = ["It is sunny today.", "He drove to work."]
+            labels = teacher.encode(sentences, normalize_embeddings=True)
+            train_dataset = Dataset.from_dict({"sentence": sentences, "label": labels})
+            loss = RankCSELoss(student, ranking="cosent")
+            trainer = SentenceTransformerTrainer(student, train_dataset=train_dataset, loss=loss)
+            trainer.train()
+
+    References:
+        Liu et al., RankCSE, ACL 2023; Huang et al., CoSENT, TASLP 2024, for the CoSENT form.
+    """
+
+    # What the recipes' teachers are stored as: dot products of these labels are similarities.
+    teacher_form = "concatenation"
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        temperature: float = 0.05,
+        ranking: Ranking = "listnet",
+        teacher_temperature: float | None = None,
+        scale: float = 20.0,
+        consistency_weight: float = 1.0,
+        distillation_weight: float = 1.0,
+        gather_across_devices: bool = False,
+        length_chunks: int | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            temperature=temperature,
+            gather_across_devices=gather_across_devices,
+            length_chunks=length_chunks,
+        )
+        self.ranking = ranking
+        self.teacher_temperature = temperature / 2 if teacher_temperature is None else teacher_temperature
+        self.scale = scale
+        self.consistency_weight = consistency_weight
+        self.distillation_weight = distillation_weight
+        if ranking not in RANKINGS:
+            raise UserError(f"ranking must be one of {', '.join(RANKINGS)}, found {ranking!r}.")
+        if not min(self.teacher_temperature, scale) > 0:
+            raise UserError("teacher_temperature and scale of RankCSELoss must be positive.")
+        if min(consistency_weight, distillation_weight) < 0:
+            raise UserError("consistency_weight and distillation_weight of RankCSELoss must not be negative.")
+
+    def forward(  # type: ignore[override]  # ST's trainer sums the terms of a dict
+        self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Encode both views of the batch and return the weighted terms by name."""
+        features = single_column(sentence_features, self)
+        encoded = encode_views(self.model, features, self.length_chunks)
+        views = split_views(encoded["sentence_embedding"])
+        terms = {"nce": self.compute_loss_from_embeddings(list(views))}
+        if self.gather_across_devices:
+            # Every process ranks the union; the mean of their gradients is then the union's gradient.
+            views = (all_gather_with_grad(views[0].contiguous()), all_gather_with_grad(views[1].contiguous()))
+        student = cos_sim(*views)
+        if self.consistency_weight:
+            terms["consistency"] = self.consistency_weight * ranking_consistency(student, self.temperature)
+        if self.distillation_weight:
+            teacher = self._teacher(labels).to(student)
+            terms["distillation"] = self.distillation_weight * self._distillation(student, teacher)
+        return terms
+
+    def _teacher(self, labels: Tensor | None) -> Tensor:
+        if labels is None or labels.dim() != 2:
+            found = "none" if labels is None else f"labels of shape {tuple(labels.shape)}"
+            raise UserError(
+                f"RankCSELoss needs one teacher vector a sentence as its label, found {found}; name 'teachers' in the "
+                "recipe, or give a column 'label' of vectors."
+            )
+        vectors = labels.detach().float()
+        if self.gather_across_devices:
+            vectors = all_gather(vectors.contiguous())
+        return vectors @ vectors.T
+
+    def _distillation(self, student: Tensor, teacher: Tensor) -> Tensor:
+        if self.ranking == "listnet":
+            return listnet(student, teacher, self.temperature, self.teacher_temperature)
+        if self.ranking == "listmle":
+            return listmle(student, teacher, self.temperature)
+        return cosent_in_batch(student, teacher, self.scale)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the constructor's arguments, for the model card."""
+        return {
+            "temperature": self.temperature,
+            "ranking": self.ranking,
+            "teacher_temperature": self.teacher_temperature,
+            "scale": self.scale,
+            "consistency_weight": self.consistency_weight,
+            "distillation_weight": self.distillation_weight,
+            "gather_across_devices": self.gather_across_devices,
+            "length_chunks": self.length_chunks,
+        }
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of the method."""
+        return """
+@inproceedings{liu2023rankcse,
+    title = {{RankCSE}: Unsupervised Sentence Representations Learning via Learning to Rank},
+    author = {Liu, Jiduan and others},
+    booktitle = {Proceedings of ACL},
+    year = {2023},
+}
+"""

@@ -1,0 +1,142 @@
+"""Ranking terms over similarities, as pure functions of tensors."""
+
+from __future__ import annotations
+
+import torch
+from sentence_transformers.sentence_transformer.losses import CoSENTLoss
+from torch import Tensor
+
+
+def cosent(scores: Tensor, labels: Tensor, scale: float) -> Tensor:
+    r"""CoSENT over given scores: those of higher labels shall be higher.
+
+    .. math:: \log\Big(1 + \sum_{l_i > l_k} e^{\lambda (s_k - s_i)}\Big)
+
+    Computed by Sentence-Transformers' CoSENTLoss in O(N log N) time and O(N) memory. Equal labels are not compared.
+
+    Args:
+        scores: s, (N,).
+        labels: l, (N,); only their order counts.
+        scale: λ.
+
+    Returns:
+        The loss, a scalar; 0 if all labels are equal.
+
+    References:
+        Huang et al., CoSENT, TASLP 2024, Eq. 8 to 11.
+    """
+    # The parent's arithmetic, on scores that are there already.
+    loss = CoSENTLoss(None, scale=scale, similarity_fct=_first)  # type: ignore[arg-type]
+    return loss.compute_loss_from_embeddings([scores, scores], labels)
+
+
+def _first(scores: Tensor, _: Tensor) -> Tensor:
+    return scores
+
+
+def cosent_in_batch(student: Tensor, teacher: Tensor, scale: float) -> Tensor:
+    r"""CoSENT over the B(B - 1) ordered pairs of a batch, ranked by the teacher's similarities.
+
+    Args:
+        student: Similarities of view a's sentence i and view b's sentence j, (B, B).
+        teacher: The teacher's similarities of sentences i and j, (B, B).
+        scale: λ.
+
+    Returns:
+        The loss, a scalar.
+
+    References:
+        Huang et al., CoSENT, TASLP 2024, Eq. 8, with the teacher's similarities as labels.
+    """
+    others = _others(student)
+    return cosent(student[others], teacher[others], scale)
+
+
+def ranking_consistency(student: Tensor, temperature: float) -> Tensor:
+    r"""Jensen-Shannon divergence between the two views' similarity lists, mean over the sentences.
+
+    .. math:: \frac{1}{B} \sum_i JS\big(\mathrm{softmax}_{j \ne i}(S_{ij} / \tau),\,
+        \mathrm{softmax}_{j \ne i}(S_{ji} / \tau)\big)
+
+    S_{ij} compares view a of sentence i with view b of sentence j, so that S_{ji} is the list of its other view.
+
+    Args:
+        student: S, (B, B).
+        temperature: τ > 0.
+
+    Returns:
+        The divergence, a scalar in [0, log 2].
+
+    References:
+        Liu et al., RankCSE, ACL 2023, ranking consistency.
+    """
+    first = _log_lists(student, temperature)
+    second = _log_lists(student.T, temperature)
+    # log of the mean of both, without leaving the logarithm
+    mean = torch.logaddexp(first, second) - torch.log(torch.tensor(2.0, dtype=student.dtype, device=student.device))
+    divergence = first.exp() * (first - mean) + second.exp() * (second - mean)
+    return divergence.sum(dim=1).mean() / 2
+
+
+def listnet(student: Tensor, teacher: Tensor, temperature: float, teacher_temperature: float) -> Tensor:
+    r"""ListNet: cross-entropy of the student's top-one distribution against the teacher's, mean over the sentences.
+
+    .. math:: -\frac{1}{B} \sum_i \sum_{j \ne i}
+        \mathrm{softmax}_j(T_{ij} / \tau_T) \log \mathrm{softmax}_j(S_{ij} / \tau)
+
+    Args:
+        student: S, (B, B).
+        teacher: T, (B, B).
+        temperature: τ > 0.
+        teacher_temperature: τ_T > 0.
+
+    Returns:
+        The loss, a scalar.
+
+    References:
+        Liu et al., RankCSE, ACL 2023, ranking distillation with ListNet.
+    """
+    target = _log_lists(teacher, teacher_temperature).exp()
+    return -(target * _log_lists(student, temperature)).sum(dim=1).mean()
+
+
+def listmle(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    r"""ListMLE: negative log-likelihood of the teacher's order under the student, mean over the sentences.
+
+    .. math:: -\frac{1}{B} \sum_i \sum_k \log
+        \frac{e^{S_{i \pi_k} / \tau}}{\sum_{m \ge k} e^{S_{i \pi_m} / \tau}}
+
+    π sorts sentence i's others by the teacher's similarity, the most similar first; equal ones keep their order in the
+    batch.
+
+    Args:
+        student: S, (B, B).
+        teacher: T, (B, B); only its order counts.
+        temperature: τ > 0.
+
+    Returns:
+        The loss, a scalar.
+
+    References:
+        Liu et al., RankCSE, ACL 2023, ranking distillation with ListMLE.
+    """
+    lists, ranks = (_without_diagonal(similarities) for similarities in (student / temperature, teacher))
+    order = ranks.argsort(dim=1, descending=True, stable=True)
+    ranked = lists.gather(1, order)
+    rest = torch.logcumsumexp(ranked.flip(1), dim=1).flip(1)
+    return (rest - ranked).sum(dim=1).mean()
+
+
+def _others(similarities: Tensor) -> Tensor:
+    """True where a sentence meets another one."""
+    return ~torch.eye(len(similarities), dtype=torch.bool, device=similarities.device)
+
+
+def _without_diagonal(similarities: Tensor) -> Tensor:
+    """Leave out each sentence's similarity with itself: (B, B - 1)."""
+    count = len(similarities)
+    return similarities[_others(similarities)].view(count, count - 1)
+
+
+def _log_lists(similarities: Tensor, temperature: float) -> Tensor:
+    return (_without_diagonal(similarities) / temperature).log_softmax(dim=1)
