@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,8 +70,7 @@ def load_pairs(source: Source, score_range: tuple[float, float]) -> Pairs:
         pairs.sentences2.append(second)
         pairs.scores.append(score)
     if faults:
-        more = [f"{source.label}: and {len(faults) - _TOLD} more rows like these."] if len(faults) > _TOLD else []
-        raise UserError(*faults[:_TOLD], *more)
+        raise UserError(*told(faults, source.label))
     if len(pairs.scores) < 2:
         raise UserError(f"{source.label} holds {len(pairs.scores)} pairs; a rank correlation needs at least 2.")
     if len(set(pairs.scores)) == 1:
@@ -81,14 +81,52 @@ def load_pairs(source: Source, score_range: tuple[float, float]) -> Pairs:
     return pairs
 
 
-def _fault(row: Row, columns: tuple[str, ...], score_range: tuple[float, float]) -> str | None:
-    for name in columns[:2]:
+def text_fault(row: Row, columns: Sequence[str]) -> str | None:
+    """Say what is wrong with a row's texts, None if nothing is.
+
+    Args:
+        row: The row.
+        columns: Its text columns.
+    """
+    for name in columns:
         text = row.values[name]
         if not isinstance(text, str):
             return f"{row.place}: expected text in {name!r}, found {text!r}; correct the row."
         if not text.strip():
             return f"{row.place}: {name!r} is empty; fill it or remove the row."
-    score, (low, high) = _number(row.values[columns[2]]), score_range
+    return None
+
+
+def number(value: Any) -> float | None:
+    """Read a finite number, written as one or as text; None if it is none.
+
+    Args:
+        value: The cell.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        found = float(value)
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def told(faults: Sequence[str], label: str) -> list[str]:
+    """Return the first faults, and how many more there are.
+
+    Args:
+        faults: A sentence a faulty row.
+        label: The source's name.
+    """
+    more = [f"{label}: and {len(faults) - _TOLD} more rows like these."] if len(faults) > _TOLD else []
+    return [*faults[:_TOLD], *more]
+
+
+def _fault(row: Row, columns: Sequence[str], score_range: tuple[float, float]) -> str | None:
+    if fault := text_fault(row, columns[:2]):
+        return fault
+    score, (low, high) = number(row.values[columns[2]]), score_range
     if score is None:
         return f"{row.place}: expected a number in {columns[2]!r}, found {row.values[columns[2]]!r}; correct the row."
     if not low <= score <= high:
@@ -96,13 +134,3 @@ def _fault(row: Row, columns: tuple[str, ...], score_range: tuple[float, float])
             f"{row.place}: the score {score:g} is outside {low:g} to {high:g}; correct it or set evaluate.score_range."
         )
     return None
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None

@@ -15,6 +15,17 @@ from st_jtcse.training.yaml_source import Loc, dotted
 # Files of a run that lie beside the stages' folders.
 RESERVED_STAGE_NAMES = frozenset({"recipe.yaml", "results.json"})
 
+# What the labels of these losses are; the others take sentences, or tell themselves what they need.
+_LABELS_OF = {
+    "CoSENTLoss": "scores",
+    "AnglELoss": "scores",
+    "CosineSimilarityLoss": "scores",
+    "SoftmaxLoss": "classes",
+    "ContrastiveLoss": "classes",
+    "OnlineContrastiveLoss": "classes",
+    "TripletLoss": "none",
+}
+
 _Stages = list[tuple[int, dict[str, Any]]]
 
 
@@ -31,6 +42,7 @@ def check(data: dict[str, Any]) -> list[Fault]:
         *_names(stages),
         *_references(stages),
         *_data(data, stages),
+        *_labels(data, stages),
         *_losses(stages),
         *_arguments(data, stages),
         *_evaluation(data, stages),
@@ -103,6 +115,32 @@ def _data(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
                 ("stages", index),
                 "expected training data of the stage or the recipe, found none. Add 'data: {train: FILE}' to either.",
             )
+
+
+def _labels(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
+    for index, stage in stages:
+        own = stage.get("data")
+        block = _mapping(data.get("data") if own is None else own)
+        where: Loc = ("data",) if own is None else ("stages", index, "data")
+        loss = _mapping(stage.get("loss")).get("type")
+        wanted = _LABELS_OF.get(loss) if isinstance(loss, str) else None
+        if block.get("pairs") is None:
+            if wanted is not None and block.get("train") is not None:
+                yield Fault(
+                    (*where, "train"), f"expected labelled rows for {loss}, found sentences. Give 'pairs' instead."
+                )
+            continue
+        found = block.get("labels", "scores")
+        if wanted is not None and found != wanted:
+            yield Fault(
+                (*where, "labels" if "labels" in block else "pairs"),
+                f"expected 'labels: {wanted}' for {loss}, found {shown(found)}. Set it, or choose another loss.",
+            )
+        for key in ("augment", "teachers"):
+            if stage.get(key):
+                yield Fault(
+                    ("stages", index, key), f"expected sentences in data.train beside '{key}', found pairs. Remove one."
+                )
 
 
 def _losses(stages: _Stages) -> Iterator[Fault]:

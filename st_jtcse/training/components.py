@@ -156,8 +156,8 @@ def _losses() -> dict[str, type[nn.Module]]:
     for module in (ours, theirs):
         for name in module.__all__:
             candidate = getattr(module, name)
-            # Their __all__ also lists enumerations of distances and a data loader.
-            if isinstance(candidate, type) and issubclass(candidate, nn.Module):
+            # Their __all__ also lists enumerations of distances and a data loader; ours, losses of cross-encoders.
+            if isinstance(candidate, type) and issubclass(candidate, nn.Module) and not name.startswith("CrossEncoder"):
                 found.setdefault(name, candidate)
     return found
 

@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 from st_jtcse import data
 from st_jtcse.errors import UserError
 from st_jtcse.training.recipe import LoadedRecipe, stage_args, stage_data, stage_evaluate
-from st_jtcse.training.schema import SourceSpec, StageSpec
+from st_jtcse.training.schema import DataSpec, SourceSpec, StageSpec
 
 DEV = "dev"
 EVALUATION_BATCH = 64
@@ -23,12 +23,12 @@ class Inputs:
     """What a stage reads from files, loaded before anything is trained.
 
     Args:
-        sentences: Training sentences; None for a stage that is only assembled.
+        sentences: Training sentences or labelled rows; None for a stage that is only assembled.
         evaluators: Spearman evaluators by name; ``dev`` chooses the checkpoint.
         hashes: SHA-256 of every data set.
     """
 
-    sentences: data.Sentences | None
+    sentences: data.Sentences | data.Labelled | None
     evaluators: dict[str, EmbeddingSimilarityEvaluator]
     hashes: dict[str, str]
 
@@ -47,30 +47,38 @@ def load_inputs(loaded: LoadedRecipe, stages: Sequence[StageSpec]) -> dict[str, 
         UserError: A file is missing or faulty, or there are fewer sentences than one batch.
     """
     recipe = loaded.recipe
-    texts: dict[tuple[data.Source, ...], data.Sentences] = {}
+    texts: dict[str, data.Sentences | data.Labelled] = {}
     graded: dict[tuple[data.Source, tuple[float, float]], data.Pairs] = {}
     inputs = {}
     for stage in stages:
         sentences = None
         hashes = {}
         if stage.loss is not None:
-            sources = tuple(_source(spec) for spec in stage_data(recipe, stage).train)
-            if sources not in texts:
-                texts[sources] = data.load_sentences(sources)
-            sentences = texts[sources]
+            spec = stage_data(recipe, stage)
+            key = spec.model_dump_json()
+            if key not in texts:
+                texts[key] = _read(spec)
+            sentences = texts[key]
             _check_batch(stage, stage_args(recipe, stage), len(sentences.dataset))
             hashes["train"] = sentences.sha256
         evaluators = {}
         if evaluate := stage_evaluate(recipe, stage):
             named = ({DEV: evaluate.dev} if evaluate.dev else {}) | evaluate.test
-            for name, spec in named.items():
-                key = _source(spec), evaluate.score_range
-                if key not in graded:
-                    graded[key] = data.load_pairs(*key)
-                hashes[name] = graded[key].sha256
-                evaluators[name] = _evaluator(name, graded[key])
+            for name, source in named.items():
+                graded_key = _source(source), evaluate.score_range
+                if graded_key not in graded:
+                    graded[graded_key] = data.load_pairs(*graded_key)
+                hashes[name] = graded[graded_key].sha256
+                evaluators[name] = _evaluator(name, graded[graded_key])
         inputs[stage.name] = Inputs(sentences, evaluators, hashes)
     return inputs
+
+
+def _read(spec: DataSpec) -> data.Sentences | data.Labelled:
+    sources = [_source(source) for source in spec.sources]
+    if spec.train:
+        return data.load_sentences(sources)
+    return data.load_labelled(sources, spec.labels, spec.score_range, spec.mapping)
 
 
 def _check_batch(stage: StageSpec, args: dict[str, Any], sentences: int) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 from sentence_transformers.util import is_sentence_transformer_model
 from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
@@ -20,7 +21,7 @@ from st_jtcse.modules import PoolerModulusHead, TrainingHead, TwinCrossAttention
 from st_jtcse.modules.in_memory import tokenizer_of, transformer_of
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
+from st_jtcse.training.schema import STAGE_PREFIX, ModelSpec, PoolingName, WeightedModelSpec
 
 Resolve = Callable[[str], str]
 
@@ -70,7 +71,7 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
         modules: list[nn.Module] = [encoder]
         if with_head:
             modules.append(PoolerModulusHead())
-        modules.append(Pooling(encoder.get_embedding_dimension(), spec.pooling))
+        modules += _pooling(encoder, spec.pooling)
         if spec.training_head:
             size = encoder.get_embedding_dimension()
             modules.append(TrainingHead(size, size))
@@ -182,10 +183,24 @@ def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransforme
             return SentenceTransformer(name, **hub)
         # Without a pooling of its own the mean would be taken, which these encoders were not trained for.
         encoder = Transformer(name, model_kwargs=dict(hub), config_kwargs=dict(hub), processor_kwargs=dict(hub))
-        pooling = Pooling(encoder.get_embedding_dimension(), spec.pooling or "cls")
-        return SentenceTransformer(modules=[encoder, pooling])
+        return SentenceTransformer(modules=[encoder, *_pooling(encoder, spec.pooling or "cls")])
     except (OSError, ValueError) as error:
         raise UserError(_refusal([spec.model], error)) from error
+
+
+def _pooling(encoder: Transformer, name: PoolingName) -> list[nn.Module]:
+    size = encoder.get_embedding_dimension()
+    if name != "first_last":
+        return [Pooling(size, name)]
+    # Sentence-Transformers' own layer pooling with weight on two layers only, which shall not learn others.
+    encoder.model.config.output_hidden_states = True
+    depth = encoder.model.config.num_hidden_layers
+    weights = torch.zeros(depth)
+    weights[[0, -1]] = 1.0
+    layers = WeightedLayerPooling(
+        size, num_hidden_layers=depth, layer_start=1, layer_weights=nn.Parameter(weights, requires_grad=False)
+    )
+    return [layers, Pooling(size, "mean")]
 
 
 def _ensemble(spec: ModelSpec, resolve: Resolve) -> SentenceTransformer:

@@ -63,7 +63,7 @@ def expected_files(loaded: LoadedRecipe, names: list[str]) -> list[Path]:
 
 def _is_local(loaded: LoadedRecipe, stage: StageSpec) -> bool:
     evaluate = stage_evaluate(loaded.recipe, stage)
-    specs = [*stage_data(loaded.recipe, stage).train] if stage.loss else []
+    specs = list(stage_data(loaded.recipe, stage).sources) if stage.loss else []
     if evaluate:
         specs += [spec for spec in (evaluate.dev, *evaluate.test.values()) if spec]
     return all(spec.file for spec in specs)

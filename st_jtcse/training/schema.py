@@ -27,6 +27,7 @@ _FOREIGN_TO_MODEL = {
     "towers": _BASE_ONLY,
     "members": (*_TWIN_ONLY, *_BASE_ONLY, "dropout"),
 }
+PoolingName = Literal["cls", "mean", "max", "first_last"]
 _OPUS_MT = "Helsinki-NLP/opus-mt-{}-{}"
 # This model knows several written forms of Chinese and is told which one.
 _OPUS_MT_PREFIXES = {"zh": ">>cmn_Hans<< "}
@@ -107,9 +108,48 @@ Sources = Annotated[list[Source], BeforeValidator(_list_shorthand), Field(min_le
 
 
 class DataSpec(Strict):
-    """What a stage trains on."""
+    """What a stage trains on: sentences (`train`) or labelled rows (`pairs`)."""
 
-    train: Sources = Field(description="A source or a list of sources; their sentences are joined in order.")
+    train: Sources | None = Field(
+        None, description="A source or a list of sources; their sentences are joined in order."
+    )
+    pairs: Sources | None = Field(
+        None,
+        description="Sources of labelled rows. Columns: sentence1, sentence2 and score or label; without labels "
+        "anchor, positive, negative.",
+    )
+    labels: Literal["scores", "classes", "none"] = Field(
+        "scores", description="What the label column of `pairs` is: graded similarity, whole numbers from 0, or absent."
+    )
+    score_range: tuple[float, float] = Field(
+        (0.0, 5.0), description="Lowest and highest score of `pairs`, brought to 0 and 1.", strict=False
+    )
+    mapping: dict[str, float] | None = Field(
+        None, description="Label as written in `pairs` -> number, e.g. contradiction: 0, neutral: 1, entailment: 2."
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> DataSpec:
+        if (self.train is None) == (self.pairs is None):
+            found = "neither" if self.train is None else "both"
+            raise ValueError(f"expected exactly one of 'train' and 'pairs', found {found}. Give one of them.")
+        foreign = [key for key in self._foreign() if key in self.model_fields_set]
+        if foreign:
+            raise ValueError(f"expected 'pairs' beside '{foreign[0]}', found 'train'. Remove '{foreign[0]}'.")
+        low, high = self.score_range
+        if not low < high:
+            raise ValueError(
+                f"expected the lower score first in 'score_range', found [{low:g}, {high:g}]. Swap them or widen it."
+            )
+        return self
+
+    @property
+    def sources(self) -> list[SourceSpec]:
+        """Where the rows come from."""
+        return self.train or self.pairs or []
+
+    def _foreign(self) -> tuple[str, ...]:
+        return ("labels", "score_range", "mapping") if self.pairs is None else ()
 
 
 class EvaluateSpec(Strict):
@@ -136,7 +176,7 @@ class WeightedModelSpec(Strict):
 
     model: str = Field(min_length=1, description="Written as a model's `base`.")
     weight: float = Field(1.0, allow_inf_nan=False, description="Factor in the weighted sum of embeddings.")
-    pooling: Literal["cls", "mean", "max"] | None = Field(
+    pooling: PoolingName | None = Field(
         None, description="Pooling; default: the model's own, cls for an encoder that comes without."
     )
     revision: str | None = Field(None, description="Commit, tag or branch of a Hub model.")
@@ -167,7 +207,10 @@ class ModelSpec(Strict):
     random_pooler: bool = Field(
         False, description="Draw the poolers of towers that come without; else such towers are refused."
     )
-    pooling: Literal["cls", "mean", "max"] = Field("cls", description="Pooling of the last hidden state.")
+    pooling: PoolingName = Field(
+        "cls",
+        description="Pooling of the last hidden state; first_last: mean of the first and the last layer's tokens.",
+    )
     max_seq_length: int | None = Field(None, ge=4, description="Longest input in tokens; longer ones are cut.")
     dropout: float | None = Field(
         None, ge=0, lt=1, description="Hidden and attention dropout in training; null keeps the model's own."

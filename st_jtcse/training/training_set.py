@@ -9,6 +9,7 @@ from typing import Any
 from datasets import Dataset
 from torch import nn
 
+from st_jtcse.data.labelled import Labelled
 from st_jtcse.data.round_trip import Pivot, round_trip
 from st_jtcse.data.shards import DEFAULT_CACHE
 from st_jtcse.data.teachers import label_size, with_teacher_labels
@@ -40,6 +41,8 @@ def training_set(
     if inputs.sentences is None:
         raise UserError(f"Stage {stage.name!r} has no training sentences; give it data.")
     dataset, digest = inputs.sentences.dataset, inputs.sentences.sha256
+    if isinstance(inputs.sentences, Labelled):
+        return dataset, {"unlabelled_rows_skipped": inputs.sentences.skipped_unlabelled}
     told: dict[str, Any] = {"blank_lines_skipped": inputs.sentences.skipped_blank}
     if stage.augment:
         dataset, told["round_trip"] = _augmented(stage.augment, dataset, digest, cache)

@@ -145,6 +145,21 @@ def test_a_killed_distillation_resumes_with_its_projection(project):
     assert weights(project) == weights(project, "straight")
 
 
+def test_first_last_pooling_is_the_mean_of_two_layers_tokens(project):
+    write(
+        project, {"name": "pooled", "model": {"base": "./a", "pooling": "first_last"}, "loss": {"type": "SimCSELoss"}}
+    )
+    assert train(project) == 0
+    model = load(project, "pooled")
+    features = model.preprocess(TEXTS)
+    hidden = model[0].model(features["input_ids"], features["attention_mask"]).hidden_states
+    mask = features["attention_mask"].unsqueeze(-1)
+    expected = ((hidden[1] + hidden[-1]) / 2 * mask).sum(1) / mask.sum(1)
+    np.testing.assert_allclose(model.encode(TEXTS), expected.detach().numpy(), atol=1e-6)
+    assert model[1].layer_weights.tolist() == [1, 0, 0, 1]
+    assert {type(module).__module__.split(".")[0] for module in model} == {"sentence_transformers"}
+
+
 def test_the_training_head_is_dropped(project):
     with_head = {"name": "headed", "model": {"base": "./a", "training_head": True}, "loss": {"type": "SimCSELoss"}}
     write(project, with_head, ENCODER)

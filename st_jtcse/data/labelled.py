@@ -1,0 +1,138 @@
+"""Labelled rows of several texts, for supervised losses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+from datasets import Dataset
+
+from st_jtcse.data.pairs import number, text_fault, told
+from st_jtcse.data.rows import Row, Source, columns_of, read_rows
+from st_jtcse.errors import UserError
+
+Kind = Literal["scores", "classes", "none"]
+COLUMNS: dict[Kind, tuple[str, ...]] = {
+    "scores": ("sentence1", "sentence2", "score"),
+    "classes": ("sentence1", "sentence2", "label"),
+    "none": ("anchor", "positive", "negative"),
+}
+# How SNLI marks rows on which its annotators did not agree.
+UNLABELLED = ("-1", "-")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Loaded rows.
+
+    Args:
+        dataset: The text columns, and ``label`` unless there is none.
+        skipped_unlabelled: Rows labelled -1 or "-", which were left out.
+        sha256: Hash of the rows as JSON lines.
+    """
+
+    dataset: Dataset
+    skipped_unlabelled: int
+    sha256: str
+
+
+def load_labelled(
+    sources: Sequence[Source],
+    kind: Kind,
+    score_range: tuple[float, float],
+    mapping: Mapping[str, float] | None = None,
+) -> Labelled:
+    """Read rows of several texts with a label.
+
+    Scores are brought from their range to 0..1, as Sentence-Transformers' losses expect them.
+
+    Args:
+        sources: Where to read; the last of a source's columns is the label, unless there is none.
+        kind: ``"scores"``: graded similarity. ``"classes"``: whole numbers from 0. ``"none"``: texts only.
+        score_range: Lowest and highest score allowed.
+        mapping: Label as written -> number, e.g. ``{"contradiction": 0, "neutral": 1, "entailment": 2}``.
+
+    Returns:
+        The rows, in the order of the sources.
+
+    Raises:
+        UserError: A source is missing or faulty (up to five rows are named), or all scores are equal.
+    """
+    columns: list[list[str]] = []
+    labels: list[float] = []
+    digest, faults, skipped = hashlib.sha256(), [], 0
+    for source in sources:
+        if source.file is not None and source.file.suffix == ".txt":
+            raise UserError(
+                f"{source.label}: labelled rows need columns, found a text file; give .jsonl, .csv or .parquet."
+            )
+        names = source.columns or COLUMNS[kind]
+        texts = names if kind == "none" else names[:-1]
+        columns = columns or [[] for _ in texts]
+        if len(texts) != len(columns) or len(texts) < 2:
+            raise UserError(f"{source.label}: expected {max(2, len(columns))} text columns, found {', '.join(texts)}.")
+        for row in read_rows(source):
+            _check_columns(row, names)
+            if kind != "none" and str(row.values[names[-1]]) in UNLABELLED:
+                skipped += 1
+                continue
+            label = None if kind == "none" else _label(row, names[-1], kind, score_range, mapping)
+            fault = text_fault(row, texts) or (label if isinstance(label, str) else None)
+            if fault:
+                faults.append(fault)
+                continue
+            cells = [str(row.values[name]).strip() for name in texts]
+            digest.update(json.dumps([*cells, label]).encode() + b"\n")
+            for column, cell in zip(columns, cells):
+                column.append(cell)
+            if isinstance(label, float):
+                labels.append(label)
+    if faults:
+        raise UserError(*told(faults, sources[0].label))
+    if kind == "scores" and len(set(labels)) == 1:
+        raise UserError(f"{sources[0].label}: every score is the same, so nothing can be ranked; grade the pairs.")
+    table = {f"sentence{number}": pa.array(column) for number, column in enumerate(columns, 1)}
+    if kind != "none":
+        table["label"] = pa.array(labels, pa.float32()) if kind == "scores" else pa.array(map(int, labels), pa.int64())
+    return Labelled(Dataset(pa.table(table)), skipped, digest.hexdigest())
+
+
+def _check_columns(row: Row, names: Sequence[str]) -> None:
+    missing = [name for name in names if name not in row.values]
+    if missing:
+        raise UserError(
+            f"{row.place}: expected the columns {', '.join(names)}, found {columns_of(row)}; add {missing[0]!r} or "
+            "name the columns with 'columns'."
+        )
+
+
+def _label(
+    row: Row, name: str, kind: Kind, score_range: tuple[float, float], mapping: Mapping[str, float] | None
+) -> float | str:
+    """Return a row's label as training wants it, or the sentence that says what is wrong with it."""
+    given: Any = row.values[name]
+    if mapping is not None:
+        if str(given) not in mapping:
+            return (
+                f"{row.place}: expected one of {', '.join(mapping)} in {name!r}, found {given!r}; extend data.mapping."
+            )
+        given = mapping[str(given)]
+    value = number(given)
+    if value is None:
+        return f"{row.place}: expected a number in {name!r}, found {given!r}; correct the row, or give data.mapping."
+    if kind == "classes":
+        if value < 0 or not math.isclose(value, round(value)):
+            return (
+                f"{row.place}: expected a class, a whole number from 0, in {name!r}, found {value:g}; correct the row, "
+                "or set data.labels to scores."
+            )
+        return float(round(value))
+    low, high = score_range
+    if not low <= value <= high:
+        return f"{row.place}: the score {value:g} is outside {low:g} to {high:g}; correct it or set data.score_range."
+    return (value - low) / (high - low)

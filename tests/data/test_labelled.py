@@ -1,0 +1,88 @@
+import json
+
+import pytest
+
+from st_jtcse.data import Source, load_labelled
+from st_jtcse.errors import UserError
+
+NLI = {"contradiction": 0.0, "neutral": 1.0, "entailment": 2.0}
+
+
+def write(path, rows, names=("sentence1", "sentence2", "score")):
+    path.write_text("".join(json.dumps(dict(zip(names, row))) + "\n" for row in rows))
+    return Source(file=path)
+
+
+def test_scores_are_brought_to_zero_and_one(tmp_path):
+    rows = [["A cat.", " A dog. ", 0], ["a", "b", 2.5], ["c", "d", "5"]]
+    found = load_labelled([write(tmp_path / "p.jsonl", rows)], "scores", (0.0, 5.0))
+    assert found.dataset.to_dict() == {
+        "sentence1": ["A cat.", "a", "c"],
+        "sentence2": ["A dog.", "b", "d"],
+        "label": [0.0, 0.5, 1.0],
+    }
+    assert str(found.dataset.features["label"]) == "Value('float32')"
+
+
+def test_three_way_ranks_come_from_words_and_unlabelled_rows_are_counted(tmp_path):
+    rows = [["a", "b", "neutral"], ["c", "d", "-"], ["e", "f", -1], ["g", "h", "entailment"]]
+    source = write(tmp_path / "nli.jsonl", rows, ("premise", "hypothesis", "label"))
+    source = Source(file=source.file, columns=("premise", "hypothesis", "label"))
+    found = load_labelled([source], "scores", (0.0, 2.0), NLI)
+    assert found.dataset["label"][:] == [0.5, 1.0] and found.skipped_unlabelled == 2
+    classes = load_labelled([source], "classes", (0.0, 5.0), NLI)
+    assert classes.dataset["label"][:] == [1, 2] and str(classes.dataset.features["label"]) == "Value('int64')"
+
+
+def test_texts_without_label(tmp_path):
+    source = write(tmp_path / "t.jsonl", [["a", "b", "c"]] * 2, ("anchor", "positive", "negative"))
+    found = load_labelled([source, source], "none", (0.0, 5.0))
+    assert found.dataset.column_names == ["sentence1", "sentence2", "sentence3"] and len(found.dataset) == 4
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "mapping", "message"),
+    [
+        (
+            ["a", "b", "maybe"],
+            "scores",
+            NLI,
+            "p.jsonl:2: expected one of contradiction, neutral, entailment in 'score'",
+        ),
+        (
+            ["a", "b", "high"],
+            "scores",
+            None,
+            "p.jsonl:2: expected a number in 'score', found 'high'; correct the row, or",
+        ),
+        (["a", "b", float("nan")], "scores", None, "p.jsonl:2: expected a number in 'score', found nan"),
+        (
+            ["a", "b", 7],
+            "scores",
+            None,
+            "p.jsonl:2: the score 7 is outside 0 to 5; correct it or set data.score_range.",
+        ),
+        (["a", " ", 1], "scores", None, "p.jsonl:2: 'sentence2' is empty; fill it or remove the row."),
+        (["a", "b", 1.5], "classes", None, "p.jsonl:2: expected a class, a whole number from 0, in 'score', found 1.5"),
+        (["a", "b"], "scores", None, "p.jsonl:2: expected the columns sentence1, sentence2, score, found sentence1"),
+    ],
+)
+def test_a_faulty_row_is_named(tmp_path, row, kind, mapping, message):
+    good = "neutral" if mapping else 1
+    source = write(tmp_path / "p.jsonl", [["a", "b", good], row])
+    source = Source(file=source.file, columns=("sentence1", "sentence2", "score"))
+    with pytest.raises(UserError) as caught:
+        load_labelled([source], kind, (0.0, 5.0), mapping)
+    assert len(caught.value.faults) == 1 and message in caught.value.faults[0]
+
+
+def test_equal_scores_are_refused(tmp_path):
+    with pytest.raises(UserError, match="every score is the same, so nothing can be ranked"):
+        load_labelled([write(tmp_path / "p.jsonl", [["a", "b", 1]] * 3)], "scores", (0.0, 5.0))
+
+
+def test_sources_with_other_numbers_of_texts_are_refused(tmp_path):
+    two = write(tmp_path / "a.jsonl", [["a", "b", 1], ["a", "b", 2]])
+    one = Source(file=two.file, columns=("sentence1", "score"))
+    with pytest.raises(UserError, match="expected 2 text columns, found sentence1"):
+        load_labelled([two, one], "scores", (0.0, 5.0))

@@ -1,0 +1,101 @@
+"""Stages that train on labelled rows, with Sentence-Transformers' own losses."""
+
+import json
+
+import pytest
+from conftest import make_sentences
+from test_run import results, train
+from test_stages import ENCODER, project, write  # noqa: F401  # project is a fixture
+
+PAIRS = {"pairs": "pairs.jsonl"}
+
+
+def overlap(first, second):
+    first, second = set(first.split()), set(second.split())
+    return 5 * len(first & second) / len(first | second)
+
+
+@pytest.fixture
+def rows(project):  # noqa: F811
+    """Pairs graded by the share of common words, for training and for dev."""
+    for name, seed, count in (("pairs", 1, 160), ("dev", 3, 60)):
+        left = make_sentences(count, seed)
+        right = [
+            other if index % 3 else " ".join(text.split()[::-1][:4] + other.split()[:2])
+            for index, (text, other) in enumerate(zip(left, make_sentences(count, seed + 1)))
+        ]
+        lines = [
+            {"sentence1": a, "sentence2": b, "score": overlap(a, b), "label": int(overlap(a, b) > 1)}
+            for a, b in zip(left, right)
+        ]
+        (project / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return project
+
+
+def stage(loss, **data):
+    return ENCODER | {"model": {"base": "./a", "pooling": "mean"}, "loss": loss, "data": PAIRS | data}
+
+
+def test_cosent_learns_the_order_of_the_scores(rows):
+    write(rows, stage({"type": "CoSENTLoss", "scale": 20.0}), max_steps=60, eval_steps=20)
+    assert train(rows) == 0
+    (record,) = results(rows)["stages"]
+    assert record["sentences"] == 160 and record["unlabelled_rows_skipped"] == 0
+    assert record["spearman"]["dev"] > record["spearman_start"]["dev"] + 1
+
+
+@pytest.mark.parametrize(
+    ("loss", "data"),
+    [
+        ({"type": "CosineSimilarityLoss"}, {}),
+        (
+            {"type": "SoftmaxLoss", "embedding_dimension": 32, "num_labels": 2},
+            {"labels": "classes", "pairs": {"file": "pairs.jsonl", "columns": ["sentence1", "sentence2", "label"]}},
+        ),
+        (
+            {"type": "ContrastiveLoss"},
+            {"labels": "classes", "pairs": {"file": "pairs.jsonl", "columns": ["sentence1", "sentence2", "label"]}},
+        ),
+        (
+            {"type": "TripletLoss"},
+            {"labels": "none", "pairs": {"file": "pairs.jsonl", "columns": ["sentence1", "sentence2", "sentence1"]}},
+        ),
+    ],
+)
+def test_the_baselines_train(rows, loss, data):
+    write(rows, stage(loss, **data))
+    assert train(rows, "--dry-run") == 0
+    assert train(rows) == 0
+    assert results(rows)["stages"][0]["steps"] == 4
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (
+            stage({"type": "CoSENTLoss"}, labels="classes"),
+            "stages[0].data.labels: expected 'labels: scores' for CoSENTLoss, found 'classes'.",
+        ),
+        (
+            stage({"type": "SoftmaxLoss", "embedding_dimension": 32, "num_labels": 2}),
+            "stages[0].data.pairs: expected 'labels: classes' for SoftmaxLoss, found 'scores'.",
+        ),
+        (
+            ENCODER | {"loss": {"type": "CoSENTLoss"}},
+            "data.train: expected labelled rows for CoSENTLoss, found sentences. Give 'pairs' instead.",
+        ),
+        (
+            stage({"type": "MSELoss"}) | {"teachers": [{"model": "./b"}]},
+            "stages[0].teachers: expected sentences in data.train beside 'teachers', found pairs. Remove one.",
+        ),
+        (
+            ENCODER | {"data": {"train": "text.txt", "labels": "scores"}},
+            "expected 'pairs' beside 'labels', found 'train'. Remove 'labels'.",
+        ),
+        (ENCODER | {"data": {"score_range": [0, 1]}}, "expected exactly one of 'train' and 'pairs', found neither."),
+    ],
+)
+def test_data_that_do_not_fit_the_loss_are_refused(rows, capsys, block, message):
+    write(rows, block)
+    assert train(rows) == 2
+    assert message in capsys.readouterr().err
