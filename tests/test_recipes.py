@@ -46,8 +46,9 @@ def shrink(value, tiny):
     if not isinstance(value, dict):
         return value
     shrunk = {key: shrink(item, tiny) for key, item in value.items()}
-    if "base" in shrunk and not shrunk["base"].startswith("stage:"):
-        shrunk["base"] = str(tiny / "backbone")
+    for key in ("base", "cross_encoder"):
+        if key in shrunk and not shrunk[key].startswith("stage:"):
+            shrunk[key] = str(tiny / "backbone")
     if isinstance(shrunk.get("model"), str) and not shrunk["model"].startswith("stage:"):
         shrunk["model"] = str(tiny / "backbone")
     if "pivots" in shrunk:
@@ -99,7 +100,7 @@ def test_recipe_has_a_header_and_says_where_its_values_come_from(name):
     seen = set()
     for line in text.splitlines():
         found = re.match(
-            r"\s*(learning_rate|temperature|cross_\w+|ictm_weight|direction|dropout|max_steps): (\S+)", line
+            r"\s*(learning_rate|temperature|cross_[arw]\w+|ictm_weight|direction|dropout|max_steps): (\S+)", line
         )
         if found and found.groups() not in seen:
             seen.add(found.groups())

@@ -25,6 +25,12 @@ _LABELS_OF = {
     "OnlineContrastiveLoss": "classes",
     "TripletLoss": "none",
 }
+_LABELS_OF_CROSS_ENCODERS = {
+    "CrossEncoderCoSENTLoss": "scores",
+    "MSELoss": "scores",
+    "BinaryCrossEntropyLoss": "scores",
+    "CrossEntropyLoss": "classes",
+}
 
 _Stages = list[tuple[int, dict[str, Any]]]
 
@@ -47,6 +53,10 @@ def check(data: dict[str, Any]) -> list[Fault]:
         *_arguments(data, stages),
         *_evaluation(data, stages),
     ]
+
+
+def _is_cross_encoder(stage: dict[str, Any]) -> bool:
+    return _mapping(stage.get("model")).get("cross_encoder") is not None
 
 
 def _mapping(value: Any) -> dict[str, Any]:
@@ -101,7 +111,7 @@ def _references(stages: _Stages) -> Iterator[Fault]:
 
 def _models(stage: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
     model = _mapping(stage.get("model"))
-    written: list[tuple[Loc, Any]] = [(("model", "base"), model.get("base"))]
+    written: list[tuple[Loc, Any]] = [(("model", key), model.get(key)) for key in ("base", "cross_encoder")]
     written += [(("model", "towers", at), tower) for at, tower in enumerate(_list(model.get("towers")))]
     for block, items in ((("model", "members"), model.get("members")), (("teachers",), stage.get("teachers"))):
         written += [((*block, at, "model"), _mapping(item).get("model")) for at, item in enumerate(_list(items))]
@@ -123,7 +133,8 @@ def _labels(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
         block = _mapping(data.get("data") if own is None else own)
         where: Loc = ("data",) if own is None else ("stages", index, "data")
         loss = _mapping(stage.get("loss")).get("type")
-        wanted = _LABELS_OF.get(loss) if isinstance(loss, str) else None
+        known = _LABELS_OF_CROSS_ENCODERS if _is_cross_encoder(stage) else _LABELS_OF
+        wanted = known.get(loss) if isinstance(loss, str) else None
         if block.get("pairs") is None:
             if wanted is not None and block.get("train") is not None:
                 yield Fault(
@@ -151,7 +162,9 @@ def _losses(stages: _Stages) -> Iterator[Fault]:
             spec = LossSpec.model_validate(stage.get("loss"))
         except ValidationError:
             continue  # Told by the validation of the whole recipe.
-        yield from (Fault(("stages", index, "loss", key), text) for key, text in loss_faults(spec))
+        yield from (
+            Fault(("stages", index, "loss", key), text) for key, text in loss_faults(spec, _is_cross_encoder(stage))
+        )
 
 
 def _arguments(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:

@@ -13,7 +13,7 @@ from st_jtcse.training.schema import LossSpec
 from st_jtcse.training.values import convert, misfit, resolved, settable, words
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers import CrossEncoder, SentenceTransformer
     from torch import nn
 
 _BEST = "Give 'evaluate.dev': its Spearman correlation chooses the checkpoint"
@@ -43,33 +43,39 @@ _OPEN_CHOICES = frozenset({"ddp_backend"})
 _ALSO_ACCEPTED: dict[str, Any] = {"debug": None, "fsdp": bool | list[str]}
 
 
-def loss_names() -> list[str]:
-    """Return the names `loss.type` may give: our losses, then those of Sentence-Transformers."""
-    return list(_losses())
+def loss_names(cross_encoder: bool = False) -> list[str]:
+    """Return the names `loss.type` may give: our losses, then those of Sentence-Transformers.
+
+    Args:
+        cross_encoder: Whether the losses are of cross-encoders.
+    """
+    return list(_losses(cross_encoder))
 
 
-def resolve_loss(type_name: str) -> type[nn.Module]:
+def resolve_loss(type_name: str, cross_encoder: bool = False) -> type[nn.Module]:
     """Return the loss class of that name.
 
     Args:
         type_name: A name of `loss_names`.
+        cross_encoder: Whether it is a loss of cross-encoders.
 
     Raises:
         UserError: If there is no such loss.
     """
-    losses = _losses()
+    losses = _losses(cross_encoder)
     if type_name not in losses:
         raise UserError(f"loss.type: {unknown('the name of a loss', type_name, losses)}")
     return losses[type_name]
 
 
-def loss_faults(spec: LossSpec) -> list[tuple[str, str]]:
+def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, str]]:
     """Return what is wrong with a loss block: each faulty key, and a text that says what was expected there.
 
     Args:
         spec: The loss block.
+        cross_encoder: Whether the model is a cross-encoder.
     """
-    losses = _losses()
+    losses = _losses(cross_encoder)
     if spec.type not in losses:
         return [("type", unknown("the name of a loss", spec.type, losses))]
     parameters = _parameters(losses[spec.type])
@@ -89,7 +95,7 @@ def loss_faults(spec: LossSpec) -> list[tuple[str, str]]:
     return faults
 
 
-def build_loss(spec: LossSpec, model: SentenceTransformer) -> nn.Module:
+def build_loss(spec: LossSpec, model: SentenceTransformer | CrossEncoder) -> nn.Module:
     """Construct the loss of a recipe.
 
     Args:
@@ -99,10 +105,13 @@ def build_loss(spec: LossSpec, model: SentenceTransformer) -> nn.Module:
     Raises:
         UserError: If the block does not fit the loss class.
     """
-    faults = loss_faults(spec)
+    from sentence_transformers import CrossEncoder
+
+    cross_encoder = isinstance(model, CrossEncoder)
+    faults = loss_faults(spec, cross_encoder)
     if faults:
         raise UserError(*(f"loss.{key}: {text}" for key, text in faults))
-    loss = resolve_loss(spec.type)
+    loss = resolve_loss(spec.type, cross_encoder)
     parameters = _parameters(loss)
     arguments = {key: convert(parameters[key].annotation, value) for key, value in spec.arguments.items()}
     try:
@@ -146,18 +155,21 @@ class _Parameter:
     required: bool
 
 
-def _losses() -> dict[str, type[nn.Module]]:
+def _losses(cross_encoder: bool) -> dict[str, type[nn.Module]]:
+    from sentence_transformers.cross_encoder import losses as theirs_of_cross_encoders
     from sentence_transformers.sentence_transformer import losses as theirs
     from torch import nn
 
     from st_jtcse import losses as ours
 
     found: dict[str, type[nn.Module]] = {}
-    for module in (ours, theirs):
+    for module in (ours, theirs_of_cross_encoders if cross_encoder else theirs):
         for name in module.__all__:
             candidate = getattr(module, name)
-            # Their __all__ also lists enumerations of distances and a data loader; ours, losses of cross-encoders.
-            if isinstance(candidate, type) and issubclass(candidate, nn.Module) and not name.startswith("CrossEncoder"):
+            if module is ours and name.startswith("CrossEncoder") != cross_encoder:
+                continue
+            # Their __all__ also lists enumerations of distances and a data loader.
+            if isinstance(candidate, type) and issubclass(candidate, nn.Module):
                 found.setdefault(name, candidate)
     return found
 

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
-
 from st_jtcse import data
 from st_jtcse.errors import UserError
+from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.recipe import LoadedRecipe, stage_args, stage_data, stage_evaluate
 from st_jtcse.training.schema import DataSpec, SourceSpec, StageSpec
 
 DEV = "dev"
-EVALUATION_BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class Inputs:
     """
 
     sentences: data.Sentences | data.Labelled | None
-    evaluators: dict[str, EmbeddingSimilarityEvaluator]
+    evaluators: dict[str, Any]
     hashes: dict[str, str]
 
 
@@ -69,7 +67,7 @@ def load_inputs(loaded: LoadedRecipe, stages: Sequence[StageSpec]) -> dict[str, 
                 if graded_key not in graded:
                     graded[graded_key] = data.load_pairs(*graded_key)
                 hashes[name] = graded[graded_key].sha256
-                evaluators[name] = _evaluator(name, graded[graded_key])
+                evaluators[name] = kind_of(stage.model).evaluator(name, graded[graded_key])
         inputs[stage.name] = Inputs(sentences, evaluators, hashes)
     return inputs
 
@@ -88,19 +86,6 @@ def _check_batch(stage: StageSpec, args: dict[str, Any], sentences: int) -> None
             f"Stage {stage.name!r} has {sentences} training sentences, fewer than one batch of {batch}; "
             "add sentences or lower args.per_device_train_batch_size."
         )
-
-
-def _evaluator(name: str, pairs: data.Pairs) -> EmbeddingSimilarityEvaluator:
-    return EmbeddingSimilarityEvaluator(
-        pairs.sentences1,
-        pairs.sentences2,
-        pairs.scores,
-        batch_size=EVALUATION_BATCH,
-        name=name,
-        main_similarity="cosine",
-        similarity_fn_names=["cosine"],
-        write_csv=False,
-    )
 
 
 def _source(spec: SourceSpec) -> data.Source:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 from sentence_transformers.util import is_sentence_transformer_model
@@ -80,6 +80,32 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
         raise
     except (OSError, ValueError) as error:
         raise UserError(_refusal(spec.sources, error)) from error
+    if spec.dropout is not None:
+        _set_dropout(model, spec.dropout)
+    return model
+
+
+def build_cross_encoder(spec: ModelSpec, resolve: Resolve) -> CrossEncoder:
+    """Assemble the cross-encoder a stage starts from; its head is drawn from the global generator, which is seeded.
+
+    Args:
+        spec: The recipe's model block.
+        resolve: From :func:`resolver`.
+
+    Raises:
+        UserError: It cannot be loaded.
+    """
+    name = str(spec.cross_encoder)
+    try:
+        model = CrossEncoder(
+            resolve(name),
+            num_labels=spec.num_labels,
+            max_length=spec.max_seq_length,
+            revision=spec.revision,
+            trust_remote_code=spec.trust_remote_code,
+        )
+    except (OSError, ValueError) as error:
+        raise UserError(_refusal([name], error)) from error
     if spec.dropout is not None:
         _set_dropout(model, spec.dropout)
     return model

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModel
+from transformers import AutoModel, AutoModelForSequenceClassification
 
 from st_jtcse import embedded
 from st_jtcse.training.inputs import Inputs, load_inputs
@@ -123,6 +123,9 @@ def _count(config: Any, spec: ModelSpec) -> int:
         setattr(config, key, value)
     if spec.layers is not None:
         config.num_hidden_layers = len(spec.layers)
+    kind: Any = AutoModel
+    if spec.cross_encoder is not None:
+        kind, config.num_labels = AutoModelForSequenceClassification, spec.num_labels
     with torch.device("meta"):
-        model = AutoModel.from_config(config)
+        model = kind.from_config(config)
     return sum(parameter.numel() for parameter in model.parameters())

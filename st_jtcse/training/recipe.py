@@ -36,6 +36,7 @@ _LOCAL: dict[tuple[type[BaseModel], str], bool] = {
     (SourceSpec, "dataset"): False,
     (ModelSpec, "base"): False,
     (ModelSpec, "towers"): False,
+    (ModelSpec, "cross_encoder"): False,
     (WeightedModelSpec, "model"): False,
     (PivotSpec, "forward"): False,
     (PivotSpec, "back"): False,

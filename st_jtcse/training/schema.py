@@ -23,9 +23,10 @@ _TWIN_ONLY = ("cross_attention_every", "cross_residual", "random_pooler")
 _BASE_ONLY = ("pooling", "training_head", "tower", "layers", "fresh")
 # By the key that says what kind of model it is: the keys that do not go with it.
 _FOREIGN_TO_MODEL = {
-    "base": _TWIN_ONLY,
-    "towers": _BASE_ONLY,
-    "members": (*_TWIN_ONLY, *_BASE_ONLY, "dropout"),
+    "base": (*_TWIN_ONLY, "num_labels"),
+    "towers": (*_BASE_ONLY, "num_labels"),
+    "members": (*_TWIN_ONLY, *_BASE_ONLY, "dropout", "num_labels"),
+    "cross_encoder": (*_TWIN_ONLY, *_BASE_ONLY),
 }
 PoolingName = Literal["cls", "mean", "max", "first_last"]
 _OPUS_MT = "Helsinki-NLP/opus-mt-{}-{}"
@@ -184,7 +185,7 @@ class WeightedModelSpec(Strict):
 
 
 class ModelSpec(Strict):
-    """The model a stage starts from: one encoder (`base`), two (`towers`), or an ensemble of any (`members`)."""
+    """The model a stage starts from: an encoder, two (`towers`), an ensemble (`members`) or a `cross_encoder`."""
 
     base: str | None = Field(
         None,
@@ -198,6 +199,10 @@ class ModelSpec(Strict):
     members: list[WeightedModelSpec] | None = Field(
         None, min_length=1, description="Models whose embeddings are summed; such a stage has no loss."
     )
+    cross_encoder: str | None = Field(
+        None, min_length=1, description="Backbone of a cross-encoder, written as for `base`."
+    )
+    num_labels: int = Field(1, ge=1, description="Outputs of a cross-encoder.")
     cross_attention_every: int | None = Field(
         2, ge=1, description="A cross-attention layer after every k-th layer of a twin; null for none."
     )
@@ -233,7 +238,9 @@ class ModelSpec(Strict):
         kinds = [kind for kind in _FOREIGN_TO_MODEL if getattr(self, kind) is not None]
         if len(kinds) != 1:
             found = " and ".join(repr(kind) for kind in kinds) or "none of them"
-            raise ValueError(f"expected exactly one of 'base', 'towers' and 'members', found {found}. Give one.")
+            raise ValueError(
+                f"expected exactly one of {', '.join(map(repr, _FOREIGN_TO_MODEL))}, found {found}. Give one."
+            )
         foreign = [key for key in self._foreign() if key in self.model_fields_set]
         if foreign:
             raise ValueError(f"expected no '{foreign[0]}' beside '{kinds[0]}', found one. Remove '{foreign[0]}'.")
@@ -250,7 +257,7 @@ class ModelSpec(Strict):
         """The models it is made from, as written."""
         if self.members is not None:
             return [member.model for member in self.members]
-        return list(self.towers) if self.towers is not None else [str(self.base)]
+        return list(self.towers) if self.towers is not None else [str(self.base or self.cross_encoder)]
 
     def _foreign(self) -> tuple[str, ...]:
         return next((keys for kind, keys in _FOREIGN_TO_MODEL.items() if getattr(self, kind) is not None), ())

@@ -1,4 +1,4 @@
-"""One stage of a recipe: model, data, loss and arguments into a SentenceTransformerTrainer."""
+"""One stage of a recipe: model, data, loss and arguments into one of Sentence-Transformers' trainers."""
 
 from __future__ import annotations
 
@@ -9,24 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sentence_transformers import (
-    SentenceTransformer,
-    SentenceTransformerTrainer,
-    SentenceTransformerTrainingArguments,
-)
 from transformers import set_seed
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
 from st_jtcse.losses import JTCSELoss
-from st_jtcse.modules import save_for_inference
 from st_jtcse.training import provenance
 from st_jtcse.training.components import build_loss, resolve_loss
 from st_jtcse.training.cost import gmac
 from st_jtcse.training.guards import StopOnNonFiniteLoss, interruptible
 from st_jtcse.training.inputs import DEV, Inputs
 from st_jtcse.training.loss_weights import LossWeights
-from st_jtcse.training.models import build_model, names_own_modules, resolver
+from st_jtcse.training.model_kinds import kind_of
+from st_jtcse.training.models import build_cross_encoder, build_model, names_own_modules, resolver
 from st_jtcse.training.recipe import LoadedRecipe, stage_args
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.schema import LossSpec, StageSpec
@@ -36,9 +31,7 @@ from st_jtcse.training.training_set import training_set
 logger = logging.getLogger(__name__)
 
 
-def training_arguments(
-    loaded: LoadedRecipe, stage: StageSpec, output_dir: Path
-) -> SentenceTransformerTrainingArguments:
+def training_arguments(loaded: LoadedRecipe, stage: StageSpec, output_dir: Path) -> Any:
     """Return the stage's arguments: the recipe's, completed by what follows from it.
 
     Args:
@@ -62,11 +55,11 @@ def training_arguments(
             settings = {"save_steps": given["eval_steps"]} | settings
         settings |= {
             "load_best_model_at_end": True,
-            "metric_for_best_model": f"eval_{DEV}_spearman_cosine",
+            "metric_for_best_model": f"eval_{DEV}_{kind_of(stage.model).metric}",
             "greater_is_better": True,
         }
     try:
-        return SentenceTransformerTrainingArguments(output_dir=str(output_dir), **settings)
+        return kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
     except (ValueError, ImportError) as error:
         raise UserError(f"Stage {stage.name!r}: args do not fit together: {' '.join(str(error).split())}") from error
 
@@ -89,13 +82,13 @@ def run_stage(loaded: LoadedRecipe, stage: StageSpec, inputs: Inputs, folder: Ru
         folder.recover(stage.name)
     processes.wait_for_all()
     set_seed(seed)
-    model = build_model(stage.model, resolver(folder), with_head=_needs_head(stage.loss), seed=seed)
+    model = _model(stage, folder, seed)
     record = {
         "name": stage.name,
         "seed": seed,
         "loss": stage.loss.model_dump() if stage.loss else None,
         "data_sha256": inputs.hashes,
-        "spearman_start": evaluate(model, inputs),
+        "spearman_start": evaluate(model, stage, inputs),
         "steps": 0,
         "seconds": 0.0,
     }
@@ -107,35 +100,40 @@ def run_stage(loaded: LoadedRecipe, stage: StageSpec, inputs: Inputs, folder: Ru
     processes.wait_for_all()
 
 
-def _finish(
-    stage: StageSpec, model: SentenceTransformer, inputs: Inputs, record: dict[str, Any], folder: RunFolder
-) -> None:
+def _finish(stage: StageSpec, model: Any, inputs: Inputs, record: dict[str, Any], folder: RunFolder) -> None:
     """Save and score the model, and put it with its record in the stage's place."""
     staging = folder.staging(stage.name)
-    save_for_inference(model, staging)
+    kind = kind_of(stage.model)
+    kind.save(model, staging)
     # The saved model is what counts: it is read back before it is scored.
     trust = stage.model.trust_remote_code or names_own_modules(staging)
-    saved = SentenceTransformer(str(staging), trust_remote_code=trust)
+    saved = kind.load(staging, trust)
     record |= {
         "parameters": sum(parameter.numel() for parameter in saved.parameters()),
         "gmac": round(gmac(saved), 4),
-        "spearman": evaluate(saved, inputs),
+        "spearman": evaluate(saved, stage, inputs),
         "weights_sha256": provenance.weights_sha256(staging),
     }
     folder.finish(stage.name, record)
+
+
+def _model(stage: StageSpec, folder: RunFolder, seed: int) -> Any:
+    if stage.model.cross_encoder is not None:
+        return build_cross_encoder(stage.model, resolver(folder))
+    return build_model(stage.model, resolver(folder), with_head=_needs_head(stage.loss), seed=seed)
 
 
 def _train(
     loaded: LoadedRecipe,
     stage: StageSpec,
     spec: LossSpec,
-    model: SentenceTransformer,
+    model: Any,
     inputs: Inputs,
     folder: RunFolder,
 ) -> dict[str, Any]:
     """Train the model in place and return what the record says of it."""
     seed = derive(loaded.recipe.seed, stage.name)
-    loss = build_loss(_seeded(spec, seed), model)
+    loss = build_loss(_seeded(spec, seed) if stage.model.cross_encoder is None else spec, model)
     train, told = training_set(loaded.recipe, stage, inputs, loss, resolver(folder))
     arguments = training_arguments(loaded, stage, folder.stage(stage.name))
     own_weights = LossWeights(loss)
@@ -148,7 +146,7 @@ def _train(
         own_weights.load(checkpoint)
     loss.register_forward_hook(StopOnNonFiniteLoss(stage.name))
     with interruptible() as interrupt:
-        trainer = SentenceTransformerTrainer(
+        trainer = kind_of(stage.model).trainer(
             model,
             arguments,
             train_dataset=train,
@@ -172,10 +170,11 @@ def _train(
     }
 
 
-def evaluate(model: SentenceTransformer, inputs: Inputs) -> dict[str, float]:
-    """Return cosine Spearman x 100 on each evaluation set."""
+def evaluate(model: Any, stage: StageSpec, inputs: Inputs) -> dict[str, float]:
+    """Return Spearman x 100, of cosines or of a cross-encoder's scores, on each evaluation set."""
+    metric = kind_of(stage.model).metric
     return {
-        name: round(100 * float(evaluator(model)[f"{name}_spearman_cosine"]), 4)
+        name: round(100 * float(evaluator(model)[f"{name}_{metric}"]), 4)
         for name, evaluator in inputs.evaluators.items()
     }
 

@@ -31,9 +31,13 @@ def model(tower_folders):
 
 
 def test_our_losses_come_before_those_of_sentence_transformers():
-    assert loss_names()[: len(ours.__all__)] == list(ours.__all__)
+    for cross_encoder in (False, True):
+        own = [name for name in ours.__all__ if name.startswith("CrossEncoder") == cross_encoder]
+        assert loss_names(cross_encoder)[: len(own)] == own
     assert resolve_loss("JTCSELoss") is ours.JTCSELoss
     assert resolve_loss("CoSENTLoss") is theirs.CoSENTLoss
+    assert resolve_loss("CrossEncoderCoSENTLoss", cross_encoder=True) is ours.CrossEncoderCoSENTLoss
+    assert resolve_loss("MSELoss", cross_encoder=True) is not resolve_loss("MSELoss")
 
 
 @pytest.mark.parametrize("name", ["TripletDistanceMetric", "ContrastiveTensionDataLoader", "torch.nn.Linear", "Linear"])

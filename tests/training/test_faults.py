@@ -132,10 +132,11 @@ def test_short_forms_of_sources_keep_readable_places(tmp_path, train, sentence):
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        ("{}", "expected exactly one of 'base', 'towers' and 'members', found none of them. Give one."),
+        ("{}", "expected exactly one of 'base', 'towers', 'members', 'cross_encoder', found none of them. Give one."),
         (
             "{base: a, towers: [a, b]}",
-            "expected exactly one of 'base', 'towers' and 'members', found 'base' and 'towers'. Give one.",
+            "expected exactly one of 'base', 'towers', 'members', 'cross_encoder', found 'base' and 'towers'. "
+            "Give one.",
         ),
         (
             "{base: a, cross_residual: local}",
@@ -156,7 +157,8 @@ def test_faults_between_the_keys_of_a_model(tmp_path, model, sentence):
 def test_a_wrong_choice_names_the_nearest(tmp_path):
     text = STAGES.replace("embedded", "embedded, pooling: men")
     assert told(tmp_path, HEAD + text) == [
-        "r.yaml:6 stages[0].model.pooling: expected 'cls', 'mean' or 'max', found 'men'. Did you mean 'mean'?"
+        "r.yaml:6 stages[0].model.pooling: expected 'cls', 'mean', 'max' or 'first_last', found 'men'. "
+        "Did you mean 'mean'?"
     ]
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from conftest import make_sentences
+from sentence_transformers import CrossEncoder
 from test_run import results, train
 from test_stages import ENCODER, project, write  # noqa: F401  # project is a fixture
 
@@ -69,6 +70,41 @@ def test_the_baselines_train(rows, loss, data):
     assert results(rows)["stages"][0]["steps"] == 4
 
 
+def cross(loss, **data):
+    return {"name": "cross", "model": {"cross_encoder": "./a"}, "loss": loss, "data": PAIRS | data}
+
+
+def test_a_cross_encoder_learns_the_order_of_the_scores(rows, capsys):
+    write(rows, cross({"type": "CrossEncoderCoSENTLoss", "scale": 1.0}), max_steps=80, eval_steps=20)
+    assert train(rows, "--dry-run") == 0
+    assert train(rows) == 0
+    (record,) = results(rows)["stages"]
+    assert record["spearman"]["dev"] > record["spearman_start"]["dev"] + 10
+    best = max(entry["eval_dev_spearman"] for entry in record["log"] if "eval_dev_spearman" in entry)
+    assert record["spearman"]["dev"] == pytest.approx(100 * best, abs=1e-3)
+    model = CrossEncoder(str(rows / "run" / "cross"), device="cpu")
+    assert model.predict([("the dog runs", "the dog runs"), ("the dog", "a red book")]).shape == (2,)
+    assert f"{record['spearman']['dev']:.2f}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels", "range_", "outputs"),
+    [("BinaryCrossEntropyLoss", "scores", [0, 1], 1), ("CrossEntropyLoss", "classes", [0, 5], 2)],
+)
+def test_cross_entropy_trains_beside_it(rows, loss, labels, range_, outputs):
+    source = {"file": "pairs.jsonl", "columns": ["sentence1", "sentence2", "label"]}
+    stage = cross({"type": loss}, pairs=source, labels=labels, score_range=range_)
+    stage["model"]["num_labels"] = outputs
+    # Two outputs have no order, so such a stage is not evaluated.
+    write(rows, stage, **({} if outputs == 1 else {"eval_strategy": "no"}))
+    if outputs > 1:
+        recipe = json.loads((rows / "recipe.yaml").read_text())
+        del recipe["evaluate"]
+        (rows / "recipe.yaml").write_text(json.dumps(recipe))
+    assert train(rows) == 0
+    assert results(rows)["stages"][0]["steps"] == 4
+
+
 @pytest.mark.parametrize(
     ("block", "message"),
     [
@@ -92,6 +128,9 @@ def test_the_baselines_train(rows, loss, data):
             ENCODER | {"data": {"train": "text.txt", "labels": "scores"}},
             "expected 'pairs' beside 'labels', found 'train'. Remove 'labels'.",
         ),
+        (cross({"type": "CoSENTLoss"}), "stages[0].loss.type: expected the name of a loss, found 'CoSENTLoss'."),
+        (cross({"type": "CrossEntropyLoss"}), "expected 'labels: classes' for CrossEntropyLoss, found 'scores'."),
+        (stage({"type": "CrossEncoderCoSENTLoss"}), "expected the name of a loss, found 'CrossEncoderCoSENTLoss'."),
         (ENCODER | {"data": {"score_range": [0, 1]}}, "expected exactly one of 'train' and 'pairs', found neither."),
     ],
 )

@@ -1,0 +1,93 @@
+"""Bi-encoder or cross-encoder: what of Sentence-Transformers a stage is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers import (
+    CrossEncoder,
+    CrossEncoderTrainer,
+    CrossEncoderTrainingArguments,
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
+from sentence_transformers.cross_encoder.evaluation import CrossEncoderCorrelationEvaluator
+from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+
+from st_jtcse import data
+from st_jtcse.modules import save_for_inference
+from st_jtcse.training.schema import ModelSpec
+
+EVALUATION_BATCH = 64
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """The classes and functions of one kind of model.
+
+    Args:
+        trainer: Its trainer.
+        arguments: The trainer's arguments.
+        evaluator: From a name and graded pairs to an evaluator.
+        metric: Name of the evaluator's Spearman correlation, after the data set's name.
+        save: Writes a model into a folder, in the form that anyone loads.
+        load: Reads it back; the second argument is the flag for code that comes with the model.
+    """
+
+    trainer: Any
+    arguments: Any
+    evaluator: Callable[[str, data.Pairs], Any]
+    metric: str
+    save: Callable[[Any, Path], None]
+    load: Callable[[Path, bool], Any]
+
+
+def kind_of(spec: ModelSpec) -> ModelKind:
+    """Return the kind of a recipe's model.
+
+    Args:
+        spec: The recipe's block.
+    """
+    return BI_ENCODER if spec.cross_encoder is None else CROSS_ENCODER
+
+
+def _cosines(name: str, pairs: data.Pairs) -> EmbeddingSimilarityEvaluator:
+    return EmbeddingSimilarityEvaluator(
+        pairs.sentences1,
+        pairs.sentences2,
+        pairs.scores,
+        batch_size=EVALUATION_BATCH,
+        name=name,
+        main_similarity="cosine",
+        similarity_fn_names=["cosine"],
+        write_csv=False,
+    )
+
+
+def _predictions(name: str, pairs: data.Pairs) -> CrossEncoderCorrelationEvaluator:
+    both = [list(pair) for pair in zip(pairs.sentences1, pairs.sentences2)]
+    return CrossEncoderCorrelationEvaluator(
+        both, pairs.scores, name=name, batch_size=EVALUATION_BATCH, write_csv=False, show_progress_bar=False
+    )
+
+
+BI_ENCODER = ModelKind(
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+    _cosines,
+    "spearman_cosine",
+    save_for_inference,
+    lambda folder, trust: SentenceTransformer(str(folder), trust_remote_code=trust),
+)
+CROSS_ENCODER = ModelKind(
+    CrossEncoderTrainer,
+    CrossEncoderTrainingArguments,
+    _predictions,
+    "spearman",
+    lambda model, folder: model.save_pretrained(str(folder)),
+    lambda folder, trust: CrossEncoder(str(folder), trust_remote_code=trust),
+)
