@@ -11,8 +11,14 @@ from datasets import Dataset
 from st_jtcse import bundled
 from st_jtcse.cli import convert
 from st_jtcse.cli.train import _parser
-from st_jtcse.losses import JTCSELoss, SimCSELoss
-from st_jtcse.modules import EnsembleEncoder, MultiTokenizerEnsemble, PoolerModulusHead, TwinCrossAttentionEncoder
+from st_jtcse.losses import CrossEncoderCoSENTLoss, JTCSELoss, RankCSELoss, SimCSELoss
+from st_jtcse.modules import (
+    EnsembleEncoder,
+    MultiTokenizerEnsemble,
+    PoolerModulusHead,
+    TrainingHead,
+    TwinCrossAttentionEncoder,
+)
 from st_jtcse.towers import EnsembleEncoderModel, TwinEncoderModel
 
 ROOT = Path(__file__).parents[1]
@@ -55,7 +61,8 @@ def runnable(code, tower_folders):
     """Put tiny local encoders where an example names models of a user or the Hub."""
     for name, folder in zip(("path/to/encoder_1", "path/to/encoder_2"), tower_folders):
         code = code.replace(name, str(folder))
-    code = code.replace("path/to/other", str(tower_folders[1]))
+    for name in ("path/to/other", "path/to/teacher"):
+        code = code.replace(name, str(tower_folders[1]))
     return code.replace("bert-base-uncased", str(tower_folders[0]))
 
 
@@ -84,12 +91,15 @@ def test_ensemble_examples_run(tower_folders, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "documented",
     [
+        CrossEncoderCoSENTLoss,
         EnsembleEncoder,
         EnsembleEncoderModel,
         JTCSELoss,
         MultiTokenizerEnsemble,
         PoolerModulusHead,
+        RankCSELoss,
         SimCSELoss,
+        TrainingHead,
         TwinCrossAttentionEncoder,
         TwinEncoderModel,
     ],
