@@ -17,14 +17,12 @@ from pathlib import Path
 import pytest
 import sentencepiece
 import torch
-from conftest import WORDS, free_port, make_tokenizer
+from conftest import WORDS, free_port, save_translator
 from datasets import Dataset
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    BartConfig,
-    BartForConditionalGeneration,
     MarianConfig,
     MarianMTModel,
     MarianTokenizer,
@@ -127,30 +125,6 @@ def save_marian(folder, model, source, target):
     return folder
 
 
-def save_bart(folder, seed):
-    torch.manual_seed(seed)
-    config = BartConfig(
-        vocab_size=len(WORDS) + 5,
-        d_model=16,
-        encoder_layers=1,
-        decoder_layers=1,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=16,
-        decoder_ffn_dim=16,
-        max_position_embeddings=64,
-        init_std=0.5,
-        pad_token_id=0,
-        bos_token_id=2,
-        eos_token_id=3,
-        decoder_start_token_id=3,
-        forced_eos_token_id=3,
-    )
-    BartForConditionalGeneration(config).save_pretrained(folder)
-    make_tokenizer().save_pretrained(folder)
-    return folder
-
-
 def change(path, **settings):
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
 
@@ -167,7 +141,7 @@ def marian(tmp_path_factory):
 @pytest.fixture(scope="module")
 def bart(tmp_path_factory):
     root = tmp_path_factory.mktemp("bart")
-    return Pivot("xx", str(save_bart(root / "forward", 1)), str(save_bart(root / "back", 2)))
+    return Pivot("xx", str(save_translator(root / "forward", 0)), str(save_translator(root / "back", 6)))
 
 
 def trip(pivots, cache, sentences=SENTENCES, mode="replace", **settings):
