@@ -34,7 +34,7 @@ class RankCSELoss(SimCSELoss):
         ranking: Form of the distillation: ``"listnet"``, ``"listmle"`` or ``"cosent"``, see
             :mod:`st_jtcse.losses.ranking`.
         teacher_temperature: τ_T > 0 of ListNet's targets; None for τ / 2, as in RankCSE.
-        scale: λ of the CoSENT form.
+        cosent_scale: λ of the CoSENT form.
         consistency_weight: β.
         distillation_weight: γ.
         gather_across_devices: Whether the terms run over the sentences of all processes.
@@ -84,7 +84,7 @@ class RankCSELoss(SimCSELoss):
         temperature: float = 0.05,
         ranking: Ranking = "listnet",
         teacher_temperature: float | None = None,
-        scale: float = 20.0,
+        cosent_scale: float = 20.0,
         consistency_weight: float = 1.0,
         distillation_weight: float = 1.0,
         gather_across_devices: bool = False,
@@ -98,13 +98,14 @@ class RankCSELoss(SimCSELoss):
         )
         self.ranking = ranking
         self.teacher_temperature = temperature / 2 if teacher_temperature is None else teacher_temperature
-        self.scale = scale
+        # Not `scale`: the parent's is 1 / temperature.
+        self.cosent_scale = cosent_scale
         self.consistency_weight = consistency_weight
         self.distillation_weight = distillation_weight
         if ranking not in RANKINGS:
             raise UserError(f"ranking must be one of {', '.join(RANKINGS)}, found {ranking!r}.")
-        if not min(self.teacher_temperature, scale) > 0:
-            raise UserError("teacher_temperature and scale of RankCSELoss must be positive.")
+        if not min(self.teacher_temperature, cosent_scale) > 0:
+            raise UserError("teacher_temperature and cosent_scale of RankCSELoss must be positive.")
         if min(consistency_weight, distillation_weight) < 0:
             raise UserError("consistency_weight and distillation_weight of RankCSELoss must not be negative.")
 
@@ -144,7 +145,7 @@ class RankCSELoss(SimCSELoss):
             return listnet(student, teacher, self.temperature, self.teacher_temperature)
         if self.ranking == "listmle":
             return listmle(student, teacher, self.temperature)
-        return cosent_in_batch(student, teacher, self.scale)
+        return cosent_in_batch(student, teacher, self.cosent_scale)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the constructor's arguments, for the model card."""
@@ -152,7 +153,7 @@ class RankCSELoss(SimCSELoss):
             "temperature": self.temperature,
             "ranking": self.ranking,
             "teacher_temperature": self.teacher_temperature,
-            "scale": self.scale,
+            "cosent_scale": self.cosent_scale,
             "consistency_weight": self.consistency_weight,
             "distillation_weight": self.distillation_weight,
             "gather_across_devices": self.gather_across_devices,

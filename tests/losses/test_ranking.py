@@ -141,17 +141,18 @@ def test_rankcse_is_the_sum_of_its_terms(student, ranking):
     sentences = make_sentences(6)
     labels = torch.randn(6, 8)
     features = student.preprocess(sentences)
-    terms = RankCSELoss(student, ranking=ranking, consistency_weight=2.0, distillation_weight=3.0)([features], labels)
+    settings = dict(ranking=ranking, consistency_weight=2.0, distillation_weight=3.0, cosent_scale=10.0)
+    terms = RankCSELoss(student, temperature=0.07, **settings)([features], labels)
     embeddings = student(student.preprocess(sentences))["sentence_embedding"]
     unit = torch.nn.functional.normalize(embeddings)
     own, teacher = unit @ unit.T, labels @ labels.T
     expected = {
-        "listnet": listnet(own, teacher, 0.05, 0.025),
-        "listmle": listmle(own, teacher, 0.05),
-        "cosent": cosent_in_batch(own, teacher, 20.0),
+        "listnet": listnet(own, teacher, 0.07, 0.035),
+        "listmle": listmle(own, teacher, 0.07),
+        "cosent": cosent_in_batch(own, teacher, 10.0),
     }[ranking]
     torch.testing.assert_close(terms["distillation"], 3 * expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(terms["nce"], SimCSELoss(student)([features]), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(terms["nce"], SimCSELoss(student, temperature=0.07)([features]), rtol=1e-5, atol=1e-6)
     # Without dropout both views are one, and so are their lists.
     assert float(terms["consistency"].detach()) == pytest.approx(0, abs=1e-5)
 
@@ -159,8 +160,11 @@ def test_rankcse_is_the_sum_of_its_terms(student, ranking):
 def test_rankcse_terms_can_be_switched_off(student):
     loss = RankCSELoss(student, consistency_weight=0, distillation_weight=0)
     assert loss([student.preprocess(make_sentences(4))]).keys() == {"nce"}
-    rebuilt = RankCSELoss(student, **RankCSELoss(student, ranking="cosent", scale=5.0).get_config_dict())
-    assert rebuilt.ranking == "cosent" and rebuilt.scale == 5.0 and rebuilt.teacher_temperature == 0.025
+    rebuilt = RankCSELoss(
+        student, **RankCSELoss(student, ranking="cosent", cosent_scale=5.0, temperature=0.07).get_config_dict()
+    )
+    assert rebuilt.ranking == "cosent" and rebuilt.cosent_scale == 5.0
+    assert rebuilt.temperature == pytest.approx(0.07) and rebuilt.teacher_temperature == pytest.approx(0.035)
 
 
 @pytest.mark.parametrize(
