@@ -17,6 +17,7 @@ FLOORS = [
     "losses",
     "data",
     "training",
+    "reports",
     "cli",
 ]
 # One floor may not import its neighbours here either.

@@ -34,9 +34,22 @@ def tiny(tmp_path_factory):
 
 
 def tiny_pairs(tiny, block):
-    """The stand-in's column that holds what the block's own labels hold."""
+    """The stand-in's columns that hold what the block's own labels hold."""
+    if block.get("labels") == "none":
+        return {"file": str(tiny / "pairs.jsonl"), "columns": ["sentence1", "sentence2", "sentence1"]}
+    if block.get("labels") == "classes" and "bins" not in block:
+        return {"file": str(tiny / "pairs.jsonl"), "columns": ["sentence1", "sentence2", "label"]}
     score = {(0, 1): "binary", (1, 5): "binary", (0, 2): "label"}.get(tuple(block.get("score_range", (0, 5))), "score")
     return {"file": str(tiny / "pairs.jsonl"), "columns": ["sentence1", "sentence2", score]}
+
+
+def shrink_models(shrunk, tiny):
+    """Replace the models of one block."""
+    for key in ("base", "cross_encoder"):
+        if key in shrunk and not shrunk[key].startswith("stage:"):
+            shrunk[key] = str(tiny / "backbone")
+    if isinstance(shrunk.get("model"), str) and not shrunk["model"].startswith("stage:"):
+        shrunk["model"] = str(tiny / "backbone")
 
 
 def shrink(value, tiny):
@@ -46,11 +59,7 @@ def shrink(value, tiny):
     if not isinstance(value, dict):
         return value
     shrunk = {key: shrink(item, tiny) for key, item in value.items()}
-    for key in ("base", "cross_encoder"):
-        if key in shrunk and not shrunk[key].startswith("stage:"):
-            shrunk[key] = str(tiny / "backbone")
-    if isinstance(shrunk.get("model"), str) and not shrunk["model"].startswith("stage:"):
-        shrunk["model"] = str(tiny / "backbone")
+    shrink_models(shrunk, tiny)
     if "pivots" in shrunk:
         translator = str(tiny / "translator")
         shrunk["pivots"] = [{"name": name, "forward": translator, "back": translator} for name in value["pivots"]]
@@ -59,6 +68,8 @@ def shrink(value, tiny):
         shrunk["train"] = str(tiny / "text.txt")
     if "pairs" in shrunk:
         shrunk["pairs"] = tiny_pairs(tiny, value)
+    if "embedding_dimension" in shrunk:
+        shrunk["embedding_dimension"] = 32
     if "dev" in shrunk:
         shrunk["dev"] = tiny_pairs(tiny, value)
     if isinstance(shrunk.get("test"), dict):

@@ -46,6 +46,7 @@ def load_labelled(
     kind: Kind,
     score_range: tuple[float, float],
     mapping: Mapping[str, float] | None = None,
+    bins: int | None = None,
 ) -> Labelled:
     """Read rows of several texts with a label.
 
@@ -56,12 +57,15 @@ def load_labelled(
         kind: ``"scores"``: graded similarity. ``"classes"``: whole numbers from 0. ``"none"``: texts only.
         score_range: Lowest and highest score allowed.
         mapping: Label as written -> number, e.g. ``{"contradiction": 0, "neutral": 1, "entailment": 2}``.
+        bins: For ``"classes"``: the labels are scores, and the class is the bin of ``score_range``, of this many equal
+            ones.
 
     Returns:
         The rows, in the order of the sources.
 
     Raises:
-        UserError: A source is missing or faulty (up to five rows are named), or all scores are equal.
+        UserError: A source is missing or faulty (up to five rows are named), all scores are equal, or they are
+            classes.
     """
     columns: list[list[str]] = []
     labels: list[float] = []
@@ -71,7 +75,7 @@ def load_labelled(
             raise UserError(
                 f"{source.label}: labelled rows need columns, found a text file; give .jsonl, .csv or .parquet."
             )
-        names = source.columns or COLUMNS[kind]
+        names = source.columns or COLUMNS["scores" if bins else kind]
         texts = names if kind == "none" else names[:-1]
         columns = columns or [[] for _ in texts]
         if len(texts) != len(columns) or len(texts) < 2:
@@ -81,7 +85,7 @@ def load_labelled(
             if kind != "none" and str(row.values[names[-1]]) in UNLABELLED:
                 skipped += 1
                 continue
-            label = None if kind == "none" else _label(row, names[-1], kind, score_range, mapping)
+            label = None if kind == "none" else _label(row, names[-1], kind, score_range, mapping, bins)
             fault = text_fault(row, texts) or (label if isinstance(label, str) else None)
             if fault:
                 faults.append(fault)
@@ -94,8 +98,8 @@ def load_labelled(
                 labels.append(label)
     if faults:
         raise UserError(*told(faults, sources[0].label))
-    if kind == "scores" and len(set(labels)) == 1:
-        raise UserError(f"{sources[0].label}: every score is the same, so nothing can be ranked; grade the pairs.")
+    if kind == "scores":
+        _check_scores(labels, score_range, mapping is not None, sources[0])
     table = {f"sentence{number}": pa.array(column) for number, column in enumerate(columns, 1)}
     if kind != "none":
         table["label"] = pa.array(labels, pa.float32()) if kind == "scores" else pa.array(map(int, labels), pa.int64())
@@ -111,8 +115,27 @@ def _check_columns(row: Row, names: Sequence[str]) -> None:
         )
 
 
+def _check_scores(labels: Sequence[float], score_range: tuple[float, float], mapped: bool, source: Source) -> None:
+    """Refuse labels that rank nothing, and whole numbers that end below the range: NLI's classes 0, 1, 2 of 0..5."""
+    if len(set(labels)) == 1:
+        raise UserError(f"{source.label}: every score is the same, so nothing can be ranked; grade the pairs.")
+    low, high = score_range
+    scores = {low + label * (high - low) for label in labels}
+    whole = all(math.isclose(score, round(score), abs_tol=1e-9) for score in scores)
+    if whole and not mapped and not math.isclose(max(scores), high):
+        raise UserError(
+            f"{source.label}: every score is a whole number and none reaches {high:g}, so they look like classes; set "
+            f"data.score_range to [{low:g}, {max(scores):g}] if they are grades, or give data.mapping."
+        )
+
+
 def _label(
-    row: Row, name: str, kind: Kind, score_range: tuple[float, float], mapping: Mapping[str, float] | None
+    row: Row,
+    name: str,
+    kind: Kind,
+    score_range: tuple[float, float],
+    mapping: Mapping[str, float] | None,
+    bins: int | None,
 ) -> float | str:
     """Return a row's label as training wants it, or the sentence that says what is wrong with it."""
     given: Any = row.values[name]
@@ -125,7 +148,7 @@ def _label(
     value = number(given)
     if value is None:
         return f"{row.place}: expected a number in {name!r}, found {given!r}; correct the row, or give data.mapping."
-    if kind == "classes":
+    if kind == "classes" and bins is None:
         if value < 0 or not math.isclose(value, round(value)):
             return (
                 f"{row.place}: expected a class, a whole number from 0, in {name!r}, found {value:g}; correct the row, "
@@ -135,4 +158,5 @@ def _label(
     low, high = score_range
     if not low <= value <= high:
         return f"{row.place}: the score {value:g} is outside {low:g} to {high:g}; correct it or set data.score_range."
-    return (value - low) / (high - low)
+    share = (value - low) / (high - low)
+    return share if bins is None else float(min(int(share * bins), bins - 1))

@@ -76,7 +76,7 @@ def _read(spec: DataSpec) -> data.Sentences | data.Labelled:
     sources = [_source(source) for source in spec.sources]
     if spec.train:
         return data.load_sentences(sources)
-    return data.load_labelled(sources, spec.labels, spec.score_range, spec.mapping)
+    return data.load_labelled(sources, spec.labels, spec.score_range, spec.mapping, spec.bins)
 
 
 def _check_batch(stage: StageSpec, args: dict[str, Any], sentences: int) -> None:

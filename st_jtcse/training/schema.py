@@ -129,6 +129,10 @@ class DataSpec(Strict):
         None, description="Label as written in `pairs` -> number, e.g. contradiction: 0, neutral: 1, entailment: 2."
     )
 
+    bins: int | None = Field(
+        None, ge=2, description="With `labels: classes`: the class is the bin of score_range, of this many equal ones."
+    )
+
     @model_validator(mode="after")
     def _one_kind(self) -> DataSpec:
         if (self.train is None) == (self.pairs is None):
@@ -142,6 +146,10 @@ class DataSpec(Strict):
             raise ValueError(
                 f"expected the lower score first in 'score_range', found [{low:g}, {high:g}]. Swap them or widen it."
             )
+        if self.bins is not None and self.labels != "classes":
+            raise ValueError(
+                f"expected 'labels: classes' beside 'bins', found '{self.labels}'. Set it, or remove 'bins'."
+            )
         return self
 
     @property
@@ -150,7 +158,7 @@ class DataSpec(Strict):
         return self.train or self.pairs or []
 
     def _foreign(self) -> tuple[str, ...]:
-        return ("labels", "score_range", "mapping") if self.pairs is None else ()
+        return ("labels", "score_range", "mapping", "bins") if self.pairs is None else ()
 
 
 class EvaluateSpec(Strict):

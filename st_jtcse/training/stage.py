@@ -15,6 +15,7 @@ from st_jtcse import processes
 from st_jtcse.errors import UserError
 from st_jtcse.losses import JTCSELoss
 from st_jtcse.training import provenance
+from st_jtcse.training.clock import Clock
 from st_jtcse.training.components import build_loss, resolve_loss
 from st_jtcse.training.cost import gmac
 from st_jtcse.training.guards import StopOnNonFiniteLoss, interruptible
@@ -152,7 +153,7 @@ def _train(
             train_dataset=train,
             loss=loss,
             evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
-            callbacks=[interrupt, own_weights],
+            callbacks=[interrupt, own_weights, Clock()],
         )
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
         set_seed(seed)

@@ -81,6 +81,23 @@ def test_equal_scores_are_refused(tmp_path):
         load_labelled([write(tmp_path / "p.jsonl", [["a", "b", 1]] * 3)], "scores", (0.0, 5.0))
 
 
+def test_scores_are_put_into_equal_bins(tmp_path):
+    rows = [["a", "b", score] for score in (0, 0.99, 1, 2.5, 4.9, 5)]
+    found = load_labelled([write(tmp_path / "p.jsonl", rows)], "classes", (0.0, 5.0), bins=5)
+    assert found.dataset["label"][:] == [0, 0, 1, 2, 4, 4] and str(found.dataset.features["label"]) == "Value('int64')"
+    found = load_labelled([write(tmp_path / "p.jsonl", rows)], "classes", (0.0, 5.0), bins=2)
+    assert found.dataset["label"][:] == [0, 0, 0, 1, 1, 1]
+
+
+def test_classes_are_refused_as_scores(tmp_path):
+    source = write(tmp_path / "p.jsonl", [["a", "b", 0], ["c", "d", 1], ["e", "f", 2]])
+    with pytest.raises(UserError, match=r"none reaches 5, so they look like classes; set data.score_range to \[0, 2\]"):
+        load_labelled([source], "scores", (0.0, 5.0))
+    same = {"0": 0.0, "1": 1.0, "2": 2.0}
+    assert load_labelled([source], "scores", (0.0, 5.0), same).dataset["label"][:] == pytest.approx([0, 0.2, 0.4])
+    assert load_labelled([source], "scores", (0.0, 2.0)).dataset["label"][:] == [0.0, 0.5, 1.0]
+
+
 def test_sources_with_other_numbers_of_texts_are_refused(tmp_path):
     two = write(tmp_path / "a.jsonl", [["a", "b", 1], ["a", "b", 2]])
     one = Source(file=two.file, columns=("sentence1", "score"))

@@ -1,0 +1,82 @@
+"""st-convergence: steps and seconds to a dev score, for the stages of several runs."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from st_jtcse.cli import console
+from st_jtcse.errors import UserError
+from st_jtcse.reports import convergence_plot
+from st_jtcse.reports.convergence import Convergence, Spread, common_score, convergence, read_curves
+from st_jtcse.training.run_folder import to_json, write_atomically
+
+USER_FAULT = 2
+NAME = "convergence"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status: 0 done, 2 the user's input is at fault."""
+    options = _parser().parse_args(argv)
+    try:
+        curves = read_curves(options.runs)
+        score = common_score(curves) if options.score is None else options.score
+        rows = convergence(curves, score)
+        picture = convergence_plot.draw(curves, rows, score)
+        try:
+            options.output_dir.mkdir(parents=True, exist_ok=True)
+            convergence_plot.save(picture, options.output_dir, NAME)
+            told = {"score": score, "stages": [dataclasses.asdict(row) for row in rows]}
+            write_atomically(options.output_dir / f"{NAME}.json", to_json(told))
+        except OSError as error:
+            raise UserError(f"--output-dir: {options.output_dir} cannot be written: {error.strerror}.") from error
+    except UserError as error:
+        console.tell_faults(error)
+        return USER_FAULT
+    console.out.print(_table(rows, score))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="st-convergence",
+        description="Steps and seconds of training to a Spearman score on dev, for every stage of some runs of "
+        "st-train. Stages of one name are one stage under several seeds. Leaves convergence.json, .png and .svg.",
+        epilog="Example: st-convergence runs/s1 runs/s2 runs/s3 --score 84 --output-dir report",
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="output folder of a finished run")
+    parser.add_argument(
+        "--score", type=float, metavar="S", help="Spearman x 100 on dev (default: the best that every run reaches)"
+    )
+    parser.add_argument("--output-dir", type=Path, required=True, metavar="DIR", help="folder of the report")
+    return parser
+
+
+def _table(rows: Sequence[Convergence], score: float) -> Table:
+    sets = list(dict.fromkeys(name for row in rows for name in row.final))
+    table = Table(title=f"to {score:.2f} on dev; Spearman x 100 of the saved models")
+    table.add_column("stage")
+    for column in ("reached", "steps", "seconds", *sets):
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(
+            row.stage,
+            f"{row.reached} of {row.seeds}",
+            _shown(row.steps, 0),
+            _shown(row.seconds, 1),
+            *(_shown(row.final.get(name), 2) for name in sets),
+        )
+    return table
+
+
+def _shown(spread: Spread | None, digits: int) -> str:
+    return "-" if spread is None else f"{spread.mean:.{digits}f} ± {spread.deviation:.{digits}f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""How many steps and seconds each stage of some runs takes to a score on dev."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from st_jtcse.errors import UserError
+
+# Spearman on the set that chooses checkpoints, of a bi-encoder's cosines or of a cross-encoder's scores.
+_DEV = ("eval_dev_spearman_cosine", "eval_dev_spearman")
+
+
+class Evaluation(NamedTuple):
+    """The score on dev, Spearman x 100, after so many steps and seconds of training."""
+
+    step: int
+    seconds: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One stage of one run.
+
+    Args:
+        stage: The stage's name.
+        seed: The run's seed.
+        evaluations: In the order of the run; the first is that of step 0.
+        final: Spearman x 100 of the saved model on each evaluation set.
+    """
+
+    stage: str
+    seed: int
+    evaluations: tuple[Evaluation, ...]
+    final: dict[str, float]
+
+    @property
+    def best(self) -> float:
+        """Return the best score on dev."""
+        return max(evaluation.score for evaluation in self.evaluations)
+
+    def reaches(self, score: float) -> Evaluation | None:
+        """Return the first evaluation that is at least as good, None if there is none."""
+        return next((evaluation for evaluation in self.evaluations if evaluation.score >= score), None)
+
+
+class Spread(NamedTuple):
+    """Mean and sample standard deviation over seeds; the latter is 0 for one."""
+
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """A stage over the seeds of all runs.
+
+    Args:
+        stage: The stage's name.
+        seeds: How many runs have the stage.
+        reached: How many of them come to the score.
+        steps: Steps to the score, over those that reach it; None if none does.
+        seconds: Seconds of training to the score, likewise.
+        final: Spearman x 100 of the saved models, by evaluation set.
+    """
+
+    stage: str
+    seeds: int
+    reached: int
+    steps: Spread | None
+    seconds: Spread | None
+    final: dict[str, Spread]
+
+
+def read_curves(folders: Sequence[Path]) -> list[Curve]:
+    """Read the evaluations that runs of `st-train` left.
+
+    Args:
+        folders: Output folders of finished runs. Stages of one name are the same stage under other seeds.
+
+    Raises:
+        UserError: A folder holds no finished run, two runs have one seed, or nothing was evaluated on dev.
+    """
+    curves: list[Curve] = []
+    taken: dict[tuple[str, int], Path] = {}
+    for folder in folders:
+        results = _results(folder)
+        for record in results["stages"]:
+            evaluations = tuple(_evaluations(record))
+            if not evaluations:
+                continue
+            key = record["name"], results["seed"]
+            if key in taken:
+                raise UserError(
+                    f"{folder}: the stage {key[0]!r} has seed {key[1]}, as in {taken[key]}; give runs of other seeds."
+                )
+            taken[key] = folder
+            curves.append(Curve(*key, evaluations, record["spearman"]))
+    if not curves:
+        raise UserError(
+            f"{', '.join(map(str, folders))}: no stage was evaluated on dev while it trained; set args.eval_strategy "
+            "and evaluate.dev, and run it again."
+        )
+    return curves
+
+
+def common_score(curves: Sequence[Curve]) -> float:
+    """Return the best score that every curve reaches."""
+    return min(curve.best for curve in curves)
+
+
+def convergence(curves: Sequence[Curve], score: float) -> list[Convergence]:
+    """Sum up each stage over its seeds, in the order of first appearance.
+
+    Args:
+        curves: From :func:`read_curves`.
+        score: Spearman x 100 on dev.
+    """
+    found = []
+    for stage in dict.fromkeys(curve.stage for curve in curves):
+        own = [curve for curve in curves if curve.stage == stage]
+        reached = [evaluation for curve in own if (evaluation := curve.reaches(score))]
+        sets = [name for name in own[0].final if all(name in curve.final for curve in own)]
+        found.append(
+            Convergence(
+                stage=stage,
+                seeds=len(own),
+                reached=len(reached),
+                steps=_spread([evaluation.step for evaluation in reached]),
+                seconds=_spread([evaluation.seconds for evaluation in reached]),
+                final={name: spread for name in sets if (spread := _spread([curve.final[name] for curve in own]))},
+            )
+        )
+    return found
+
+
+def _results(folder: Path) -> dict[str, Any]:
+    path = folder / "results.json"
+    if not path.is_file():
+        raise UserError(f"{folder}: no results.json there; give the output folder of a run of st-train.")
+    try:
+        results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        finished = results["finished"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: not the results of st-train ({error!r}); run the recipe again.") from error
+    if not finished:
+        raise UserError(f"{folder}: the run is not finished; end it with st-train --resume.")
+    return results
+
+
+def _evaluations(record: dict[str, Any]) -> list[Evaluation]:
+    found = []
+    for entry in record.get("log", []):
+        score = next((entry[key] for key in _DEV if key in entry), None)
+        if score is not None:
+            found.append(Evaluation(entry["step"], entry["train_seconds"], round(100 * score, 4)))
+    if found and found[0].step and "dev" in record["spearman_start"]:
+        found.insert(0, Evaluation(0, 0.0, record["spearman_start"]["dev"]))
+    return found
+
+
+def _spread(values: Sequence[float]) -> Spread | None:
+    if not values:
+        return None
+    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0)

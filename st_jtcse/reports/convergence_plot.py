@@ -1,0 +1,88 @@
+"""The curves of a convergence report as a picture."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from st_jtcse.errors import UserError
+from st_jtcse.reports.convergence import Convergence, Curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MARKERS = "osD^vP*X"
+_LINES = ("-", "--", "-.", ":")
+
+
+def draw(curves: Sequence[Curve], rows: Sequence[Convergence], score: float) -> Figure:
+    """Draw the score on dev over steps and over seconds, and the saved models' scores.
+
+    Lines are means over seeds; the third panel's bars are standard deviations.
+
+    Args:
+        curves: The stages of all runs.
+        rows: The same, summed up.
+        score: Spearman x 100 on dev; drawn as a line.
+
+    Raises:
+        UserError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UserError('Pictures need matplotlib; install it with: pip install "st-jtcse[plots]"') from error
+    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    by_step, by_second, saved = figure.subplots(1, 3)
+    for index, row in enumerate(rows):
+        own = [curve for curve in curves if curve.stage == row.stage]
+        # Seeds of one stage are evaluated at the same steps, unless one was told to stop early.
+        length = min(len(curve.evaluations) for curve in own)
+        points = list(zip(*(curve.evaluations[:length] for curve in own)))
+        scores = [statistics.fmean(at.score for at in point) for point in points]
+        style = {"marker": _MARKERS[index % len(_MARKERS)], "linestyle": _LINES[index % len(_LINES)], "markersize": 4}
+        by_step.plot([point[0].step for point in points], scores, label=row.stage, **style)
+        by_second.plot([statistics.fmean(at.seconds for at in point) for point in points], scores, **style)
+    for axes, label in ((by_step, "steps"), (by_second, "seconds of training")):
+        axes.axhline(score, color="0.6", linewidth=0.8)
+        axes.set(xlabel=label, ylabel="Spearman x 100 on dev")
+    _draw_saved(saved, rows)
+    figure.legend(loc="outside lower center", ncols=min(len(rows), 7), frameon=False)
+    return figure
+
+
+def _draw_saved(axes: Axes, rows: Sequence[Convergence]) -> None:
+    for index, name in enumerate(dict.fromkeys(name for row in rows for name in row.final)):
+        having = [row for row in rows if name in row.final]
+        axes.errorbar(
+            [rows.index(row) for row in having],
+            [row.final[name].mean for row in having],
+            [row.final[name].deviation for row in having],
+            marker=_MARKERS[index % len(_MARKERS)],
+            linestyle="none",
+            capsize=3,
+            label=name,
+        )
+    axes.set_xticks(range(len(rows)), [row.stage for row in rows], rotation=30, ha="right")
+    axes.set(ylabel="Spearman x 100, saved model")
+    axes.legend(frameon=False)
+
+
+def save(figure: Figure, folder: Path, name: str) -> None:
+    """Write the picture as PNG and SVG, the same bytes each time.
+
+    Args:
+        figure: The picture.
+        folder: Where to.
+        name: File name without its ending.
+    """
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.hashsalt": name}):
+        for kind in ("png", "svg"):
+            partial = folder / f".{name}.partial"
+            figure.savefig(partial, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+            partial.replace(folder / f"{name}.{kind}")
