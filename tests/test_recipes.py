@@ -1,6 +1,7 @@
 """Every bundled recipe, found by globbing: it validates, sources its values, and runs two steps on tiny models."""
 
 import json
+import math
 import re
 import shutil
 
@@ -95,9 +96,12 @@ def test_recipe_runs_two_steps_on_tiny_models(name, tiny, tmp_path):
     assert main([*command, "--dry-run"]) == 0
     assert not (tmp_path / "run").exists()
     assert main(command) == 0
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert results["finished"]
-    assert [stage["steps"] for stage in results["stages"]] == [2 if stage["loss"] else 0 for stage in recipe["stages"]]
+    runs = sorted((tmp_path / "run").rglob("results.json"))
+    assert len(runs) == math.prod(len(values) for values in recipe.get("sweep", {}).values())
+    for run in runs:
+        results = json.loads(run.read_text())
+        steps = [stage["steps"] for stage in results["stages"]]
+        assert results["finished"] and steps == [2 if stage["loss"] else 0 for stage in recipe["stages"]]
     shutil.rmtree(tmp_path / "run")
 
 

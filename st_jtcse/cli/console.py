@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from st_jtcse.errors import UserError
+from st_jtcse.reports.spread import Spread
+from st_jtcse.reports.sweep import Point
 
 out = Console()
 err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
@@ -46,6 +48,20 @@ def show_results(results: dict[str, Any]) -> None:
     out.print(table)
 
 
+def show_sweep(rows: Sequence[Point], name: str) -> None:
+    """Print what a sweep changed beside the scores of the stages that it changed."""
+    sets = list(dict.fromkeys(set_name for row in rows for set_name in row.scores))
+    table = Table(title=f"{name}: Spearman x 100, mean ± standard deviation over seeds")
+    for column in ("setting", "stage"):
+        table.add_column(column)
+    for column in ("seeds", *sets):
+        table.add_column(column, justify="right")
+    for row in rows:
+        scores = (spread(row.scores.get(set_name), 2) for set_name in sets)
+        table.add_row(row.point or "-", row.stage, str(row.seeds), *scores)
+    out.print(table)
+
+
 def show_plan(stages: Sequence[Any], files: Sequence[Path]) -> None:
     """Print what a run would do."""
     table = Table(title="plan (nothing is written)")
@@ -70,6 +86,11 @@ def show_recipes(recipes: dict[str, str]) -> None:
     for name, description in recipes.items():
         table.add_row(name, description)
     out.print(table)
+
+
+def spread(value: Spread | None, digits: int) -> str:
+    """Write a mean with its standard deviation."""
+    return "-" if value is None else f"{value.mean:.{digits}f} ± {value.deviation:.{digits}f}"
 
 
 def _millions(count: int) -> str:

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from st_jtcse.cli import console
 from st_jtcse.errors import UserError
-from st_jtcse.reports import convergence_plot
-from st_jtcse.reports.convergence import Convergence, Spread, common_score, convergence, read_curves
+from st_jtcse.reports import convergence_plot, pictures
+from st_jtcse.reports.convergence import Convergence, common_score, convergence, read_curves
 from st_jtcse.training.run_folder import to_json, write_atomically
 
 USER_FAULT = 2
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         picture = convergence_plot.draw(curves, rows, score)
         try:
             options.output_dir.mkdir(parents=True, exist_ok=True)
-            convergence_plot.save(picture, options.output_dir, NAME)
+            pictures.save(picture, options.output_dir, NAME)
             told = {"score": score, "stages": [dataclasses.asdict(row) for row in rows]}
             write_atomically(options.output_dir / f"{NAME}.json", to_json(told))
         except OSError as error:
@@ -67,15 +67,11 @@ def _table(rows: Sequence[Convergence], score: float) -> Table:
         table.add_row(
             row.stage,
             f"{row.reached} of {row.seeds}",
-            _shown(row.steps, 0),
-            _shown(row.seconds, 1),
-            *(_shown(row.final.get(name), 2) for name in sets),
+            console.spread(row.steps, 0),
+            console.spread(row.seconds, 1),
+            *(console.spread(row.final.get(name), 2) for name in sets),
         )
     return table
-
-
-def _shown(spread: Spread | None, digits: int) -> str:
-    return "-" if spread is None else f"{spread.mean:.{digits}f} ± {spread.deviation:.{digits}f}"
 
 
 if __name__ == "__main__":

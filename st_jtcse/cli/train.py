@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from st_jtcse import bundled
 from st_jtcse.cli import console
 from st_jtcse.errors import UserError
 from st_jtcse.training import yaml_source
 from st_jtcse.training.faults import unknown
+
+if TYPE_CHECKING:
+    from st_jtcse.training.recipe import LoadedRecipe
+    from st_jtcse.training.sweep import Run
 
 USER_FAULT = 2
 INTERRUPTED = 130
@@ -74,7 +80,7 @@ def _run(options: argparse.Namespace) -> int:
 
     # After the cheap answers: these imports take seconds.
     from st_jtcse import processes
-    from st_jtcse.training import plan, runner
+    from st_jtcse.training import plan, runner, sweep
     from st_jtcse.training.recipe import load_recipe
 
     overrides = list(options.overrides)
@@ -82,14 +88,46 @@ def _run(options: argparse.Namespace) -> int:
         overrides.append(f"output_dir={options.output_dir}")
     loaded = load_recipe(options.recipe, overrides)
     names = runner.choose_stages(loaded.recipe, options.stages)
+    runs = sweep.plan_runs(loaded, options.recipe, overrides) if sweep.is_sweep(loaded.recipe) else []
+    if options.dry_run and runs:
+        console.show_plan(plan.plan(runs[0].loaded, names), [run.folder for run in runs])
+        return 0
     if options.dry_run:
         console.show_plan(plan.plan(loaded, names), plan.expected_files(loaded, names))
         return 0
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    if runs:
+        sweep.run_all(loaded, runs, names, resume=options.resume)
+        if processes.rank() == 0:
+            _report(loaded, runs)
+        return 0
     results = runner.run(loaded, names, resume=options.resume)
     if processes.rank() == 0:
         console.show_results(results)
     return 0
+
+
+def _report(loaded: LoadedRecipe, runs: Sequence[Run]) -> None:
+    """Leave sweep.json and, with matplotlib, a picture; print the table."""
+    from st_jtcse.reports import pictures
+    from st_jtcse.reports import sweep as reports
+    from st_jtcse.training.run_folder import to_json, write_atomically
+
+    folder = Path(loaded.recipe.output_dir)
+    rows = reports.summarize(runs)
+    told = {
+        "recipe": loaded.recipe.name,
+        "runs": [
+            {"setting": run.values, "seed": run.seed, "folder": str(run.folder.relative_to(folder))} for run in runs
+        ],
+        "stages": [dataclasses.asdict(row) for row in rows],
+    }
+    write_atomically(folder / "sweep.json", to_json(told))
+    console.show_sweep(rows, loaded.recipe.name)
+    try:
+        pictures.save(reports.draw(rows), folder, "sweep")
+    except UserError as error:  # The numbers are there; the picture can be had later.
+        console.tell_faults(error)
 
 
 def _copy(name: str, target: str) -> None:

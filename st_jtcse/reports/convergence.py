@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from st_jtcse.errors import UserError
+from st_jtcse.reports.spread import Spread, spread
 
 # Spearman on the set that chooses checkpoints, of a bi-encoder's cosines or of a cross-encoder's scores.
 _DEV = ("eval_dev_spearman_cosine", "eval_dev_spearman")
@@ -47,13 +47,6 @@ class Curve:
     def reaches(self, score: float) -> Evaluation | None:
         """Return the first evaluation that is at least as good, None if there is none."""
         return next((evaluation for evaluation in self.evaluations if evaluation.score >= score), None)
-
-
-class Spread(NamedTuple):
-    """Mean and sample standard deviation over seeds; the latter is 0 for one."""
-
-    mean: float
-    deviation: float
 
 
 @dataclass(frozen=True)
@@ -121,22 +114,22 @@ def convergence(curves: Sequence[Curve], score: float) -> list[Convergence]:
         curves: From :func:`read_curves`.
         score: Spearman x 100 on dev.
     """
-    found = []
+    rows = []
     for stage in dict.fromkeys(curve.stage for curve in curves):
         own = [curve for curve in curves if curve.stage == stage]
         reached = [evaluation for curve in own if (evaluation := curve.reaches(score))]
         sets = [name for name in own[0].final if all(name in curve.final for curve in own)]
-        found.append(
+        rows.append(
             Convergence(
                 stage=stage,
                 seeds=len(own),
                 reached=len(reached),
-                steps=_spread([evaluation.step for evaluation in reached]),
-                seconds=_spread([evaluation.seconds for evaluation in reached]),
-                final={name: spread for name in sets if (spread := _spread([curve.final[name] for curve in own]))},
+                steps=spread([evaluation.step for evaluation in reached]),
+                seconds=spread([evaluation.seconds for evaluation in reached]),
+                final={name: found for name in sets if (found := spread([curve.final[name] for curve in own]))},
             )
         )
-    return found
+    return rows
 
 
 def _results(folder: Path) -> dict[str, Any]:
@@ -162,9 +155,3 @@ def _evaluations(record: dict[str, Any]) -> list[Evaluation]:
     if found and found[0].step and "dev" in record["spearman_start"]:
         found.insert(0, Evaluation(0, 0.0, record["spearman_start"]["dev"]))
     return found
-
-
-def _spread(values: Sequence[float]) -> Spread | None:
-    if not values:
-        return None
-    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from st_jtcse.errors import UserError
 from st_jtcse.reports.convergence import Convergence, Curve
+from st_jtcse.reports.pictures import LINES, MARKERS, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-_MARKERS = "osD^vP*X"
-_LINES = ("-", "--", "-.", ":")
 
 
 def draw(curves: Sequence[Curve], rows: Sequence[Convergence], score: float) -> Figure:
@@ -31,11 +27,7 @@ def draw(curves: Sequence[Curve], rows: Sequence[Convergence], score: float) -> 
     Raises:
         UserError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UserError('Pictures need matplotlib; install it with: pip install "st-jtcse[plots]"') from error
-    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    figure = new_figure(13, 4.2)
     by_step, by_second, saved = figure.subplots(1, 3)
     for index, row in enumerate(rows):
         own = [curve for curve in curves if curve.stage == row.stage]
@@ -43,7 +35,7 @@ def draw(curves: Sequence[Curve], rows: Sequence[Convergence], score: float) -> 
         length = min(len(curve.evaluations) for curve in own)
         points = list(zip(*(curve.evaluations[:length] for curve in own)))
         scores = [statistics.fmean(at.score for at in point) for point in points]
-        style = {"marker": _MARKERS[index % len(_MARKERS)], "linestyle": _LINES[index % len(_LINES)], "markersize": 4}
+        style = {"marker": MARKERS[index % len(MARKERS)], "linestyle": LINES[index % len(LINES)], "markersize": 4}
         by_step.plot([point[0].step for point in points], scores, label=row.stage, **style)
         by_second.plot([statistics.fmean(at.seconds for at in point) for point in points], scores, **style)
     for axes, label in ((by_step, "steps"), (by_second, "seconds of training")):
@@ -61,7 +53,7 @@ def _draw_saved(axes: Axes, rows: Sequence[Convergence]) -> None:
             [rows.index(row) for row in having],
             [row.final[name].mean for row in having],
             [row.final[name].deviation for row in having],
-            marker=_MARKERS[index % len(_MARKERS)],
+            marker=MARKERS[index % len(MARKERS)],
             linestyle="none",
             capsize=3,
             label=name,
@@ -69,20 +61,3 @@ def _draw_saved(axes: Axes, rows: Sequence[Convergence]) -> None:
     axes.set_xticks(range(len(rows)), [row.stage for row in rows], rotation=30, ha="right")
     axes.set(ylabel="Spearman x 100, saved model")
     axes.legend(frameon=False)
-
-
-def save(figure: Figure, folder: Path, name: str) -> None:
-    """Write the picture as PNG and SVG, the same bytes each time.
-
-    Args:
-        figure: The picture.
-        folder: Where to.
-        name: File name without its ending.
-    """
-    import matplotlib
-
-    with matplotlib.rc_context({"svg.hashsalt": name}):
-        for kind in ("png", "svg"):
-            partial = folder / f".{name}.partial"
-            figure.savefig(partial, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-            partial.replace(folder / f"{name}.{kind}")

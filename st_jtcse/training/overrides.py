@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -12,6 +12,9 @@ from st_jtcse.training.faults import shown, unknown
 from st_jtcse.training.schema import Recipe
 from st_jtcse.training.slots import Slot
 from st_jtcse.training.yaml_source import Loc, Source, dotted, parse_value
+
+# How messages call a value that the recipe's sweep put in place.
+SWEPT = "sweep."
 
 
 def apply(source: Source, overrides: Sequence[str]) -> tuple[Source, list[str]]:
@@ -31,12 +34,31 @@ def apply(source: Source, overrides: Sequence[str]) -> tuple[Source, list[str]]:
     return source, faults
 
 
+def lay(source: Source, values: Mapping[str, Any]) -> tuple[Source, list[str]]:
+    """Return the tree with one point of its sweep in place, and a sentence for each key that was refused.
+
+    Args:
+        source: The recipe.
+        values: Value by key; keys as for :func:`apply`.
+    """
+    faults: list[str] = []
+    for key, value in values.items():
+        try:
+            source = _put(source, f"{SWEPT}{key}", key, value)
+        except UserError as error:
+            faults.extend(error.faults)
+    return source, faults
+
+
 def _override(source: Source, override: str) -> Source:
     key, equals, text = override.partition("=")
     option = f"--set {key}"
     if not key or not equals:
         raise UserError(f"--set: expected KEY=VALUE, found {shown(override)}. Write e.g. --set seed=1.")
-    value = parse_value(text, option)
+    return _put(source, option, key, parse_value(text, option))
+
+
+def _put(source: Source, option: str, key: str, value: Any) -> Source:
     data = copy.deepcopy(source.data)  # A refused override must leave no half-made path behind.
     loc = _Path(option, key).put(data, value)
     kept = {known: words for known, words in source.overridden.items() if known[: len(loc)] != loc}

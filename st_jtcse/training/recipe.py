@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,18 +62,23 @@ class LoadedRecipe:
     source: Source
 
 
-def load_recipe(reference: str, overrides: Sequence[str] = ()) -> LoadedRecipe:
+def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[str, Any] | None = None) -> LoadedRecipe:
     """Load and check a recipe.
 
     Args:
         reference: A path, or the name of a bundled recipe.
         overrides: Texts ``KEY=VALUE`` laid over the file; relative files in them start at the current folder.
+        point: One point of the recipe's sweep, value by key, laid over all of that; relative files in it start at the
+            recipe's folder. The recipe then has no sweep and no seeds.
 
     Raises:
         UserError: With every fault found, in the order of the file.
     """
     path, name = _find(reference)
     source, refused = overriding.apply(yaml_source.load(path, name), overrides)
+    if point is not None:
+        source, misplaced = overriding.lay(source, {**point, "sweep": None, "seeds": None})
+        refused += misplaced
     faults = check(source.data)
     try:
         recipe = Recipe.model_validate(source.data)
@@ -155,5 +160,7 @@ def _located(value: Any, loc: Loc, source: Source, folder: Path, always: bool) -
     if not isinstance(value, str) or not (always or value.startswith(_FOLDER_PREFIXES)):
         return value
     # What the user types on the command line starts where the user stands.
-    start = folder if source.override(loc) is None else Path.cwd()
+    override = source.override(loc)
+    typed = override is not None and not source.overridden[override].startswith(overriding.SWEPT)
+    start = Path.cwd() if typed else folder
     return os.path.abspath(start / os.path.expanduser(value))

@@ -95,6 +95,20 @@ class RunFolder:
         new.rename(final)
         shutil.rmtree(old, ignore_errors=True)
 
+    def adopt(self, name: str, finished: Path) -> None:
+        """Take a finished stage of another run, which would come out the same here; its files are linked.
+
+        Args:
+            name: The stage.
+            finished: Its folder in that run.
+        """
+        new = self._hidden(name, "new")
+        shutil.rmtree(new, ignore_errors=True)
+        # Files of finished stages are never changed, only replaced.
+        shutil.copytree(finished, new, copy_function=_link_or_copy)
+        shutil.rmtree(self.stage(name), ignore_errors=True)
+        new.rename(self.stage(name))
+
     def recover(self, name: str) -> None:
         """Complete a :meth:`finish` that was cut off between its two renames."""
         new, final = self._hidden(name, "new"), self.stage(name)
@@ -120,6 +134,13 @@ def write_atomically(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # A file system without links.
+        shutil.copy2(source, target)
 
 
 def _is_json(path: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +40,20 @@ def choose_stages(recipe: Recipe, names: Sequence[str]) -> list[str]:
     return [name for name in known if not names or name in names]
 
 
-def run(loaded: LoadedRecipe, names: Sequence[str] = (), *, resume: bool = False) -> dict[str, Any]:
+def run(
+    loaded: LoadedRecipe,
+    names: Sequence[str] = (),
+    *,
+    resume: bool = False,
+    finished: Mapping[str, Path] | None = None,
+) -> dict[str, Any]:
     """Run a recipe's stages and leave recipe.yaml, a folder a stage and results.json.
 
     Args:
         loaded: The recipe.
         names: Stages to run; none means all.
         resume: Whether to go on with the run in the output folder.
+        finished: Stages by name that another run has finished and that would come out the same.
 
     Returns:
         The content of results.json.
@@ -66,10 +73,13 @@ def run(loaded: LoadedRecipe, names: Sequence[str] = (), *, resume: bool = False
         training_arguments(loaded, stages[name], folder.stage(name))
     # In a distributed run one process writes; the others must not look before it has.
     if processes.rank() == 0:
-        folder.open(resolved_yaml(recipe), _same_run(recipe, folder), resume)
+        folder.open(resolved_yaml(recipe), same_run(recipe, folder), resume)
     processes.wait_for_all()
 
     for name in chosen:
+        if processes.rank() == 0 and finished and name in finished and folder.record(name) is None:
+            folder.adopt(name, finished[name])
+        processes.wait_for_all()
         if folder.record(name) is None:
             logger.info("stage %s", name)
             run_stage(loaded, stages[name], inputs[name], folder)
@@ -91,7 +101,7 @@ def _check_order(stages: dict[str, StageSpec], chosen: list[str], folder: RunFol
                 )
 
 
-def _same_run(recipe: Recipe, folder: RunFolder) -> bool | None:
+def same_run(recipe: Recipe, folder: RunFolder) -> bool | None:
     """Whether the folder's recipe is this one, wherever the folder lies now; None if it holds none."""
     if folder.recipe_text() is None:
         return None

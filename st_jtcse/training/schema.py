@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -348,6 +349,12 @@ class StageSpec(Strict):
         return self
 
 
+def _range_shorthand(value: Any) -> Any:
+    if isinstance(value, str) and (ends := re.fullmatch(r"(\d+)\.\.(\d+)", value)):
+        return list(range(int(ends[1]), int(ends[2]) + 1))
+    return value
+
+
 class Recipe(Strict):
     """A whole run: stages in order, under one seed and one output folder."""
 
@@ -367,3 +374,12 @@ class Recipe(Strict):
     args: dict[str, Any] = Field(default_factory=dict, description="Training arguments common to all stages.")
     evaluate: EvaluateSpec | None = Field(None, description="Evaluation pairs of every stage that names none.")
     stages: list[StageSpec] = Field(min_length=1, description="Training runs, in order.")
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**32)]], BeforeValidator(_range_shorthand)] | None = Field(
+        None, min_length=1, description="Run everything under each of these seeds instead of `seed`; 1..5 is a range."
+    )
+    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] | None = Field(
+        None,
+        min_length=1,
+        description="Run every combination of these values; keys are written as for --set, e.g. "
+        "stages.joint.model.cross_attention_every: [1, 2, 3].",
+    )

@@ -1,0 +1,107 @@
+"""The runs of a sweep as one table and one picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from st_jtcse.reports.pictures import MARKERS, new_figure
+from st_jtcse.reports.spread import Spread, spread
+from st_jtcse.training.run_folder import RunFolder
+from st_jtcse.training.sweep import Run, stage_key
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Point:
+    """One stage under one setting, over its seeds.
+
+    Args:
+        point: The setting, as told in tables.
+        stage: The stage's name.
+        seeds: How many runs have finished the stage.
+        values: Spearman x 100 of the saved models by evaluation set, one for each seed.
+        scores: The same, summed up.
+    """
+
+    point: str
+    stage: str
+    seeds: int
+    values: dict[str, list[float]]
+    scores: dict[str, Spread]
+
+
+def summarize(runs: Sequence[Run]) -> list[Point]:
+    """Sum up every stage that the sweep changes; with seeds alone, every stage.
+
+    Args:
+        runs: Runs that are finished, at least in part.
+    """
+    points = list(dict.fromkeys(run.point for run in runs))
+    rows = []
+    for stage in dict.fromkeys(stage.name for run in runs for stage in run.loaded.recipe.stages):
+        if len(points) > 1 and not _changes(runs, stage):
+            continue
+        for point in points:
+            records = [RunFolder(run.folder).record(stage) for run in runs if run.point == point]
+            told = [record["spearman"] for record in records if record]
+            names = [name for name in (told[0] if told else {}) if all(name in one for one in told)]
+            values = {name: [one[name] for one in told] for name in names}
+            scores = {name: found for name, given in values.items() if (found := spread(given))}
+            rows.append(Point(point, stage, len(told), values, scores))
+    return rows
+
+
+def draw(rows: Sequence[Point]) -> Figure:
+    """Draw a panel for each stage: the settings side by side, every seed a dot, bars of one standard deviation.
+
+    Args:
+        rows: From :func:`summarize`.
+
+    Raises:
+        UserError: matplotlib is not installed.
+    """
+    stages = list(dict.fromkeys(row.stage for row in rows))
+    settings = max(sum(row.stage == stage for row in rows) for stage in stages)
+    figure = new_figure(len(stages) * (2.2 + 0.7 * settings), 4.2)
+    for axes, stage in zip(figure.subplots(1, len(stages), squeeze=False)[0], stages):
+        _draw_stage(axes, [row for row in rows if row.stage == stage])
+        axes.set(title=stage, ylabel="Spearman x 100")
+    figure.axes[0].legend(frameon=False)
+    return figure
+
+
+def _draw_stage(axes: Axes, rows: Sequence[Point]) -> None:
+    for index, name in enumerate(dict.fromkeys(name for row in rows for name in row.scores)):
+        having = [(place, row) for place, row in enumerate(rows) if name in row.scores]
+        marker = MARKERS[index % len(MARKERS)]
+        bars = axes.errorbar(
+            [place for place, _ in having],
+            [row.scores[name].mean for _, row in having],
+            [row.scores[name].deviation for _, row in having],
+            marker=marker,
+            linestyle="none",
+            capsize=3,
+            label=name,
+        )
+        places = [place + 0.15 for place, row in having for _ in row.values[name]]
+        values = [value for _, row in having for value in row.values[name]]
+        axes.scatter(places, values, marker=marker, s=8, color=bars[0].get_color(), alpha=0.6)
+    axes.set_xticks(range(len(rows)), [row.point.replace(", ", "\n") or "all seeds" for row in rows])
+    axes.margins(x=0.2)
+
+
+def _changes(runs: Sequence[Run], stage: str) -> bool:
+    """Whether runs of one seed differ in a stage."""
+    seed = runs[0].seed
+    keys = {
+        stage_key(run.loaded.recipe, spec)
+        for run in runs
+        for spec in run.loaded.recipe.stages
+        if run.seed == seed and spec.name == stage
+    }
+    return len(keys) > 1

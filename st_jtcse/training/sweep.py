@@ -1,0 +1,162 @@
+"""One recipe under several seeds and values: a run for each, stages that cannot differ trained once."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from st_jtcse import processes
+from st_jtcse.errors import UserError
+from st_jtcse.training import runner
+from st_jtcse.training.recipe import LoadedRecipe, load_recipe, resolved_yaml
+from st_jtcse.training.run_folder import RunFolder
+from st_jtcse.training.schema import STAGE_PREFIX, Recipe, StageSpec
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a sweep.
+
+    Args:
+        point: What was changed, as told in tables; empty if the recipe has seeds only.
+        values: The same, value by key.
+        seed: The seed.
+        loaded: The recipe with these values, this seed and a folder of its own.
+    """
+
+    point: str
+    values: dict[str, Any]
+    seed: int
+    loaded: LoadedRecipe
+
+    @property
+    def folder(self) -> Path:
+        """Return the run's output folder."""
+        return Path(self.loaded.recipe.output_dir)
+
+
+def is_sweep(recipe: Recipe) -> bool:
+    """Whether the recipe asks for several runs."""
+    return recipe.seeds is not None or recipe.sweep is not None
+
+
+def plan_runs(loaded: LoadedRecipe, reference: str, overrides: Sequence[str] = ()) -> list[Run]:
+    """Return the runs of a recipe with `seeds` or `sweep`, each checked as a recipe of its own.
+
+    Args:
+        loaded: The recipe.
+        reference: The path or name it was loaded by.
+        overrides: The texts ``KEY=VALUE`` it was loaded with.
+
+    Raises:
+        UserError: A key or value of the sweep does not fit the recipe, or is listed twice.
+    """
+    sweep = loaded.recipe.sweep or {}
+    seeds = loaded.recipe.seeds or [loaded.recipe.seed]
+    root = Path(loaded.recipe.output_dir)
+    combinations = list(itertools.product(*sweep.values()))
+    places = [f"{number:02d}" for number in range(1, len(combinations) + 1)] if sweep else [""]
+    runs = [
+        Run(
+            point=", ".join(f"{_short(key, sweep)} {_shown(value)}" for key, value in zip(sweep, values)),
+            values=dict(zip(sweep, values)),
+            seed=seed,
+            loaded=load_recipe(
+                reference,
+                overrides,
+                {**dict(zip(sweep, values)), "seed": seed, "output_dir": str(root / place / f"seed-{seed}")},
+            ),
+        )
+        for place, values in zip(places, combinations)
+        for seed in seeds
+    ]
+    _check_distinct(runs, loaded)
+    return runs
+
+
+def run_all(loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str] = (), *, resume: bool = False) -> None:
+    """Run them in order, below the output folder of the recipe.
+
+    A stage that has the same settings, seed and earlier stages in two runs is trained in the first and linked into the
+    other.
+
+    Args:
+        loaded: The recipe with the sweep.
+        runs: Its runs.
+        names: Stages to run; none means all.
+        resume: Whether to go on with the runs in the output folder.
+
+    Raises:
+        UserError: The user's input is at fault.
+        KeyboardInterrupt: Interrupted, with a checkpoint to resume from.
+    """
+    top = RunFolder(Path(loaded.recipe.output_dir))
+    if processes.rank() == 0:
+        top.open(resolved_yaml(loaded.recipe), runner.same_run(loaded.recipe, top), resume)
+    processes.wait_for_all()
+    done: dict[str, Path] = {}
+    for number, run in enumerate(runs, 1):
+        logger.info("run %d of %d: %s", number, len(runs), ", ".join(filter(None, (run.point, f"seed {run.seed}"))))
+        keys = {stage.name: stage_key(run.loaded.recipe, stage) for stage in run.loaded.recipe.stages}
+        finished = {name: done[key] for name, key in keys.items() if key in done}
+        runner.run(run.loaded, names, resume=resume, finished=finished)
+        folder = RunFolder(run.folder)
+        done.update({key: folder.stage(name) for name, key in keys.items() if folder.record(name)})
+
+
+def stage_key(recipe: Recipe, stage: StageSpec) -> str:
+    """Return a hash of all that a stage's result follows from: two stages with one key come out the same.
+
+    Args:
+        recipe: A recipe without a sweep.
+        stage: One of its stages.
+    """
+    earlier = {other.name: other for other in recipe.stages}
+    told = {
+        "seed": recipe.seed,
+        "data": recipe.data.model_dump(mode="json") if recipe.data else None,
+        "args": recipe.args,
+        "evaluate": recipe.evaluate.model_dump(mode="json") if recipe.evaluate else None,
+        "stage": stage.model_dump(mode="json"),
+        "from": [stage_key(recipe, earlier[name]) for name in _stages_below(stage)],
+    }
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _stages_below(stage: StageSpec) -> Iterator[str]:
+    for source in (*stage.model.sources, *(teacher.model for teacher in stage.teachers)):
+        if source.startswith(STAGE_PREFIX):
+            yield source.removeprefix(STAGE_PREFIX)
+
+
+def _check_distinct(runs: Sequence[Run], loaded: LoadedRecipe) -> None:
+    seen: set[str] = set()
+    for run in runs:
+        anywhere = run.loaded.recipe.model_copy(update={"output_dir": "anywhere"}).model_dump_json()
+        if anywhere in seen:
+            what = ", ".join(filter(None, (run.point, f"seed {run.seed}")))
+            raise UserError(f"{loaded.path}: the sweep lists the same run twice ({what}); remove one.")
+        seen.add(anywhere)
+
+
+def _short(key: str, keys: Iterable[str]) -> str:
+    """Return the shortest end of a key that no other key has."""
+    parts = key.split(".")
+    ends = (".".join(parts[at:]) for at in range(len(parts) - 1, -1, -1))
+    return next((end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) == 1), key)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return Path(value).name
+    if isinstance(value, list):
+        return "+".join(_shown(item) for item in value)
+    return json.dumps(value)
