@@ -21,9 +21,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with console.quiet_libraries():
             options.run(options)
-    except UserError as error:
-        console.tell_faults(error)
-        return USER_FAULT
     except (OSError, ValueError) as error:
         # The libraries' messages have several lines.
         console.tell_faults(UserError(f"st-convert {options.command}: {' '.join(str(error).split())}"))

@@ -33,9 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-diagnose",
-        description="Look into models: alignment and uniformity, cosines by gold score, E_CLS, attention, moduli, a map, "
-        "cost; as numbers, pictures and a page.",
-        epilog="Example: st-diagnose runs/quickstart/joint runs/quickstart/distilled --pairs test.jsonl --output-dir look",
+        description="Look into models: alignment and uniformity, cosines by gold score, E_CLS, attention, moduli, a "
+        "map, cost; as numbers, pictures and a page.",
+        epilog="Example: st-diagnose runs/quickstart/joint runs/quickstart/distilled --pairs pairs.jsonl "
+        "--output-dir diagnosis",
     )
     parser.add_argument("models", nargs="+", metavar="MODEL", help="folder or Hub id of a model, or embedded")
     parser.add_argument(
@@ -63,7 +64,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="pairs drawn for the map, E_CLS, the moduli and the speed (default: 250)",
     )
-    parser.add_argument("--seed", type=int, default=42, help="seed of that draw and of t-SNE (default: 42)")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=42,
+        help="seed of that draw, of t-SNE and of poolers that a checkpoint lacks (default: 42)",
+    )
     parser.add_argument("--trust-remote-code", action="store_true", help="run code that comes with a model")
     return parser
 
@@ -94,11 +100,18 @@ def _run(options: argparse.Namespace) -> None:
     diagnoses = []
     for number, (name, given) in enumerate(zip(_short_names(options.models), options.models), start=1):
         console.err.print(f"[{number}/{len(options.models)}] {name}")
-        diagnoses.append(diagnose(name, _load(given, options.trust_remote_code), plan))
+        model, notes = _load(given, options.trust_remote_code, options.seed)
+        diagnoses.append(diagnose(name, model, plan))
+        diagnoses[-1].notes.extend(notes)
     facts = {"environment": environment()}
     with new_folder(options.output_dir) as folder:
         write_report(folder, diagnoses, plan, facts)
-    console.show_table(f"diagnostics on {options.pairs.name}", SUMMARY, [summary_row(found) for found in diagnoses])
+    # A column a model: so three models fit on eighty columns.
+    columns = zip(SUMMARY, *map(summary_row, diagnoses))
+    console.show_table(f"diagnostics on {options.pairs.name}", next(columns), list(columns))
+    for found in diagnoses:
+        for note in found.notes:
+            console.err.print(f"{found.name}. {note}")
     console.out.print(f"Open {options.output_dir / PAGE}.", highlight=False, soft_wrap=True)
 
 
@@ -113,6 +126,9 @@ def _check(options: argparse.Namespace) -> None:
     for model in options.models:
         if options.models.count(model) > 1:
             raise UserError(f"The model {model!r} is given twice; give each once.")
+        # A Hub id has one slash at most.
+        if (model.count("/") > 1 or model.startswith((".", "/", "~"))) and not Path(model).is_dir():
+            raise UserError(f"The model {model!r} is no folder; check the path.")
 
 
 def _short_names(models: Sequence[str]) -> list[str]:
@@ -121,20 +137,28 @@ def _short_names(models: Sequence[str]) -> list[str]:
     return names if len(set(names)) == len(names) else list(models)
 
 
-def _load(name: str, trust_remote_code: bool) -> Any:
-    import sentence_transformers
+def _load(name: str, trust_remote_code: bool, seed: int) -> tuple[Any, list[str]]:
+    """Return a model, and what its user should know about the way it was loaded."""
+    from safetensors import SafetensorError
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.util import is_sentence_transformer_model
+    from transformers import set_seed
 
     import st_jtcse  # noqa: F401  # registers the twin and the ensemble
     from st_jtcse import embedded
 
+    # A checkpoint without pooler weights draws them.
+    set_seed(seed)
     path = str(embedded.folder()) if name == embedded.NAME else name
     try:
-        return sentence_transformers.SentenceTransformer(path, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
+        model = SentenceTransformer(path, trust_remote_code=trust_remote_code)
+        is_whole = is_sentence_transformer_model(path)
+    except (OSError, ValueError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(
             f"The model {name!r} cannot be loaded ({reason}); check the name, or give a folder with a whole model."
         ) from error
+    return model, [] if is_whole else ["There is no modules.json: Sentence-Transformers averages the tokens."]
 
 
 if __name__ == "__main__":

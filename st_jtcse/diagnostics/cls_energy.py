@@ -31,8 +31,8 @@ def cls_energy(context: Tensor, mask: Tensor) -> Tensor:
 
     .. math:: E_{CLS} = \frac{\lVert C_{cls} \rVert}{\lVert C_{rest} \rVert_F}, \qquad C = SA \, V
 
-    C is what attention hands to the layer's output projection, all heads side by side. The other rows are those of every
-    other token, SEP included, without padding; so E_CLS falls with the length of a sentence, about as
+    C is what attention hands to the layer's output projection, all heads side by side. The other rows are those of
+    every other token, SEP included, without padding; so E_CLS falls with the length of a sentence, about as
     :math:`1 / \sqrt{T - 1}`, and only encoders that read the same sentences can be compared.
 
     Args:

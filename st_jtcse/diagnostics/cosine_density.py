@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 FIFTHS = 5
-_GRID = np.linspace(-1, 1, 401)
+_GRID = np.linspace(-1, 1, 201)
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,8 @@ def house_style() -> Iterator[None]:
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_SETTINGS)
+        for name, value in _SETTINGS.items():
+            matplotlib.rcParams[name] = value  # type: ignore[index]  # it wants literals
         yield
 
 

@@ -43,7 +43,7 @@ class Pass:
         input_ids: (B, T).
         mask: True for tokens, False for padding, (B, T).
         last_hidden: Last hidden states, (B, T, H).
-        contexts: Attention context SA V of every layer, all heads side by side, before the output projection, (B, T, H).
+        contexts: Attention context SA V of every layer, all heads side by side, (B, T, H).
         attentions: Attention matrix SA of every layer, (B, heads, T, T), on request.
     """
 

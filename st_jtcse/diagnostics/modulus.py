@@ -19,8 +19,8 @@ class Modulus:
     Args:
         hidden: Of the CLS state h of the last layer, (S,).
         pooler: Of the pooler output tanh(W h + b), (S,), at most the square root of H; None where the encoder has no
-            trained pooler.
-        note: Why there is no pooler, None if there is one.
+            pooler.
+        note: What is to be known about the pooler, None if nothing is.
     """
 
     hidden: NDArray[np.float64]
@@ -31,8 +31,8 @@ class Modulus:
 def modulus(encoder: Encoder, sentences: Sequence[str]) -> Modulus:
     """Return the moduli of an encoder's CLS states and pooler outputs.
 
-    A checkpoint without pooler weights gets random ones from transformers when it is loaded; they are recognised by their
-    bias, which is exactly zero until it is trained, and left out.
+    A pooler that was never trained, such as the random one that transformers draws for a checkpoint without, is
+    recognised by its bias, which is exactly zero, and told in the note.
 
     Args:
         encoder: From :func:`~st_jtcse.diagnostics.encoders_of`.
@@ -44,13 +44,13 @@ def modulus(encoder: Encoder, sentences: Sequence[str]) -> Modulus:
     pooler = getattr(encoder.network, "pooler", None)
     note = None
     if pooler is None:
-        note = "The encoder has no pooler."
+        note = "there is no pooler."
     elif not pooler.dense.bias.any():
-        note = "The encoder's pooler was never trained (its bias is zero)."
+        note = "the pooler was never trained (its bias is zero); its norms follow from the CLS state alone."
     hidden, pooled = [], []
     for batch in passes(encoder, sentences):
         hidden.append(_norms(batch.last_hidden[:, 0]))
-        if pooler is not None and note is None:
+        if pooler is not None:
             with torch.inference_mode():
                 pooled.append(_norms(pooler(batch.last_hidden)))
     return Modulus(np.concatenate(hidden), np.concatenate(pooled) if pooled else None, note)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_BINS = 40
+_BINS = 25
+_RIDGE = "#0072B2"
 
 
 def draw_alignment_uniformity(values: Mapping[str, tuple[float, float]]) -> Figure:
@@ -58,7 +59,7 @@ def draw_cls_energy(values: Mapping[str, CLSEnergy]) -> Figure:
         values: E_CLS by encoder.
     """
     with house_style():
-        figure, (axes,) = panels(1, columns=1, width=6.5, height=4)
+        figure, (axes,) = panels(1, columns=1, width=6, height=4.3)
         for (name, energy), look in zip(values.items(), series()):
             layers = np.arange(1, len(energy.mean) + 1)
             axes.plot(layers, energy.mean, label=legend_name(name), markersize=5, **look)
@@ -66,7 +67,7 @@ def draw_cls_energy(values: Mapping[str, CLSEnergy]) -> Figure:
         axes.set_ylim(bottom=0)
         axes.set_xlabel("layer")
         axes.set_ylabel("mean E_CLS (ratio of norms)")
-        figure.legend(loc="outside right upper")
+        figure.legend(loc="outside lower center", ncols=2)
         return figure
 
 
@@ -78,16 +79,17 @@ def draw_attention_sink(values: Mapping[str, AttentionSink]) -> Figure:
     """
     with house_style():
         depth = max(len(sink.mass) for sink in values.values())
-        figure, all_axes = panels(len(values), columns=2, width=3.6, height=1.3 + 0.32 * depth)
+        figure, all_axes = panels(len(values), columns=2, width=4, height=1.3 + 0.32 * depth)
         for axes, (name, sink) in zip(all_axes, values.items()):
             axes.grid(visible=False)
             shares = 100 * sink.mass
-            image = axes.imshow(shares, cmap="cividis", vmin=0, vmax=100, aspect="auto")
+            image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=100, aspect="auto")
             for (layer, group), share in np.ndenumerate(shares):
-                dark = share < 55
-                axes.text(group, layer, f"{share:.0f}", ha="center", va="center", color="white" if dark else "black")
+                axes.text(
+                    group, layer, f"{share:.0f}", ha="center", va="center", color="black" if share < 60 else "white"
+                )
             axes.set_xticks(range(len(GROUPS)), GROUPS, fontsize=9)
-            axes.set_yticks(range(len(shares)), range(1, len(shares) + 1))
+            axes.set_yticks(range(len(shares)), [str(layer + 1) for layer in range(len(shares))])
             axes.set_ylabel("layer")
             axes.set_title(name, fontsize=10)
         figure.colorbar(image, ax=all_axes, label="share of attention (%)")
@@ -119,16 +121,16 @@ def draw_cosine_density(values: Mapping[str, CosineDensity]) -> Figure:
         values: Densities by model.
     """
     with house_style():
-        figure, all_axes = panels(len(values), columns=2, width=3.9, height=4, sharex=True)
+        figure, all_axes = panels(len(values), columns=2, width=3.9, height=4)
         peak = max((np.nanmax(one.density) for one in values.values() if not np.isnan(one.density).all()), default=1.0)
         for index, (axes, (name, found)) in enumerate(zip(all_axes, values.items())):
             labels = []
-            for fifth, (line, mean, look) in enumerate(zip(found.density, found.means, series())):
+            for fifth, (line, mean) in enumerate(zip(found.density, found.means)):
                 labels.append(f"{found.edges[fifth]:g} to {found.edges[fifth + 1]:g}\n{found.counts[fifth]} pairs")
                 if not np.isnan(line).any():
                     ridge = fifth + 1.3 * line / peak
-                    axes.fill_between(found.grid, fifth, ridge, color=look["color"], alpha=0.35, zorder=FIFTHS - fifth)
-                    axes.plot(found.grid, ridge, color=look["color"], linewidth=1.2, zorder=FIFTHS - fifth)
+                    axes.fill_between(found.grid, fifth, ridge, color=_RIDGE, alpha=0.35, zorder=FIFTHS - fifth)
+                    axes.plot(found.grid, ridge, color=_RIDGE, linewidth=1.2, zorder=FIFTHS - fifth)
                 if not np.isnan(mean):
                     axes.plot(mean, fifth, marker="|", markersize=9, color="black", zorder=FIFTHS + 1)
             axes.set_yticks(range(FIFTHS), labels, fontsize=8)
@@ -137,7 +139,8 @@ def draw_cosine_density(values: Mapping[str, CosineDensity]) -> Figure:
             if index == 0:
                 axes.set_ylabel("gold score")
         lowest = min(float(found.grid[_support(found.density)].min()) for found in values.values())
-        all_axes[0].set_xlim(lowest, 1)
+        for axes in all_axes:
+            axes.set_xlim(lowest, 1)
         return figure
 
 
@@ -180,7 +183,7 @@ def _outlines(axes: Axes, values: Mapping[str, NDArray[np.float64] | None]) -> N
     """Outlined histograms over common bins."""
     given: Sequence[NDArray[np.float64]] = [norms for norms in values.values() if norms is not None]
     if not given:
-        axes.text(0.5, 0.5, "no trained pooler", ha="center", transform=axes.transAxes)
+        axes.text(0.5, 0.5, "no pooler", ha="center", transform=axes.transAxes)
         return
     low, high = min(map(np.min, given)), max(map(np.max, given))
     margin = 0.02 * (high - low) or 0.5
@@ -197,5 +200,5 @@ def _outlines(axes: Axes, values: Mapping[str, NDArray[np.float64] | None]) -> N
 
 def _support(density: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Where a density is visible; everywhere, if there is none."""
-    visible = (np.nan_to_num(density) > 0.01).any(axis=0)
-    return visible if visible.any() else np.ones_like(visible)
+    visible = np.any(np.nan_to_num(density) > 0.01, axis=0)
+    return np.asarray(visible if visible.any() else np.ones_like(visible))

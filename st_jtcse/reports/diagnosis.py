@@ -162,7 +162,7 @@ def _look_inside(found: Diagnosis, model: SentenceTransformer, sentences: list[s
         found.sink[encoder.label] = diagnostics.attention_sink(encoder, shown)
         found.modulus[encoder.label] = own = diagnostics.modulus(encoder, sentences)
         if own.note is not None:
-            found.notes.append(f"{encoder.label or 'Pooler'}: {own.note}")
+            found.notes.append(f"{encoder.label or 'Moduli'}: {own.note}")
 
 
 def _or_note(notes: list[str], without: str, find: Callable[[], Found]) -> Found | None:

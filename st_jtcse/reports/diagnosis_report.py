@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -75,7 +76,7 @@ def write_report(folder: Path, diagnoses: Sequence[Diagnosis], plan: Plan, facts
     notes = [(found.name, note) for found in diagnoses for note in found.notes]
     if notes:
         text = "\n\n".join(f"{name}. {note}" for name, note in notes)
-        sections.append(Section("What could not be found", text))
+        sections.append(Section("Notes", text))
     title = f"Diagnostics of {', '.join(found.name for found in diagnoses)}"
     (folder / PAGE).write_text(render_page(title, sections), encoding="utf-8")
     record = {
@@ -190,8 +191,8 @@ def _alignment_uniformity(diagnoses: Sequence[Diagnosis], plan: Plan) -> _Drawin
         "alignment_uniformity",
         "Alignment and uniformity",
         "Alignment (JTCSE Eq. 16): mean squared distance between the unit vectors of positive pairs, here the "
-        f"{int(plan.positive.sum())} pairs scored above {high - (high - low) / 5:g}. Uniformity (Eq. 17): logarithm of the mean of "
-        "exp(-2 squared distance) over all pairs of different sentences. Lower is better in both.",
+        f"{int(plan.positive.sum())} pairs scored above {high - (high - low) / 5:g}. Uniformity (Eq. 17): logarithm of "
+        "the mean of exp(-2 squared distance) over all pairs of different sentences. Lower is better in both.",
         f"A point a model; alignment and uniformity of each: {told}.",
         lambda: pictures.draw_alignment_uniformity(values),
     )
@@ -211,7 +212,7 @@ def _score_and_cost(diagnoses: Sequence[Diagnosis]) -> _Drawing:
 
 def _cosine_density(diagnoses: Sequence[Diagnosis]) -> _Drawing:
     edges = diagnoses[0].density.edges
-    columns = ["model", *(f"{low:g} to {high:g}" for low, high in zip(edges, edges[1:]))]
+    columns = ["model", *(f"{low:g} to {high:g}" for low, high in pairwise(edges))]
     rows = [
         [one.name, *("-" if math.isnan(mean) else f"{mean:.3f}" for mean in one.density.means)] for one in diagnoses
     ]
@@ -236,9 +237,9 @@ def _cls_energy(diagnoses: Sequence[Diagnosis], plan: Plan) -> _Drawing | None:
     return _Drawing(
         "cls_energy",
         "E_CLS by layer",
-        "E_CLS (JTCSE Eq. 6): norm of the CLS row of a layer's attention context (all heads, before the output projection) over "
-        f"the norm of all other rows together; mean over {len(plan.sample()[0])} sentences. It falls with the length of a "
-        "sentence, so it compares models on the same text only.",
+        "E_CLS (JTCSE Eq. 6): norm of the CLS row of a layer's attention context (all heads, before the output "
+        f"projection) over the norm of all other rows together; mean over {len(plan.sample()[0])} sentences. It falls "
+        "with the length of a sentence, so it compares models on the same text only.",
         "A line an encoder: mean E_CLS over layers; the values are in the table.",
         lambda: pictures.draw_cls_energy(values),
         Table(["encoder", *(f"layer {layer}" for layer in range(1, depth + 1))], rows),
@@ -279,8 +280,8 @@ def _modulus(diagnoses: Sequence[Diagnosis], plan: Plan) -> _Drawing | None:
     return _Drawing(
         "modulus",
         "Moduli",
-        f"Euclidean norms of the last layer's CLS state and of the pooler output, over {len(plan.sample()[0])} sentences. "
-        "The table has mean and standard deviation.",
+        f"Euclidean norms of the last layer's CLS state and of the pooler output, over {len(plan.sample()[0])} "
+        "sentences. The table has mean and standard deviation.",
         "Histograms of both norms, a line an encoder; means and deviations are in the table.",
         lambda: pictures.draw_modulus(values),
         Table(["encoder", "last CLS state", "pooler output"], rows),
@@ -299,7 +300,8 @@ def _sentence_map(diagnoses: Sequence[Diagnosis], plan: Plan) -> _Drawing | None
     return _Drawing(
         "sentence_map",
         "Map of the sentences",
-        f"{len(sentences)} sentences. {how} A line joins the two sentences of each positive pair ({len(joined)} lines).",
+        f"{len(sentences)} sentences. {how} A line joins the two sentences of each positive pair "
+        f"({len(joined)} lines).",
         "A panel a model: a point a sentence, lines between the sentences of positive pairs.",
         lambda: pictures.draw_sentence_map(values, joined),
     )
