@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _BINS = 25
 _RIDGE = "#0072B2"
+_JOINED = "#D55E00"
 
 
 def draw_alignment_uniformity(values: Mapping[str, tuple[float, float]]) -> Figure:
@@ -107,6 +108,7 @@ def draw_modulus(values: Mapping[str, Modulus]) -> Figure:
         _outlines(left, {name: found.hidden for name, found in values.items()})
         left.set_xlabel("norm of the last CLS state")
         left.set_ylabel("sentences (%)")
+        right.set_ylabel("sentences (%)")
         _outlines(right, {name: found.pooler for name, found in values.items()})
         right.set_xlabel("norm of the pooler output")
         handles, labels = left.get_legend_handles_labels()
@@ -123,29 +125,30 @@ def draw_cosine_density(values: Mapping[str, CosineDensity]) -> Figure:
     with house_style():
         figure, all_axes = panels(len(values), columns=2, width=3.9, height=4)
         peak = max((np.nanmax(one.density) for one in values.values() if not np.isnan(one.density).all()), default=1.0)
+        lowest = min(float(found.grid[_support(found.density)].min()) for found in values.values())
         for index, (axes, (name, found)) in enumerate(zip(all_axes, values.items())):
             labels = []
+            shown = found.grid >= lowest
+            grid = found.grid[shown]
             for fifth, (line, mean) in enumerate(zip(found.density, found.means)):
                 labels.append(f"{found.edges[fifth]:g} to {found.edges[fifth + 1]:g}\n{found.counts[fifth]} pairs")
                 if not np.isnan(line).any():
-                    ridge = fifth + 1.3 * line / peak
-                    axes.fill_between(found.grid, fifth, ridge, color=_RIDGE, alpha=0.35, zorder=FIFTHS - fifth)
-                    axes.plot(found.grid, ridge, color=_RIDGE, linewidth=1.2, zorder=FIFTHS - fifth)
+                    ridge = fifth + 1.3 * line[shown] / peak
+                    axes.fill_between(grid, fifth, ridge, color=_RIDGE, alpha=0.35, zorder=FIFTHS - fifth)
+                    axes.plot(grid, ridge, color=_RIDGE, linewidth=1.2, zorder=FIFTHS - fifth)
                 if not np.isnan(mean):
                     axes.plot(mean, fifth, marker="|", markersize=9, color="black", zorder=FIFTHS + 1)
             axes.set_yticks(range(FIFTHS), labels, fontsize=8)
+            axes.set_xlim(lowest, 1)
             axes.set_xlabel("cosine (tick: mean)")
             axes.set_title(name, fontsize=10)
             if index == 0:
                 axes.set_ylabel("gold score")
-        lowest = min(float(found.grid[_support(found.density)].min()) for found in values.values())
-        for axes in all_axes:
-            axes.set_xlim(lowest, 1)
         return figure
 
 
 def draw_sentence_map(values: Mapping[str, SentenceMap], joined: NDArray[np.int64]) -> Figure:
-    """Draw a panel a model: a point a sentence, and a line between the two of each pair given.
+    """Draw a panel a model: a dot a sentence, squares and a line for the two of each pair given.
 
     Args:
         values: Maps by model, of the same sentences.
@@ -156,8 +159,10 @@ def draw_sentence_map(values: Mapping[str, SentenceMap], joined: NDArray[np.int6
 
         figure, all_axes = panels(len(values), columns=2, width=3.9, height=3.9)
         for axes, (name, found) in zip(all_axes, values.items()):
-            axes.add_collection(LineCollection(list(found.points[joined]), colors="#D55E00", linewidths=0.9))
-            axes.plot(*found.points.T, "o", markersize=2.5, color="#0072B2")
+            axes.add_collection(LineCollection(list(found.points[joined]), colors=_JOINED, linewidths=0.9))
+            single = np.setdiff1d(np.arange(len(found.points)), joined)
+            axes.plot(*found.points[single].T, "o", markersize=2.2, color="#0072B2")
+            axes.plot(*found.points[np.unique(joined)].T, "s", markersize=3.2, color=_JOINED)
             axes.set_aspect("equal", adjustable="datalim")
             units = (
                 ["no unit"] * 2

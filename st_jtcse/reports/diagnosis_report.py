@@ -31,6 +31,8 @@ SUMMARY = (
     "alignment",
     "uniformity",
 )
+# Two panels beside each other cannot be read at the width of a phone.
+_TWO_PANELS = 560
 Value = TypeVar("Value")
 
 
@@ -72,7 +74,7 @@ def write_report(folder: Path, diagnoses: Sequence[Diagnosis], plan: Plan, facts
         content = {kind: to_bytes(figure, kind) for kind in ("svg", "png")}
         for kind, data in content.items():
             (folder / f"{one.name}.{kind}").write_bytes(data)
-        sections.append(Section(one.heading, one.text, one.table, Picture(content["svg"], one.alt)))
+        sections.append(Section(one.heading, one.text, one.table, Picture(content["svg"], one.alt, one.least_width)))
     notes = [(found.name, note) for found in diagnoses for note in found.notes]
     if notes:
         text = "\n\n".join(f"{name}. {note}" for name, note in notes)
@@ -158,6 +160,7 @@ class _Drawing:
     alt: str
     draw: Callable[[], Any]
     table: Table | None = None
+    least_width: int = 0
 
 
 def _summary(diagnoses: Sequence[Diagnosis], plan: Plan) -> Section:
@@ -225,6 +228,7 @@ def _cosine_density(diagnoses: Sequence[Diagnosis]) -> _Drawing:
         "Density of the cosines for each fifth of the gold scores, a panel a model; the means are in the table.",
         lambda: pictures.draw_cosine_density({one.name: one.density for one in diagnoses}),
         Table(columns, rows),
+        _TWO_PANELS,
     )
 
 
@@ -260,6 +264,7 @@ def _attention_sink(diagnoses: Sequence[Diagnosis], plan: Plan) -> _Drawing | No
         "A heat map an encoder: layers down, groups of tokens across, the share in per cent in each cell.",
         lambda: pictures.draw_attention_sink(values),
         Table(["encoder", *GROUPS], rows),
+        _TWO_PANELS,
     )
 
 
@@ -285,6 +290,7 @@ def _modulus(diagnoses: Sequence[Diagnosis], plan: Plan) -> _Drawing | None:
         "Histograms of both norms, a line an encoder; means and deviations are in the table.",
         lambda: pictures.draw_modulus(values),
         Table(["encoder", "last CLS state", "pooler output"], rows),
+        _TWO_PANELS,
     )
 
 
@@ -300,10 +306,11 @@ def _sentence_map(diagnoses: Sequence[Diagnosis], plan: Plan) -> _Drawing | None
     return _Drawing(
         "sentence_map",
         "Map of the sentences",
-        f"{len(sentences)} sentences. {how} A line joins the two sentences of each positive pair "
-        f"({len(joined)} lines).",
-        "A panel a model: a point a sentence, lines between the sentences of positive pairs.",
+        f"{len(sentences)} sentences. {how} Squares joined by a line are the two sentences of "
+        f"a positive pair ({len(joined)} lines).",
+        "A panel a model: a dot a sentence, squares joined by a line for the two of a positive pair.",
         lambda: pictures.draw_sentence_map(values, joined),
+        least_width=_TWO_PANELS,
     )
 
 

@@ -30,10 +30,12 @@ class Picture:
     Args:
         data: Content of a PNG or SVG file with a light background.
         alt: What it shows, for those who do not see it.
+        least_width: Width in CSS pixels at which it can still be read: a narrower screen scrolls over it.
     """
 
     data: bytes
     alt: str
+    least_width: int = 0
 
     @property
     def address(self) -> str:

@@ -6,7 +6,8 @@ import torch
 from conftest import WORDS, make_sentences, make_tokenizer, save_encoder
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, Transformer
-from transformers import AutoModel
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import AutoModel, PreTrainedTokenizerFast
 
 from st_jtcse.diagnostics import (
     attention_mass,
@@ -117,6 +118,21 @@ def test_punctuation_is_told_from_words(tmp_path):
     sink = attention_sink(encoder, "the dog , 2 unknown .")
     assert sink.groups == ["CLS", "words", "words", "punctuation", "words", "words", "punctuation", "SEP"]
     assert (sink.mass > 0).all()
+
+
+def test_a_byte_of_a_letter_is_no_punctuation(tmp_path):
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    alphabet = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    byte_level = Tokenizer(models.BPE({token: index for index, token in enumerate(alphabet)}, []))
+    byte_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    byte_level.decoder = decoders.ByteLevel()
+    byte_level.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    names = {"cls_token": "<s>", "pad_token": "<pad>", "sep_token": "</s>", "unk_token": "<unk>"}
+    folder = save_encoder(tmp_path / "encoder", 1, "roberta", vocab_size=len(alphabet), pad_token_id=1)
+    PreTrainedTokenizerFast(tokenizer_object=byte_level, model_max_length=32, **names).save_pretrained(folder)
+    (encoder,) = encoders_of(single(folder))
+    # The letter takes two bytes, the space belongs to the words.
+    assert attention_sink(encoder, "é, a").groups == ["CLS", "words", "words", "punctuation", "words", "words", "SEP"]
 
 
 def test_a_twin_shows_both_towers_each_as_it_is_alone(tower_folders):

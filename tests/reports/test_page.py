@@ -44,7 +44,7 @@ def read(page):
 SECTIONS = [
     Section("Scores", "One.\n\nTwo <i>.", Table(["model", "score"], [["<b>bold</b>", "1.5"], ["plain", "2"]])),
     Section("Picture", picture=Picture(SVG, 'a "quoted" <alt>')),
-    Section("Another", picture=Picture(PNG, "dots")),
+    Section("Another", picture=Picture(PNG, "dots", least_width=560)),
 ]
 
 
@@ -70,6 +70,7 @@ def test_all_text_is_escaped():
 def test_pictures_are_inside_the_page_and_say_what_they_show():
     first, second = read(render_page("t", SECTIONS)).all("img")
     assert first["alt"] == 'a "quoted" <alt>' and second["alt"] == "dots"
+    assert [image["style"] for image in (first, second)] == ["max-width: max(100%, 0px)", "max-width: max(100%, 560px)"]
     for image, kind, data in ((first, "svg+xml", SVG), (second, "png", PNG)):
         head, content = image["src"].split(",")
         assert head == f"data:image/{kind};base64" and base64.b64decode(content) == data
