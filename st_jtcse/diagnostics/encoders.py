@@ -97,7 +97,7 @@ def passes(encoder: Encoder, sentences: Sequence[str], *, attentions: bool = Fal
         sentences: The sentences, tokenised and cut as the model does.
         attentions: Whether to keep the attention matrices, which needs the plain ("eager") attention.
     """
-    network = _twin_of_weights(encoder.network, eager=attentions)
+    network = _sharing_weights(encoder.network, eager=attentions)
     current: list[Pass] = []
 
     def keep(module: Any, inputs: Any, output: tuple[Tensor, Tensor | None]) -> None:
@@ -119,7 +119,7 @@ def passes(encoder: Encoder, sentences: Sequence[str], *, attentions: bool = Fal
             yield current.pop()
 
 
-def _twin_of_weights(network: Any, *, eager: bool) -> Any:
+def _sharing_weights(network: Any, *, eager: bool) -> Any:
     """Copy a network's structure and settings, but not its weights."""
     shared = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
     copied = copy.deepcopy(network, shared)

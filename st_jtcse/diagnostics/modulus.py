@@ -39,7 +39,7 @@ def modulus(encoder: Encoder, sentences: Sequence[str]) -> Modulus:
         sentences: The sentences; the norms come in the order of their lengths.
 
     References:
-        JTCSE (Zong et al.), Sec. III, modulus of the pooler output; TNCSE (Zong et al., AAAI 2025).
+        JTCSE (Zong et al.), Eq. 1: the pooler outputs whose moduli the loss compares.
     """
     pooler = getattr(encoder.network, "pooler", None)
     note = None
