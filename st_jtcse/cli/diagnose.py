@@ -154,10 +154,11 @@ def _load(name: str, trust_remote_code: bool, seed: int) -> tuple[Any, list[str]
         model = SentenceTransformer(path, trust_remote_code=trust_remote_code)
         is_whole = is_sentence_transformer_model(path)
     except (OSError, ValueError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(
-            f"The model {name!r} cannot be loaded ({reason}); check the name, or give a folder with a whole model."
-        ) from error
+        reason = " ".join(str(error).split())
+        way_out = "check the name, or give a folder with a whole model."
+        if "trust_remote_code" in reason:
+            way_out = "it comes with code: if you trust that, add --trust-remote-code."
+        raise UserError(f"The model {name!r} cannot be loaded ({reason[:300]}); {way_out}") from error
     return model, [] if is_whole else ["There is no modules.json: Sentence-Transformers averages the tokens."]
 
 

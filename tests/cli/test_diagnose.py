@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 
 from st_jtcse.cli.convert import main as convert
 from st_jtcse.cli.diagnose import main
-from st_jtcse.modules import ensemble_of, save_for_inference
+from st_jtcse.modules import MultiTokenizerEnsemble, ensemble_of, save_for_inference
 
 PICTURES = {
     "alignment_uniformity",
@@ -148,6 +148,23 @@ def test_a_folder_without_modules_is_told(tower_folders, pairs, tmp_path):
     assert diagnose(tower_folders[:1], pairs, tmp_path / "out") == 0
     notes = record_of(tmp_path / "out")["models"][0]["notes"]
     assert notes == ["There is no modules.json: Sentence-Transformers averages the tokens."]
+
+
+def test_code_of_a_model_runs_only_when_asked(models, pairs, tmp_path, capsys):
+    members = [SentenceTransformer(str(folder), device="cpu") for folder in models[:2]]
+    save_for_inference(SentenceTransformer(modules=[MultiTokenizerEnsemble(members)]), tmp_path / "mixed")
+    told = refusal(capsys, [tmp_path / "mixed"], pairs, tmp_path / "out")
+    assert told.endswith("if you trust that, add --trust-remote-code.") and not (tmp_path / "out").exists()
+    assert diagnose([tmp_path / "mixed"], pairs, tmp_path / "out", "--trust-remote-code") == 0
+    labels = [part["label"] for part in record_of(tmp_path / "out")["models"][0]["encoders"]]
+    assert labels == ["member 1", "member 2, tower I", "member 2, tower II"]
+
+
+def test_the_embedded_backbone_has_a_name(pairs, tmp_path):
+    assert diagnose(["embedded"], pairs, tmp_path / "out") == 0
+    (found,) = record_of(tmp_path / "out")["models"]
+    assert (found["name"], found["dimension"], found["parameters"]) == ("embedded", 384, 22_713_216)
+    assert [note.split(" (")[0] for note in found["notes"]] == ["Moduli: the pooler was never trained"]
 
 
 def broken(folder, source, value):
