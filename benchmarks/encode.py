@@ -15,8 +15,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
 from st_jtcse import bundled, embedded
+from st_jtcse.diagnostics import gmac
 from st_jtcse.modules import TwinCrossAttentionEncoder, ensemble_of
-from st_jtcse.training.cost import gmac
 
 SENTENCES = 1024
 

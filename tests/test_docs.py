@@ -9,7 +9,7 @@ from conftest import make_sentences
 from datasets import Dataset
 
 from st_jtcse import bundled
-from st_jtcse.cli import convert
+from st_jtcse.cli import convert, diagnose
 from st_jtcse.cli.train import _parser
 from st_jtcse.losses import CrossEncoderCoSENTLoss, JTCSELoss, RankCSELoss, SimCSELoss
 from st_jtcse.modules import (
@@ -57,6 +57,14 @@ def test_the_pages_on_conversion_show_every_option():
                     assert f"`{option}" in page, option
 
 
+def test_the_page_on_diagnostics_shows_every_option():
+    page = (ROOT / "docs" / "diagnostics.md").read_text()
+    for action in diagnose._parser()._actions:
+        for option in action.option_strings:
+            if option.startswith("--") and option != "--help":
+                assert f"`{option}" in page, option
+
+
 def runnable(code, tower_folders):
     """Put tiny local encoders where an example names models of a user or the Hub."""
     for name, folder in zip(("path/to/encoder_1", "path/to/encoder_2"), tower_folders):
@@ -86,6 +94,12 @@ def test_ensemble_examples_run(tower_folders, tmp_path, monkeypatch):
     for example in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "ensembles.md").read_text(), re.DOTALL):
         exec(runnable(example, tower_folders), names)
     assert names["embeddings"].shape == (2, 32)
+
+
+def test_the_diagnostics_example_runs(tower_folders, capsys):
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "diagnostics.md").read_text(), re.DOTALL)
+    exec(runnable(example, tower_folders), {})
+    assert len(capsys.readouterr().out.strip(" []\n").split()) == 4
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,7 @@ def _fault(row: Row, columns: Sequence[str], score_range: tuple[float, float]) -
         return f"{row.place}: expected a number in {columns[2]!r}, found {row.values[columns[2]]!r}; correct the row."
     if not low <= score <= high:
         return (
-            f"{row.place}: the score {score:g} is outside {low:g} to {high:g}; correct it or set evaluate.score_range."
+            f"{row.place}: the score {score:g} is outside {low:g} to {high:g}; correct it or set the range "
+            "(evaluate.score_range, --score-range)."
         )
     return None

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -14,6 +10,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from st_jtcse.modules.inference import save_for_inference
 from st_jtcse.modules.twin_encoder import TwinCrossAttentionEncoder
+from st_jtcse.output_folder import new_folder
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_twin_encoder import CrossResidual
 
@@ -44,7 +41,7 @@ def join_towers(
     Raises:
         ValueError: The towers differ or lack weights, or the output folder holds something.
     """
-    with _new_folder(output) as folder:
+    with new_folder(output) as folder:
         for tower in (tower_1, tower_2):
             _model_type(tower)
         encoder = TwinCrossAttentionEncoder.from_towers(
@@ -64,7 +61,7 @@ def split_twin(twin: str | os.PathLike[str], output: str | os.PathLike[str]) -> 
     Raises:
         ValueError: The model is no twin or lacks weights, or the output folder holds something.
     """
-    with _new_folder(output) as folder:
+    with new_folder(output) as folder:
         found = _model_type(twin)
         if found != TwinEncoderConfig.model_type:
             raise ValueError(f"{twin} holds a {found} model, not a twin encoder.")
@@ -87,23 +84,3 @@ def _model_type(name: str | os.PathLike[str]) -> str:
             "reached; check the name, or give a local folder."
         ) from error
     return found
-
-
-@contextmanager
-def _new_folder(output: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a folder to fill, which becomes `output` in one step if nothing fails."""
-    target = Path(output)
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise ValueError(f"The output {target} holds something already; choose another folder, or empty it.")
-    parent = _existing_parent(target)
-    # Beside the output, so that the last step is a rename within one file system.
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=parent) as staging:
-        folder = Path(staging, "model")
-        folder.mkdir()
-        yield folder
-        target.parent.mkdir(parents=True, exist_ok=True)
-        folder.replace(target)
-
-
-def _existing_parent(path: Path) -> Path:
-    return next(parent for parent in path.absolute().parents if parent.is_dir())

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from st_jtcse.diagnostics.drawing import house_style, legend_name, panels, series
 from st_jtcse.reports.convergence import Convergence, Curve
-from st_jtcse.reports.pictures import LINES, MARKERS, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,37 +27,38 @@ def draw(curves: Sequence[Curve], rows: Sequence[Convergence], score: float) -> 
     Raises:
         UserError: matplotlib is not installed.
     """
-    figure = new_figure(13, 4.2)
-    by_step, by_second, saved = figure.subplots(1, 3)
-    for index, row in enumerate(rows):
-        own = [curve for curve in curves if curve.stage == row.stage]
-        # Seeds of one stage are evaluated at the same steps, unless one was told to stop early.
-        length = min(len(curve.evaluations) for curve in own)
-        points = list(zip(*(curve.evaluations[:length] for curve in own)))
-        scores = [statistics.fmean(at.score for at in point) for point in points]
-        style = {"marker": MARKERS[index % len(MARKERS)], "linestyle": LINES[index % len(LINES)], "markersize": 4}
-        by_step.plot([point[0].step for point in points], scores, label=row.stage, **style)
-        by_second.plot([statistics.fmean(at.seconds for at in point) for point in points], scores, **style)
-    for axes, label in ((by_step, "steps"), (by_second, "seconds of training")):
-        axes.axhline(score, color="0.6", linewidth=0.8)
-        axes.set(xlabel=label, ylabel="Spearman x 100 on dev")
-    _draw_saved(saved, rows)
-    figure.legend(loc="outside lower center", ncols=min(len(rows), 7), frameon=False)
-    return figure
+    with house_style():
+        figure, (by_step, by_second, saved) = panels(3, columns=3, width=4.3, height=4.2)
+        for row, style in zip(rows, series()):
+            own = [curve for curve in curves if curve.stage == row.stage]
+            # Seeds of one stage are evaluated at the same steps, unless one was told to stop early.
+            length = min(len(curve.evaluations) for curve in own)
+            points = list(zip(*(curve.evaluations[:length] for curve in own)))
+            steps = [point[0].step for point in points]
+            seconds = [statistics.fmean(at.seconds for at in point) for point in points]
+            scores = [statistics.fmean(at.score for at in point) for point in points]
+            by_step.plot(steps, scores, label=legend_name(row.stage), markersize=4, **style)
+            by_second.plot(seconds, scores, markersize=4, **style)
+        for axes, label in ((by_step, "steps"), (by_second, "training (s)")):
+            axes.axhline(score, color="0.6", linewidth=0.8)
+            axes.set(xlabel=label, ylabel="Spearman x 100 on dev")
+        _draw_saved(saved, rows)
+        figure.legend(loc="outside lower center", ncols=min(len(rows), 7))
+        return figure
 
 
 def _draw_saved(axes: Axes, rows: Sequence[Convergence]) -> None:
-    for index, name in enumerate(dict.fromkeys(name for row in rows for name in row.final)):
+    names = list(dict.fromkeys(name for row in rows for name in row.final))
+    for name, style in zip(names, series()):
         having = [row for row in rows if name in row.final]
         axes.errorbar(
             [rows.index(row) for row in having],
             [row.final[name].mean for row in having],
             [row.final[name].deviation for row in having],
-            marker=MARKERS[index % len(MARKERS)],
-            linestyle="none",
             capsize=3,
-            label=name,
+            label=legend_name(name),
+            **style | {"linestyle": "none"},
         )
     axes.set_xticks(range(len(rows)), [row.stage for row in rows], rotation=30, ha="right")
     axes.set(ylabel="Spearman x 100, saved model")
-    axes.legend(frameon=False)
+    axes.legend()

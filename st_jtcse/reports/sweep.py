@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from st_jtcse.reports.pictures import MARKERS, new_figure
+from st_jtcse.diagnostics.drawing import house_style, legend_name, panels, series
 from st_jtcse.reports.spread import Spread, spread
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.sweep import Run, stage_key
@@ -67,30 +67,30 @@ def draw(rows: Sequence[Point]) -> Figure:
     """
     stages = list(dict.fromkeys(row.stage for row in rows))
     settings = max(sum(row.stage == stage for row in rows) for stage in stages)
-    figure = new_figure(len(stages) * (2.2 + 0.7 * settings), 4.2)
-    for axes, stage in zip(figure.subplots(1, len(stages), squeeze=False)[0], stages):
-        _draw_stage(axes, [row for row in rows if row.stage == stage])
-        axes.set(title=stage, ylabel="Spearman x 100")
-    figure.axes[0].legend(frameon=False)
-    return figure
+    with house_style():
+        figure, axes = panels(len(stages), columns=3, width=2.2 + 0.9 * settings, height=4.2)
+        for panel, stage in zip(axes, stages):
+            _draw_stage(panel, [row for row in rows if row.stage == stage])
+            panel.set(title=stage, ylabel="Spearman x 100")
+        axes[0].legend()
+        return figure
 
 
 def _draw_stage(axes: Axes, rows: Sequence[Point]) -> None:
-    for index, name in enumerate(dict.fromkeys(name for row in rows for name in row.scores)):
+    names = list(dict.fromkeys(name for row in rows for name in row.scores))
+    for name, style in zip(names, series()):
         having = [(place, row) for place, row in enumerate(rows) if name in row.scores]
-        marker = MARKERS[index % len(MARKERS)]
-        bars = axes.errorbar(
+        axes.errorbar(
             [place for place, _ in having],
             [row.scores[name].mean for _, row in having],
             [row.scores[name].deviation for _, row in having],
-            marker=marker,
-            linestyle="none",
             capsize=3,
-            label=name,
+            label=legend_name(name),
+            **style | {"linestyle": "none"},
         )
         places = [place + 0.15 for place, row in having for _ in row.values[name]]
         values = [value for _, row in having for value in row.values[name]]
-        axes.scatter(places, values, marker=marker, s=8, color=bars[0].get_color(), alpha=0.6)
+        axes.scatter(places, values, marker=style["marker"], s=8, color=style["color"], alpha=0.6)
     axes.set_xticks(range(len(rows)), [row.point.replace(", ", "\n") or "all seeds" for row in rows])
     axes.margins(x=0.2)
 

@@ -12,12 +12,12 @@ import torch
 from transformers import set_seed
 
 from st_jtcse import processes
+from st_jtcse.diagnostics import gmac
 from st_jtcse.errors import UserError
 from st_jtcse.losses import JTCSELoss
 from st_jtcse.training import provenance
 from st_jtcse.training.clock import Clock
 from st_jtcse.training.components import build_loss, resolve_loss
-from st_jtcse.training.cost import gmac
 from st_jtcse.training.guards import StopOnNonFiniteLoss, interruptible
 from st_jtcse.training.inputs import DEV, Inputs
 from st_jtcse.training.loss_weights import LossWeights

@@ -38,7 +38,10 @@ def test_csv_scores_are_numbers_and_columns_can_be_named(tmp_path):
         (["a", "b", True], "p.jsonl:2: expected a number in 'score', found True; correct the row."),
         (["a", "b", None], "p.jsonl:2: expected a number in 'score', found None; correct the row."),
         (["a", "b", float("nan")], "p.jsonl:2: expected a number in 'score', found nan; correct the row."),
-        (["a", "b", 5.5], "p.jsonl:2: the score 5.5 is outside 0 to 5; correct it or set evaluate.score_range."),
+        (
+            ["a", "b", 5.5],
+            "p.jsonl:2: the score 5.5 is outside 0 to 5; correct it or set the range",
+        ),
         (["a", " ", 1], "p.jsonl:2: 'sentence2' is empty; fill it or remove the row."),
         ([7, "b", 1], "p.jsonl:2: expected text in 'sentence1', found 7; correct the row."),
         (["a", "b"], "p.jsonl:2: expected the columns sentence1, sentence2, score, found sentence1, sentence2; add"),

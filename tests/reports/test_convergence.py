@@ -90,7 +90,7 @@ def test_the_report_holds_numbers_and_pictures(runs, tmp_path, capsys):
     told = json.loads((tmp_path / "one" / "convergence.json").read_text())
     assert told["score"] == 1 and [row["seeds"] for row in told["stages"]] == [2, 2]
     svg = (tmp_path / "one" / "convergence.svg").read_text()
-    assert all(f"<!-- {label} -->" in svg for label in ("steps", "seconds of training", "cosent", "mse", "test"))
+    assert all(f"<!-- {label} -->" in svg for label in ("steps", "training (s)", "cosent", "mse", "test"))
 
 
 def test_faults_are_one_sentence(runs, tmp_path, capsys):

@@ -1,9 +1,13 @@
-"""What encoding costs, in operations that no machine changes."""
+"""What encoding costs: operations, parameters and time, and what a score costs in operations."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -29,3 +33,34 @@ def gmac(model: SentenceTransformer | CrossEncoder) -> float:
     with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model.eval()(features)
     return counter.get_total_flops() / 2e9
+
+
+def parameters(model: nn.Module) -> int:
+    """Return the number of a model's weights."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def eta(score: float, gmac: float) -> float:
+    r"""Return the score bought with 10^9 multiply-accumulate operations, :math:`\eta = score / GMAC`.
+
+    Args:
+        score: Spearman x 100.
+        gmac: From :func:`gmac`.
+
+    References:
+        JTCSE (Zong et al.), Table VII.
+    """
+    return score / gmac
+
+
+def encode_speed(model: SentenceTransformer, sentences: Sequence[str]) -> float:
+    """Return how many sentences the model encodes in a second on its device, once and after a warm-up batch.
+
+    Args:
+        model: The model.
+        sentences: The sentences.
+    """
+    model.encode(list(sentences[:32]), show_progress_bar=False)
+    began = time.perf_counter()
+    model.encode(list(sentences), show_progress_bar=False)
+    return len(sentences) / (time.perf_counter() - began)

@@ -1,0 +1,166 @@
+"""st-diagnose: diagnostics of one or several models, as numbers, pictures and a page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from st_jtcse.cli import console
+from st_jtcse.errors import UserError
+
+USER_FAULT = 2
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
+    options = _parser().parse_args(argv)
+    try:
+        with console.quiet_libraries():
+            _run(options)
+    except UserError as error:
+        console.tell_faults(error)
+        return USER_FAULT
+    except KeyboardInterrupt:
+        console.err.print("Interrupted; nothing was written.")
+        return INTERRUPTED
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="st-diagnose",
+        description="Look into models: alignment and uniformity, cosines by gold score, E_CLS, attention, moduli, a "
+        "map, cost; as numbers, pictures and a page.",
+        epilog="Example: st-diagnose runs/quickstart/joint runs/quickstart/distilled --pairs pairs.jsonl "
+        "--output-dir diagnosis",
+    )
+    parser.add_argument("models", nargs="+", metavar="MODEL", help="folder or Hub id of a model, or embedded")
+    parser.add_argument(
+        "--pairs",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="graded pairs: .jsonl, .csv or .parquet with sentence1, sentence2, score",
+    )
+    parser.add_argument("--output-dir", required=True, type=Path, metavar="DIR", help="folder to write, new or empty")
+    parser.add_argument(
+        "--score-range",
+        nargs=2,
+        type=float,
+        default=(0.0, 5.0),
+        metavar=("LOW", "HIGH"),
+        help="lowest and highest score possible (default: 0 5)",
+    )
+    parser.add_argument("--sentence", metavar="TEXT", help="whose attention is shown (default: the first of the pairs)")
+    parser.add_argument("--map", choices=("pca", "tsne"), default="pca", help="how the map is made (default: pca)")
+    parser.add_argument(
+        "--sample-size",
+        type=_positive,
+        default=250,
+        metavar="N",
+        help="pairs drawn for the map, E_CLS, the moduli and the speed (default: 250)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=42,
+        help="seed of that draw, of t-SNE and of poolers that a checkpoint lacks (default: 42)",
+    )
+    parser.add_argument("--trust-remote-code", action="store_true", help="run code that comes with a model")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"expected a positive number, found {text!r}")
+    return int(text)
+
+
+def _run(options: argparse.Namespace) -> None:
+    _check(options)
+
+    # After the cheap answers: these imports take seconds.
+    from st_jtcse.data import Source, load_pairs
+    from st_jtcse.diagnostics import drawing
+    from st_jtcse.output_folder import check_new, new_folder
+    from st_jtcse.reports.diagnosis import Plan, diagnose
+    from st_jtcse.reports.diagnosis_report import PAGE, SUMMARY, summary_row, write_report
+    from st_jtcse.training.provenance import environment
+
+    # All that can be refused at once is refused before the first model is loaded.
+    drawing.check_installed()
+    check_new(options.output_dir)
+    pairs = load_pairs(Source(file=options.pairs), tuple(options.score_range))
+    sentence = pairs.sentences1[0] if options.sentence is None else options.sentence.strip()
+    plan = Plan(pairs, tuple(options.score_range), sentence, options.map, options.sample_size, options.seed)
+    diagnoses = []
+    for number, (name, given) in enumerate(zip(_short_names(options.models), options.models), start=1):
+        console.err.print(f"[{number}/{len(options.models)}] {name}")
+        model, notes = _load(given, options.trust_remote_code, options.seed)
+        diagnoses.append(diagnose(name, model, plan))
+        diagnoses[-1].notes.extend(notes)
+    facts = {"environment": environment()}
+    with new_folder(options.output_dir) as folder:
+        write_report(folder, diagnoses, plan, facts)
+    # A column a model: so three models fit on eighty columns.
+    columns = zip(SUMMARY, *map(summary_row, diagnoses))
+    console.show_table(f"diagnostics on {options.pairs.name}", next(columns), list(columns))
+    for found in diagnoses:
+        for note in found.notes:
+            console.err.print(f"{found.name}. {note}")
+    console.out.print(f"Open {options.output_dir / PAGE}.", highlight=False, soft_wrap=True)
+
+
+def _check(options: argparse.Namespace) -> None:
+    low, high = options.score_range
+    if not low < high:
+        raise UserError(f"--score-range: expected a lower and a higher score, found {low:g} and {high:g}.")
+    if not options.pairs.is_file():
+        raise UserError(f"--pairs: {options.pairs} is no file; check the path.")
+    if options.sentence is not None and not options.sentence.strip():
+        raise UserError("--sentence: expected a sentence, found nothing; leave it out for the first of the pairs.")
+    for model in options.models:
+        if options.models.count(model) > 1:
+            raise UserError(f"The model {model!r} is given twice; give each once.")
+        # A Hub id has one slash at most.
+        if (model.count("/") > 1 or model.startswith((".", "/", "~"))) and not Path(model).is_dir():
+            raise UserError(f"The model {model!r} is no folder; check the path.")
+
+
+def _short_names(models: Sequence[str]) -> list[str]:
+    """Name models by the last part of their paths, or by the whole where that leaves doubt."""
+    names = [Path(model).name or model for model in models]
+    return names if len(set(names)) == len(names) else list(models)
+
+
+def _load(name: str, trust_remote_code: bool, seed: int) -> tuple[Any, list[str]]:
+    """Return a model, and what its user should know about the way it was loaded."""
+    from safetensors import SafetensorError
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.util import is_sentence_transformer_model
+    from transformers import set_seed
+
+    import st_jtcse  # noqa: F401  # registers the twin and the ensemble
+    from st_jtcse import embedded
+
+    # A checkpoint without pooler weights draws them.
+    set_seed(seed)
+    path = str(embedded.folder()) if name == embedded.NAME else name
+    try:
+        model = SentenceTransformer(path, trust_remote_code=trust_remote_code)
+        is_whole = is_sentence_transformer_model(path)
+    except (OSError, ValueError, SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        way_out = "check the name, or give a folder with a whole model."
+        if "trust_remote_code" in reason:
+            way_out = "it comes with code: if you trust that, add --trust-remote-code."
+        raise UserError(f"The model {name!r} cannot be loaded ({reason[:300]}); {way_out}") from error
+    return model, [] if is_whole else ["There is no modules.json: Sentence-Transformers averages the tokens."]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""The BERT-like encoders inside a SentenceTransformer, and what their layers compute."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from torch import Tensor
+
+from st_jtcse.errors import UserError
+from st_jtcse.modules import MultiTokenizerEnsemble
+from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
+
+_BATCH = 32
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """One encoder of a model.
+
+    Args:
+        label: ``""`` for a model's only encoder, else e.g. ``tower I`` or ``member 2``.
+        owner: The model whose tokenizer it reads with.
+        network: The BERT or RoBERTa model, or another whose layers are named as theirs.
+    """
+
+    label: str
+    owner: SentenceTransformer
+    network: Any
+
+
+@dataclass
+class Pass:
+    """What one batch gave.
+
+    Args:
+        input_ids: (B, T).
+        mask: True for tokens, False for padding, (B, T).
+        last_hidden: Last hidden states, (B, T, H).
+        contexts: Attention context SA V of every layer, all heads side by side, (B, T, H).
+        attentions: Attention matrix SA of every layer, (B, heads, T, T), on request.
+    """
+
+    input_ids: Tensor
+    mask: Tensor
+    last_hidden: Tensor
+    contexts: list[Tensor] = field(default_factory=list)
+    attentions: list[Tensor] = field(default_factory=list)
+
+
+def encoders_of(model: SentenceTransformer) -> list[Encoder]:
+    """Return a model's encoders: one, the two towers of a twin, or the members of an ensemble.
+
+    Args:
+        model: The model.
+
+    Raises:
+        UserError: It has no BERT-like encoder.
+    """
+    first: Any = model[0]
+    if isinstance(first, MultiTokenizerEnsemble):
+        return [
+            Encoder(", ".join(filter(None, (f"member {number}", inner.label))), inner.owner, inner.network)
+            for number, member in enumerate(first.members, start=1)
+            for inner in encoders_of(member)
+        ]
+    if not isinstance(first, Transformer):
+        raise UserError(f"This needs a BERT or RoBERTa encoder; the model's first module is {type(first).__name__}.")
+    network: Any = first.model
+    kind = network.config.model_type
+    if kind == TwinEncoderConfig.model_type:
+        parts = [(f"tower {numeral}", tower) for numeral, tower in zip(("I", "II"), network.towers)]
+    elif kind == EnsembleEncoderConfig.model_type:
+        parts = [(f"member {number}", member) for number, member in enumerate(network.members, start=1)]
+    else:
+        parts = [("", network)]
+    for _, part in parts:
+        layers = getattr(getattr(part, "encoder", None), "layer", ())
+        if not layers or not all(hasattr(getattr(layer, "attention", None), "self") for layer in layers):
+            raise UserError(f"This needs a BERT or RoBERTa encoder, or one built like them; the model's is {kind!r}.")
+    return [Encoder(label, model, part) for label, part in parts]
+
+
+def passes(encoder: Encoder, sentences: Sequence[str], *, attentions: bool = False) -> Iterator[Pass]:
+    """Run sentences through an encoder, batch by batch and shortest first, and keep what its layers compute.
+
+    The encoder is left as it is: a copy runs that shares its weights.
+
+    Args:
+        encoder: From :func:`encoders_of`.
+        sentences: The sentences, tokenised and cut as the model does.
+        attentions: Whether to keep the attention matrices, which needs the plain ("eager") attention.
+    """
+    network = _sharing_weights(encoder.network, eager=attentions)
+    current: list[Pass] = []
+
+    def keep(module: Any, inputs: Any, output: tuple[Tensor, Tensor | None]) -> None:
+        current[-1].contexts.append(output[0].float())
+        if attentions and output[1] is not None:
+            current[-1].attentions.append(output[1].float())
+
+    for layer in network.encoder.layer:
+        layer.attention.self.register_forward_hook(keep)
+    ordered = sorted(sentences, key=len)
+    owner = encoder.owner
+    prompt = owner.prompts.get(owner.default_prompt_name) if owner.default_prompt_name else None
+    with torch.inference_mode():
+        for start in range(0, len(ordered), _BATCH):
+            features = owner.preprocess(ordered[start : start + _BATCH], prompt=prompt)
+            inputs = {key: features[key].to(network.device) for key in _INPUTS if key in features}
+            current.append(Pass(inputs["input_ids"], inputs["attention_mask"].bool(), torch.empty(0)))
+            current[-1].last_hidden = network(**inputs).last_hidden_state
+            yield current.pop()
+
+
+def _sharing_weights(network: Any, *, eager: bool) -> Any:
+    """Copy a network's structure and settings, but not its weights."""
+    shared = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
+    copied = copy.deepcopy(network, shared)
+    if eager:
+        copied.set_attn_implementation("eager")
+    return copied.eval()

@@ -1,0 +1,173 @@
+"""All diagnostics of one model on graded pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+
+from st_jtcse import diagnostics
+from st_jtcse.data import Pairs
+from st_jtcse.diagnostics.attention_sink import AttentionSink
+from st_jtcse.diagnostics.cls_energy import CLSEnergy
+from st_jtcse.diagnostics.cosine_density import FIFTHS, CosineDensity
+from st_jtcse.diagnostics.modulus import Modulus
+from st_jtcse.diagnostics.sentence_map import MapMethod, SentenceMap
+from st_jtcse.errors import UserError
+from st_jtcse.hashing import weights_sha256
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked, the same for every model.
+
+    Args:
+        pairs: Graded pairs, whose different sentences are the corpus.
+        score_range: Lowest and highest gold score possible.
+        sentence: The sentence whose attention is shown.
+        map_method: How the map is made.
+        sample_size: Pairs that are drawn for the map and for what is looked at inside the encoders.
+        seed: Seed of that draw and of t-SNE.
+    """
+
+    pairs: Pairs
+    score_range: tuple[float, float]
+    sentence: str
+    map_method: MapMethod = "pca"
+    sample_size: int = 250
+    seed: int = 42
+
+    @property
+    def positive(self) -> NDArray[np.bool_]:
+        """Which pairs count as positive: those in the highest fifth of the range."""
+        return diagnostics.score_fifths(self.pairs.scores, self.score_range) == FIFTHS - 1
+
+    @property
+    def sampled(self) -> NDArray[np.int64]:
+        """The pairs drawn, in their order."""
+        count = len(self.pairs.scores)
+        if self.sample_size >= count:
+            return np.arange(count)
+        return np.sort(np.random.default_rng(self.seed).choice(count, self.sample_size, replace=False))
+
+    def sample(self) -> tuple[list[str], NDArray[np.int64]]:
+        """Return the different sentences of the drawn pairs, and which of them make a positive pair, (M, 2)."""
+        drawn = self.sampled
+        sides = [[side[index] for index in drawn] for side in (self.pairs.sentences1, self.pairs.sentences2)]
+        sentences = list(dict.fromkeys([*sides[0], *sides[1]]))
+        row = {sentence: index for index, sentence in enumerate(sentences)}
+        joined = [(row[a], row[b]) for a, b, is_positive in zip(*sides, self.positive[drawn]) if is_positive]
+        return sentences, np.array(joined, np.int64).reshape(-1, 2)
+
+
+@dataclass
+class Diagnosis:
+    """What was found about one model.
+
+    Args:
+        name: Its name in tables and pictures.
+        weights_sha256: Hash of its weights.
+        dimension: H of its embeddings.
+        parameters: Number of its weights.
+        gmac: 10^9 multiply-accumulate operations of a sentence of 32 tokens.
+        sentences_per_second: Speed of encoding in this run.
+        spearman: Spearman x 100 of cosines and gold scores.
+        alignment: Eq. 16 over the positive pairs; None if there are none.
+        uniformity: Eq. 17 over the different sentences.
+        density: Cosines by fifth of the gold scores.
+        sentence_map: The sample in two dimensions; None where it cannot be drawn.
+        energy: E_CLS by encoder label; empty for a model without BERT-like encoders.
+        sink: Attention by encoder label.
+        modulus: Moduli by encoder label.
+        notes: What could not be found, and why.
+    """
+
+    name: str
+    weights_sha256: str
+    dimension: int
+    parameters: int
+    gmac: float
+    sentences_per_second: float
+    spearman: float
+    alignment: float | None
+    uniformity: float
+    density: CosineDensity
+    sentence_map: SentenceMap | None = None
+    energy: dict[str, CLSEnergy] = field(default_factory=dict)
+    sink: dict[str, AttentionSink] = field(default_factory=dict)
+    modulus: dict[str, Modulus] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def eta(self) -> float:
+        """Score for 10^9 operations."""
+        return diagnostics.eta(self.spearman, self.gmac)
+
+
+def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
+    """Find out everything about a model; it is left as it is.
+
+    Args:
+        name: Its name in tables and pictures.
+        model: The model.
+        plan: What is asked.
+
+    Raises:
+        UserError: Its embeddings are zero or not finite.
+    """
+    from scipy.stats import spearmanr
+
+    pairs, notes = plan.pairs, []
+    corpus = list(dict.fromkeys([*pairs.sentences1, *pairs.sentences2]))
+    try:
+        vectors = dict(zip(corpus, diagnostics.unit_vectors(model.encode(corpus, show_progress_bar=False))))
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
+    first, second = (np.stack([vectors[s] for s in side]) for side in (pairs.sentences1, pairs.sentences2))
+    cosines = (first * second).sum(axis=1)
+    positive = plan.positive
+    if not positive.any():
+        low, high = plan.score_range
+        notes.append(f"No alignment: no pair scores above {high - (high - low) / FIFTHS:g}.")
+    sentences, _ = plan.sample()
+    found = Diagnosis(
+        name=name,
+        weights_sha256=weights_sha256(model),
+        dimension=int(first.shape[1]),
+        parameters=diagnostics.parameters(model),
+        gmac=diagnostics.gmac(model),
+        sentences_per_second=diagnostics.encode_speed(model, sentences),
+        spearman=100 * float(spearmanr(cosines, pairs.scores).statistic),
+        alignment=diagnostics.alignment(first[positive], second[positive]) if positive.any() else None,
+        uniformity=diagnostics.uniformity(np.stack(list(vectors.values()))),
+        density=diagnostics.cosine_density(cosines, pairs.scores, plan.score_range),
+        notes=notes,
+    )
+    sample = np.stack([vectors[sentence] for sentence in sentences])
+    found.sentence_map = _or_note(notes, "No map", lambda: diagnostics.sentence_map(sample, plan.map_method, plan.seed))
+    _look_inside(found, model, sentences, plan.sentence)
+    return found
+
+
+def _look_inside(found: Diagnosis, model: SentenceTransformer, sentences: list[str], shown: str) -> None:
+    encoders = _or_note(found.notes, "No E_CLS, attention and moduli", lambda: diagnostics.encoders_of(model))
+    for encoder in encoders or ():
+        found.energy[encoder.label] = diagnostics.cls_energy_by_layer(encoder, sentences)
+        found.sink[encoder.label] = diagnostics.attention_sink(encoder, shown)
+        found.modulus[encoder.label] = own = diagnostics.modulus(encoder, sentences)
+        if own.note is not None:
+            found.notes.append(f"{encoder.label or 'Moduli'}: {own.note}")
+
+
+def _or_note(notes: list[str], without: str, find: Callable[[], Found]) -> Found | None:
+    try:
+        return find()
+    except UserError as error:
+        notes.append(f"{without}: {error}")
+        return None

@@ -1,0 +1,93 @@
+"""A page that opens from disk: everything is inside it, and it asks nothing of the network."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; its first column names the rows, the others are aligned right.
+
+    Args:
+        columns: Headings.
+        rows: Cells, as they are shown.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture.
+
+    Args:
+        data: Content of a PNG or SVG file with a light background.
+        alt: What it shows, for those who do not see it.
+        least_width: Width in CSS pixels at which it can still be read: a narrower screen scrolls over it.
+    """
+
+    data: bytes
+    alt: str
+    least_width: int = 0
+
+    @property
+    def address(self) -> str:
+        """The picture itself, as an address.
+
+        Raises:
+            ValueError: It is neither PNG nor SVG.
+        """
+        if self.data.startswith(b"\x89PNG"):
+            kind = "image/png"
+        elif self.data.lstrip().startswith((b"<?xml", b"<svg")):
+            kind = "image/svg+xml"
+        else:
+            raise ValueError("A page's pictures are PNG or SVG.")
+        return f"data:{kind};base64,{base64.b64encode(self.data).decode()}"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page, in the order of its fields.
+
+    Args:
+        heading: Its heading.
+        text: Paragraphs, separated by blank lines.
+        table: A table.
+        picture: A picture.
+    """
+
+    heading: str
+    text: str = ""
+    table: Table | None = None
+    picture: Picture | None = None
+
+    @property
+    def paragraphs(self) -> list[str]:
+        """The paragraphs of the text."""
+        return [part.strip() for part in self.text.split("\n\n") if part.strip()]
+
+
+def render_page(title: str, sections: Sequence[Section]) -> str:
+    """Return a report as one HTML page, light or dark as its reader prefers; all text is escaped.
+
+    Args:
+        title: Its title.
+        sections: Its parts.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("page.html.j2").render(title=title, sections=sections)
