@@ -1,0 +1,227 @@
+"""LS-RNS: label smoothing with ranked negative samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import cos_sim
+from sentence_transformers.util.distributed import all_gather, all_gather_with_grad
+from torch import Tensor
+
+from st_jtcse.errors import UserError
+from st_jtcse.losses.negative_ranks import (
+    RANKS,
+    RETENTIONS,
+    Ranks,
+    Retention,
+    asymmetric_contrastive,
+    label_smoothing,
+    negative_ranks,
+    negative_weights,
+    relevance,
+    retention,
+    smoothed_distribution,
+)
+from st_jtcse.losses.ranking import cosent_in_batch, listmle, listnet
+from st_jtcse.losses.simcse import SimCSELoss
+from st_jtcse.losses.views import encode_views, single_column, split_views
+
+RankLoss = Literal["listnet", "listmle", "cosent"]
+RANK_LOSSES: tuple[RankLoss, ...] = ("listnet", "listmle", "cosent")
+
+
+class LSRNSLoss(SimCSELoss):
+    r"""Contrastive learning whose in-batch negatives are ranked by a frozen scorer.
+
+    .. math:: L = a L_{CL} + b L_{rank} + c L_{LS}
+
+    For anchor i and negative j, s_{ij} is the dot product of the label vectors (the scorer's cosine), r_{ij} its rank
+    in 1..M, α the retention and :math:`\bar q_{ij} \propto \alpha(r_{ij}) \, \mathrm{softmax}_j(s_{ij} / \tau_s)`. L_CL
+    is InfoNCE with its negatives weighted by :math:`w_{ij} = M \bar q_{ij}`, L_rank a list-wise loss that has the
+    student follow the ranks, L_LS the cross-entropy against 1 - ε on the positive and :math:`\epsilon \bar q_{ij}` on
+    the negatives; see :mod:`st_jtcse.losses.negative_ranks`. A weight of 0 switches a term off.
+
+    Args:
+        model: The student; its dropout makes the views.
+        temperature: τ > 0 of all terms.
+        scorer_temperature: τ_s > 0.
+        ranks: Rank function: ``"soft"``, ``"percentile"`` or ``"bins"``.
+        softness: δ > 0 of the soft ranks, in units of similarity.
+        groups: Number of percentile groups or bins.
+        retention: α: ``"linear"``, ``"exponential"`` or ``"reciprocal"``.
+        asymmetric: Whether L_CL weighs its negatives; otherwise it is SimCSE's.
+        rank_loss: ``"listnet"`` and ``"listmle"`` over each anchor's list, ``"cosent"`` over all pairs of the batch.
+        rank_temperature: Temperature > 0 of ListNet's target over the ranks as grades, 1 - (r - 1) / M.
+        epsilon: ε in [0, 1).
+        contrastive_weight: a.
+        rank_weight: b.
+        smoothing_weight: c.
+        gather_across_devices: Whether negatives come from all processes.
+        length_chunks: Chunks of similar length that a batch is encoded in, see
+            :func:`~st_jtcse.losses.views.encode_views`; the loss is the same.
+
+    Raises:
+        UserError: A value is out of range, there is not exactly one text column, or there are no labels.
+
+    Inputs:
+        +----------+-----------------------------+
+        | Columns  | Labels                      |
+        +==========+=============================+
+        | sentence | scorer vector, (B, D)       |
+        +----------+-----------------------------+
+
+    Relations:
+        With all weights 1 and ε = 0: :class:`~st_jtcse.losses.SimCSELoss`. With teachers and without weights:
+        :class:`~st_jtcse.losses.RankCSELoss`.
+
+    Example:
+        ::
+
+            from datasets import Dataset
+            from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+            from st_jtcse.losses import LSRNSLoss
+
+            student = SentenceTransformer("bert-base-uncased")
+            scorer = SentenceTransformer("path/to/teacher")
+            sentences = ["It is sunny today.", "He drove to work."]
+            labels = scorer.encode(sentences, normalize_embeddings=True)
+            train_dataset = Dataset.from_dict({"sentence": sentences, "label": labels})
+            trainer = SentenceTransformerTrainer(student, train_dataset=train_dataset, loss=LSRNSLoss(student))
+            trainer.train()
+
+    References:
+        LS-RNS, label smoothing with ranked negative samples; its equations are our reading, see the documentation.
+    """
+
+    # What the recipes' teachers are stored as: dot products of these labels are similarities.
+    teacher_form = "concatenation"
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        temperature: float = 0.05,
+        scorer_temperature: float = 1.0,
+        ranks: Ranks = "soft",
+        softness: float = 0.05,
+        groups: int = 10,
+        retention: Retention = "linear",
+        asymmetric: bool = True,
+        rank_loss: RankLoss = "listnet",
+        rank_temperature: float = 0.1,
+        epsilon: float = 0.1,
+        contrastive_weight: float = 1.0,
+        rank_weight: float = 1.0,
+        smoothing_weight: float = 1.0,
+        gather_across_devices: bool = False,
+        length_chunks: int | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            temperature=temperature,
+            gather_across_devices=gather_across_devices,
+            length_chunks=length_chunks,
+        )
+        self.scorer_temperature = scorer_temperature
+        self.ranks = ranks
+        self.softness = softness
+        self.groups = groups
+        self.retention = retention
+        self.asymmetric = asymmetric
+        self.rank_loss = rank_loss
+        self.rank_temperature = rank_temperature
+        self.epsilon = epsilon
+        self.contrastive_weight = contrastive_weight
+        self.rank_weight = rank_weight
+        self.smoothing_weight = smoothing_weight
+        self._check()
+
+    def _check(self) -> None:
+        for name, known in (("ranks", RANKS), ("retention", RETENTIONS), ("rank_loss", RANK_LOSSES)):
+            if getattr(self, name) not in known:
+                raise UserError(f"{name} must be one of {', '.join(known)}, found {getattr(self, name)!r}.")
+        for name in ("scorer_temperature", "softness", "groups", "rank_temperature"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"{name} of LSRNSLoss must be positive, found {getattr(self, name)}.")
+        if not 0 <= self.epsilon < 1:
+            raise UserError(f"epsilon of LSRNSLoss must be at least 0 and below 1, found {self.epsilon}.")
+        weights = (self.contrastive_weight, self.rank_weight, self.smoothing_weight)
+        if min(weights) < 0 or max(weights) == 0:
+            raise UserError(
+                f"The weights of LSRNSLoss must not be negative, and one of them positive, found {weights}."
+            )
+
+    def forward(  # type: ignore[override]  # ST's trainer sums the terms of a dict
+        self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Encode both views of the batch and return the weighted terms by name."""
+        features = single_column(sentence_features, self)
+        views = split_views(encode_views(self.model, features, self.length_chunks)["sentence_embedding"])
+        scores = self._scores(labels)
+        if self.gather_across_devices:
+            # Every process ranks the union; the mean of their gradients is then the union's gradient.
+            views = (all_gather_with_grad(views[0].contiguous()), all_gather_with_grad(views[1].contiguous()))
+        student = cos_sim(*views)
+        return self.compute_loss_from_similarities(student, scores.to(student))
+
+    def compute_loss_from_similarities(self, student: Tensor, scores: Tensor) -> dict[str, Tensor]:
+        """Return the weighted terms by name.
+
+        Args:
+            student: Cosine of view a of sentence i and view b of sentence j, (B, B).
+            scores: The scorer's similarity of sentences i and j, (B, B).
+        """
+        if len(student) == 1:  # The last batch of an epoch: there is no negative.
+            return {"contrastive": 0.0 * student.sum()}
+        ranked = negative_ranks(scores, self.ranks, self.softness, self.groups)
+        mass = smoothed_distribution(scores, retention(ranked, self.retention), self.scorer_temperature)
+        terms = {}
+        if self.contrastive_weight:
+            weights = negative_weights(mass) if self.asymmetric else scores.new_ones(scores.shape)
+            terms["contrastive"] = self.contrastive_weight * asymmetric_contrastive(student, weights, self.temperature)
+        if self.rank_weight:
+            terms["rank"] = self.rank_weight * self._rank(student, relevance(ranked))
+        if self.smoothing_weight:
+            terms["smoothing"] = self.smoothing_weight * label_smoothing(student, mass, self.temperature, self.epsilon)
+        return terms
+
+    def _scores(self, labels: Tensor | None) -> Tensor:
+        if labels is None or labels.dim() != 2:
+            found = "none" if labels is None else f"labels of shape {tuple(labels.shape)}"
+            raise UserError(
+                f"LSRNSLoss needs one scorer vector a sentence as its label, found {found}; name 'teachers' in the "
+                "recipe, or give a column 'label' of vectors."
+            )
+        vectors = labels.detach().float()
+        if self.gather_across_devices:
+            vectors = all_gather(vectors.contiguous())
+        return vectors @ vectors.T
+
+    def _rank(self, student: Tensor, grades: Tensor) -> Tensor:
+        if self.rank_loss == "listnet":
+            return listnet(student, grades, self.temperature, self.rank_temperature)
+        if self.rank_loss == "listmle":
+            return listmle(student, grades, self.temperature)
+        return cosent_in_batch(student, grades, 1 / self.temperature)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the constructor's arguments, for the model card."""
+        return {
+            "temperature": self.temperature,
+            "scorer_temperature": self.scorer_temperature,
+            "ranks": self.ranks,
+            "softness": self.softness,
+            "groups": self.groups,
+            "retention": self.retention,
+            "asymmetric": self.asymmetric,
+            "rank_loss": self.rank_loss,
+            "rank_temperature": self.rank_temperature,
+            "epsilon": self.epsilon,
+            "contrastive_weight": self.contrastive_weight,
+            "rank_weight": self.rank_weight,
+            "smoothing_weight": self.smoothing_weight,
+            "gather_across_devices": self.gather_across_devices,
+            "length_chunks": self.length_chunks,
+        }

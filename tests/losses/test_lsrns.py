@@ -1,0 +1,220 @@
+"""LS-RNS against sums written out in float64, and the properties its weights must have."""
+
+import math
+
+import pytest
+import torch
+from conftest import make_sentences, save_encoder
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch.autograd import gradcheck
+
+from st_jtcse.errors import UserError
+from st_jtcse.losses import LSRNSLoss, SimCSELoss
+from st_jtcse.losses import negative_ranks as functions
+from st_jtcse.losses.negative_ranks import (
+    RANKS,
+    RETENTIONS,
+    asymmetric_contrastive,
+    label_smoothing,
+    negative_ranks,
+    negative_weights,
+    relevance,
+    retention,
+    smoothed_distribution,
+)
+
+B = 6
+OTHERS = [(i, j) for i in range(B) for j in range(B) if i != j]
+
+
+@pytest.fixture
+def similarities():
+    generator = torch.Generator().manual_seed(3)
+    student = torch.rand(B, B, generator=generator, dtype=torch.float64) * 2 - 1
+    vectors = torch.nn.functional.normalize(torch.randn(B, 4, generator=generator, dtype=torch.float64))
+    return student, vectors @ vectors.T
+
+
+def weights_of(scores, ranks="soft", kept="linear", temperature=0.3):
+    return negative_weights(smoothed_distribution(scores, retention(negative_ranks(scores, ranks), kept), temperature))
+
+
+def test_soft_ranks_are_the_sum_of_sigmoids(similarities):
+    _, scores = similarities
+    found = negative_ranks(scores, "soft", softness=0.2)
+    for i, j in OTHERS:
+        above = sum(1 / (1 + math.exp(-(scores[i, k] - scores[i, j]) / 0.2)) for k in range(B) if k not in (i, j))
+        assert float(found[i, j]) == pytest.approx(1 + above, rel=1e-12)
+    assert found.diagonal().tolist() == [0.0] * B
+    # Sharp enough they are the places of the order.
+    order = negative_ranks(scores, "soft", softness=1e-6)
+    assert sorted(order[0][1:].round().tolist()) == [1, 2, 3, 4, 5]
+
+
+def test_few_anchors_at_a_time_are_the_same(similarities, monkeypatch):
+    _, scores = similarities
+    whole = [negative_ranks(scores, kind) for kind in RANKS]
+    monkeypatch.setattr(functions, "_ELEMENTS", 2 * B * B)
+    for kind, expected in zip(RANKS, whole):
+        torch.testing.assert_close(negative_ranks(scores, kind), expected)
+
+
+def test_groups_and_bins_by_hand():
+    row = [9.0, 0.9, 0.8, 0.7, 0.2, 0.1]  # the first is the anchor itself
+    scores = torch.tensor(row, dtype=torch.float64).expand(B, B)
+    percentile = negative_ranks(scores, "percentile", groups=2)[0]
+    assert percentile.tolist() == [0, 2.5, 2.5, 5, 5, 5]
+    bins = negative_ranks(scores, "bins", groups=4)[0]
+    # Widths of 0.2 from 0.9 down: 0.9, 0.8 and 0.7 | | | 0.2, 0.1
+    assert bins.tolist() == [0, 1.25, 1.25, 1.25, 5, 5]
+
+
+@pytest.mark.parametrize("kept", RETENTIONS)
+def test_retention_by_hand_falls_with_the_rank(kept):
+    ranks = torch.arange(1.0, B).expand(B, B - 1)
+    matrix = torch.zeros(B, B, dtype=torch.float64)
+    matrix[0, 1:] = ranks[0]
+    formula = {"linear": lambda r: 1 - r / 5, "exponential": lambda r: math.exp(-r / 5), "reciprocal": lambda r: 1 / r}
+    found = retention(matrix, kept)[0, 1:].tolist()
+    assert found == pytest.approx([formula[kept](r) for r in range(1, B)])
+    assert found == sorted(found, reverse=True) and len(set(found)) == 5
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("kept", RETENTIONS)
+def test_weights_have_mean_one_and_a_harder_negative_never_gets_less(similarities, ranks, kept):
+    _, scores = similarities
+    found = weights_of(scores, ranks, kept)
+    for i in range(B):
+        own = [j for j in range(B) if j != i]
+        assert float(found[i][own].mean()) == pytest.approx(1, rel=1e-12)
+        by_score = sorted(own, key=lambda j: -float(scores[i, j]))
+        masses = found[i][by_score].tolist()
+        assert masses == sorted(masses, reverse=True)
+        assert masses[0] > masses[-1]
+
+
+def test_equal_scores_have_equal_weights(similarities):
+    _, scores = similarities
+    scores = scores.clone()
+    scores[0, 2] = scores[0, 4]
+    for ranks in RANKS:
+        assert weights_of(scores, ranks)[0, 2] == weights_of(scores, ranks)[0, 4]
+    level = torch.full((B, B), 0.3, dtype=torch.float64)
+    assert torch.allclose(weights_of(level), 1 - torch.eye(B, dtype=torch.float64), atol=1e-12)
+
+
+def test_permuting_the_batch_permutes_the_weights(similarities):
+    _, scores = similarities
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    for ranks in RANKS:
+        moved = weights_of(scores[order][:, order], ranks)
+        assert torch.allclose(moved, weights_of(scores, ranks)[order][:, order], atol=1e-12)
+
+
+def test_contrastive_and_smoothing_are_their_sums(similarities):
+    student, scores = similarities
+    weights = weights_of(scores)
+    mass = weights / (B - 1)
+    contrastive = smoothing = 0.0
+    for i in range(B):
+        own = math.exp(float(student[i, i]) / 0.2)
+        others = {j: math.exp(float(student[i, j]) / 0.2) for j in range(B) if j != i}
+        contrastive -= math.log(own / (own + sum(float(weights[i, j]) * value for j, value in others.items()))) / B
+        total = own + sum(others.values())
+        smoothing -= 0.9 * math.log(own / total) / B
+        smoothing -= sum(0.1 * float(mass[i, j]) * math.log(value / total) for j, value in others.items()) / B
+    assert float(asymmetric_contrastive(student, weights, 0.2)) == pytest.approx(contrastive, rel=1e-12)
+    assert float(label_smoothing(student, mass, 0.2, 0.1)) == pytest.approx(smoothing, rel=1e-12)
+
+
+def test_relevance_falls_from_one(similarities):
+    _, scores = similarities
+    grades = relevance(negative_ranks(scores, "percentile", groups=5))
+    assert sorted(grades[0][1:].tolist()) == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+
+
+def test_gradients(similarities):
+    student, scores = similarities
+    mass = smoothed_distribution(scores, retention(negative_ranks(scores)), 0.3)
+    student.requires_grad_()
+    assert gradcheck(lambda s: asymmetric_contrastive(s, negative_weights(mass), 0.2), (student,))
+    assert gradcheck(lambda s: label_smoothing(s, mass, 0.2, 0.1), (student,))
+
+
+@pytest.fixture
+def student(tmp_path):
+    folder = save_encoder(tmp_path / "student", 1)
+    model = SentenceTransformer(modules=[Transformer(str(folder)), Pooling(32, "cls")], device="cpu")
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return model.train()
+
+
+def test_equal_weights_and_no_smoothing_are_simcse_exactly(student):
+    features = [student.preprocess(make_sentences(6))]
+    expected = SimCSELoss(student)([dict(features[0])])
+    level = torch.ones(6, 1)  # every sentence is as similar to every other
+    only = {"rank_weight": 0}
+    by_weights = LSRNSLoss(student, **only, smoothing_weight=0)([dict(features[0])], level)
+    assert by_weights.keys() == {"contrastive"}
+    torch.testing.assert_close(by_weights["contrastive"], expected)
+    labels = torch.randn(6, 8)
+    settings = {**only, "contrastive_weight": 0, "smoothing_weight": 1}
+    by_smoothing = LSRNSLoss(student, **settings, epsilon=0.0)([dict(features[0])], labels)
+    torch.testing.assert_close(by_smoothing["smoothing"], expected)
+    plain = LSRNSLoss(student, **only, smoothing_weight=0, asymmetric=False)([dict(features[0])], labels)
+    torch.testing.assert_close(plain["contrastive"], expected)
+
+
+@pytest.mark.parametrize("rank_loss", ["listnet", "listmle", "cosent"])
+def test_terms_are_weighted_and_named(student, rank_loss):
+    features = student.preprocess(make_sentences(6))
+    labels = torch.nn.functional.normalize(torch.randn(6, 8))
+    loss = LSRNSLoss(student, rank_loss=rank_loss)
+    single = loss([dict(features)], labels)
+    assert list(single) == ["contrastive", "rank", "smoothing"]
+    rebuilt = LSRNSLoss(
+        student,
+        **loss.get_config_dict() | {"contrastive_weight": 2.0, "rank_weight": 3.0, "smoothing_weight": 4.0},
+    )
+    for (name, value), factor in zip(rebuilt([dict(features)], labels).items(), (2, 3, 4)):
+        torch.testing.assert_close(value, factor * single[name])
+    # The rank term is least where the student has the scorer's order.
+    scores = labels @ labels.T
+    follows, against = (loss.compute_loss_from_similarities(sign * scores, scores)["rank"] for sign in (1, -1))
+    assert follows < against
+
+
+def test_a_last_batch_of_one_sentence_has_no_negative(student):
+    terms = LSRNSLoss(student)([student.preprocess(["the dog runs"])], torch.ones(1, 4))
+    assert {name: float(value.detach()) for name, value in terms.items()} == {"contrastive": 0.0}
+    two = LSRNSLoss(student)([student.preprocess(["the dog runs", "a cat sleeps"])], torch.randn(2, 4))
+    assert all(torch.isfinite(value) for value in two.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epsilon": 1.0}, "epsilon of LSRNSLoss must be at least 0 and below 1, found 1.0."),
+        ({"epsilon": -0.1}, "epsilon of LSRNSLoss must be at least 0 and below 1, found -0.1."),
+        ({"ranks": "hard"}, "ranks must be one of soft, percentile, bins, found 'hard'."),
+        ({"retention": "none"}, "retention must be one of linear, exponential, reciprocal, found 'none'."),
+        ({"rank_loss": "mse"}, "rank_loss must be one of listnet, listmle, cosent, found 'mse'."),
+        ({"scorer_temperature": 0.0}, "scorer_temperature of LSRNSLoss must be positive, found 0.0."),
+        ({"rank_weight": -1.0}, "must not be negative"),
+        ({"contrastive_weight": 0.0, "rank_weight": 0.0, "smoothing_weight": 0.0}, "one of them positive"),
+    ],
+)
+def test_values_out_of_range_are_refused(student, settings, message):
+    with pytest.raises(UserError) as caught:
+        LSRNSLoss(student, **settings)
+    assert message in str(caught.value)
+
+
+def test_labels_must_be_vectors(student):
+    with pytest.raises(UserError, match="needs one scorer vector a sentence as its label, found none; name 'teachers'"):
+        LSRNSLoss(student)([student.preprocess(make_sentences(4))])
