@@ -96,8 +96,10 @@ def test_recipe_runs_two_steps_on_tiny_models(name, tiny, tmp_path):
     assert main([*command, "--dry-run"]) == 0
     assert not (tmp_path / "run").exists()
     assert main(command) == 0
+    swept = recipe.get("sweep", [{}])
+    blocks = [swept] if isinstance(swept, dict) else swept
     runs = sorted((tmp_path / "run").rglob("results.json"))
-    assert len(runs) == math.prod(len(values) for values in recipe.get("sweep", {}).values())
+    assert len(runs) == sum(math.prod(map(len, block.values())) for block in blocks)
     for run in runs:
         results = json.loads(run.read_text())
         steps = [stage["steps"] for stage in results["stages"]]

@@ -76,7 +76,7 @@ def show_sweep(rows: Sequence[Point], name: str) -> None:
         table.add_column(column, justify="right")
     for row in rows:
         scores = (spread(row.scores.get(set_name), 2) for set_name in sets)
-        table.add_row(row.point or "-", row.stage, str(row.seeds), *scores)
+        table.add_row(row.point, row.stage, str(row.seeds), *scores)
     out.print(table)
 
 

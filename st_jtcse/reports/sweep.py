@@ -91,7 +91,7 @@ def _draw_stage(axes: Axes, rows: Sequence[Point]) -> None:
         places = [place + 0.15 for place, row in having for _ in row.values[name]]
         values = [value for _, row in having for value in row.values[name]]
         axes.scatter(places, values, marker=style["marker"], s=8, color=style["color"], alpha=0.6)
-    axes.set_xticks(range(len(rows)), [row.point.replace(", ", "\n") or "all seeds" for row in rows])
+    axes.set_xticks(range(len(rows)), [row.point.replace(", ", "\n") for row in rows])
     axes.margins(x=0.2)
 
 

@@ -377,9 +377,15 @@ class Recipe(Strict):
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**32)]], BeforeValidator(_range_shorthand)] | None = Field(
         None, min_length=1, description="Run everything under each of these seeds instead of `seed`; 1..5 is a range."
     )
-    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] | None = Field(
+    sweep: (
+        Annotated[
+            list[dict[str, Annotated[list[Any], Field(min_length=1)]]],
+            BeforeValidator(_list_shorthand),
+            Field(min_length=1),
+        ]
+        | None
+    ) = Field(
         None,
-        min_length=1,
         description="Run every combination of these values; keys are written as for --set, e.g. "
-        "stages.joint.model.cross_attention_every: [1, 2, 3].",
+        "stages.joint.model.cross_attention_every: [1, 2, 3]. A list of such blocks: the combinations of each.",
     )

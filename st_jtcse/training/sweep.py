@@ -20,13 +20,16 @@ from st_jtcse.training.schema import STAGE_PREFIX, Recipe, StageSpec
 
 logger = logging.getLogger(__name__)
 
+# How tables tell the recipe without any change.
+AS_WRITTEN = "as written"
+
 
 @dataclass(frozen=True)
 class Run:
     """One run of a sweep.
 
     Args:
-        point: What was changed, as told in tables; empty if the recipe has seeds only.
+        point: What was changed, as told in tables.
         values: The same, value by key.
         seed: The seed.
         loaded: The recipe with these values, this seed and a folder of its own.
@@ -59,25 +62,18 @@ def plan_runs(loaded: LoadedRecipe, reference: str, overrides: Sequence[str] = (
     Raises:
         UserError: A key or value of the sweep does not fit the recipe, or is listed twice.
     """
-    sweep = loaded.recipe.sweep or {}
+    blocks = loaded.recipe.sweep or [{}]
     seeds = loaded.recipe.seeds or [loaded.recipe.seed]
     root = Path(loaded.recipe.output_dir)
-    combinations = list(itertools.product(*sweep.values()))
-    places = [f"{number:02d}" for number in range(1, len(combinations) + 1)] if sweep else [""]
-    runs = [
-        Run(
-            point=", ".join(f"{_short(key, sweep)} {_shown(value)}" for key, value in zip(sweep, values)),
-            values=dict(zip(sweep, values)),
-            seed=seed,
-            loaded=load_recipe(
-                reference,
-                overrides,
-                {**dict(zip(sweep, values)), "seed": seed, "output_dir": str(root / place / f"seed-{seed}")},
-            ),
-        )
-        for place, values in zip(places, combinations)
-        for seed in seeds
-    ]
+    keys = {key for block in blocks for key in block}
+    points = [dict(zip(block, values)) for block in blocks for values in itertools.product(*block.values())]
+    runs = []
+    for number, point in enumerate(points, 1):
+        told = ", ".join(f"{_short(key, keys)} {_shown(value)}" for key, value in point.items())
+        place = root / f"{number:02d}" if loaded.recipe.sweep else root
+        for seed in seeds:
+            own = load_recipe(reference, overrides, {**point, "seed": seed, "output_dir": str(place / f"seed-{seed}")})
+            runs.append(Run(told or AS_WRITTEN, point, seed, own))
     _check_distinct(runs, loaded)
     return runs
 
@@ -104,7 +100,7 @@ def run_all(loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str] = ()
     processes.wait_for_all()
     done: dict[str, Path] = {}
     for number, run in enumerate(runs, 1):
-        logger.info("run %d of %d: %s", number, len(runs), ", ".join(filter(None, (run.point, f"seed {run.seed}"))))
+        logger.info("run %d of %d: %s, seed %d", number, len(runs), run.point, run.seed)
         keys = {stage.name: stage_key(run.loaded.recipe, stage) for stage in run.loaded.recipe.stages}
         finished = {name: done[key] for name, key in keys.items() if key in done}
         runner.run(run.loaded, names, resume=resume, finished=finished)
@@ -142,8 +138,9 @@ def _check_distinct(runs: Sequence[Run], loaded: LoadedRecipe) -> None:
     for run in runs:
         anywhere = run.loaded.recipe.model_copy(update={"output_dir": "anywhere"}).model_dump_json()
         if anywhere in seen:
-            what = ", ".join(filter(None, (run.point, f"seed {run.seed}")))
-            raise UserError(f"{loaded.path}: the sweep lists the same run twice ({what}); remove one.")
+            raise UserError(
+                f"{loaded.path}: the sweep lists the same run twice ({run.point}, seed {run.seed}); remove one."
+            )
         seen.add(anywhere)
 
 

@@ -8,6 +8,8 @@ import yaml
 from test_run import project  # noqa: F401  # a fixture
 
 from st_jtcse.cli.train import main
+from st_jtcse.training.recipe import load_recipe
+from st_jtcse.training.sweep import plan_runs
 
 
 def sweep(project, *options, **keys):  # noqa: F811
@@ -77,6 +79,23 @@ def test_a_dry_run_tells_the_runs_and_writes_nothing(project, capsys):  # noqa: 
     assert all(f"{at}/seed-{seed}" in out.replace("\n", "") for at in ("01", "02") for seed in (1, 2))
 
 
+def test_blocks_are_swept_one_after_the_other(project, capsys):  # noqa: F811
+    blocks = [{}, {"args.learning_rate": [1e-4, 1e-5], "args.weight_decay": [0.1]}, {"args.weight_decay": [0.2]}]
+    (project / "recipe.yaml").write_text(
+        json.dumps(yaml.safe_load((project / "recipe.yaml").read_text()) | {"sweep": blocks})
+    )
+    loaded = load_recipe(str(project / "recipe.yaml"))
+    runs = plan_runs(loaded, str(project / "recipe.yaml"))
+    assert [run.point for run in runs] == [
+        "as written",
+        "learning_rate 0.0001, weight_decay 0.1",
+        "learning_rate 1e-05, weight_decay 0.1",
+        "weight_decay 0.2",
+    ]
+    assert [run.loaded.recipe.args.get("weight_decay") for run in runs] == [None, 0.1, 0.1, 0.2]
+    assert [run.folder.parent.name for run in runs] == ["01", "02", "03", "04"]
+
+
 def test_swept_files_start_at_the_recipes_folder(project):  # noqa: F811
     (project / "other.txt").write_text((project / "text.txt").read_text())
     assert sweep(project, "--dry-run", sweep={"data.train": [["text.txt"], ["text.txt", "other.txt"]]}) == 0
@@ -90,7 +109,8 @@ def test_swept_files_start_at_the_recipes_folder(project):  # noqa: F811
         ({"sweep": {"args.learning_rate": ["fast"]}}, "found 'fast'"),
         ({"sweep": {"args.learning_rate": []}}, "expected a list of at least 1"),
         ({"sweep": {"args.learning_rate": [1e-5, 1e-5]}}, "lists the same run twice (learning_rate 1e-05, seed 7)"),
-        ({"seeds": [1, 1]}, "lists the same run twice (seed 1)"),
+        ({"seeds": [1, 1]}, "lists the same run twice (as written, seed 1)"),
+        ({"sweep": "all"}, "expected a mapping"),
         ({"seeds": "5..1"}, "expected a list of at least 1"),
         ({"seeds": "all"}, "expected a list"),
     ],
