@@ -65,7 +65,9 @@ def with_teacher_labels(
     label_size(teachers, form)
 
     def encode(texts: list[str]) -> pa.Table:
-        embeddings = (teacher.encode(texts, batch_size=batch_size) for teacher in teachers)
+        embeddings = [np.asarray(teacher.encode(texts, batch_size=batch_size)) for teacher in teachers]
+        for vectors in embeddings:
+            _check_vectors(vectors, texts, form)
         return pa.table({"label": _half(_combined(embeddings, weights, form))})
 
     settings = {
@@ -97,7 +99,28 @@ def label_size(teachers: Sequence[SentenceTransformer], form: Form = "sum") -> i
     return sizes[0]
 
 
-def _combined(embeddings: Any, weights: Sequence[float], form: Form) -> np.ndarray:
+def _check_vectors(vectors: np.ndarray, texts: Sequence[str], form: Form) -> None:
+    """Refuse embeddings that nothing can be compared with, naming the first such sentence."""
+    broken = ~np.isfinite(vectors).all(axis=1)
+    if broken.any():
+        raise UserError(
+            f"A teacher's embedding of {_quoted(texts, broken)} is not finite; leave the sentence out, or choose "
+            "another teacher."
+        )
+    zero = ~vectors.any(axis=1)
+    if form == "concatenation" and zero.any():
+        raise UserError(
+            f"A teacher's embedding of {_quoted(texts, zero)} is zero, so it has no cosine; leave the sentence out, or "
+            "choose another teacher."
+        )
+
+
+def _quoted(texts: Sequence[str], faulty: np.ndarray) -> str:
+    text = texts[int(np.flatnonzero(faulty)[0])]
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
+
+
+def _combined(embeddings: Sequence[np.ndarray], weights: Sequence[float], form: Form) -> np.ndarray:
     if form == "sum":
         return np.asarray(sum(weight * vectors for weight, vectors in zip(weights, embeddings)))
     return np.concatenate(

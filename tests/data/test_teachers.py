@@ -66,6 +66,30 @@ def test_labels_train_the_student_that_they_fit(tower_folders, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("value", "form", "message"),
+    [
+        (float("nan"), "sum", "is not finite; leave the sentence out, or choose another teacher."),
+        (float("nan"), "concatenation", "is not finite"),
+        (0.0, "concatenation", "is zero, so it has no cosine; leave the sentence out"),
+    ],
+)
+def test_a_sentence_without_a_usable_embedding_is_named(tower_folders, tmp_path, value, form, message):
+    broken = teacher(tower_folders[0])
+    words = broken[0].model.embeddings.word_embeddings.weight
+    final = broken[0].model.encoder.layer[-1].output.LayerNorm
+    with torch.no_grad():
+        if value:  # NaN for sentences with this word
+            words[broken.tokenizer.convert_tokens_to_ids(SENTENCES[3].split()[0])] = value
+        else:
+            final.weight.zero_()
+            final.bias.zero_()
+    first = next(text for text in SENTENCES if not value or SENTENCES[3].split()[0] in text.split())
+    with pytest.raises(UserError) as caught:
+        label([broken], [1.0], tmp_path, form=form)
+    assert f"A teacher's embedding of {first!r} {message}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("weights", "form", "message"),
     [
         ([1, 1], "sum", r"must have one size, found \[32, 16\]; leave one out"),
