@@ -11,7 +11,7 @@ from datasets import Dataset
 from st_jtcse import bundled
 from st_jtcse.cli import convert, diagnose
 from st_jtcse.cli.train import _parser
-from st_jtcse.losses import CrossEncoderCoSENTLoss, JTCSELoss, RankCSELoss, SimCSELoss
+from st_jtcse.losses import CrossEncoderCoSENTLoss, JTCSELoss, LSRNSLoss, RankCSELoss, SimCSELoss
 from st_jtcse.modules import (
     EnsembleEncoder,
     MultiTokenizerEnsemble,
@@ -111,6 +111,7 @@ def test_the_diagnostics_example_runs(tower_folders, capsys):
         JTCSELoss,
         MultiTokenizerEnsemble,
         PoolerModulusHead,
+        LSRNSLoss,
         RankCSELoss,
         SimCSELoss,
         TrainingHead,

@@ -107,7 +107,7 @@ def _check_vectors(vectors: np.ndarray, texts: Sequence[str], form: Form) -> Non
             f"A teacher's embedding of {_quoted(texts, broken)} is not finite; leave the sentence out, or choose "
             "another teacher."
         )
-    zero = ~vectors.any(axis=1)
+    zero = (vectors == 0).all(axis=1)
     if form == "concatenation" and zero.any():
         raise UserError(
             f"A teacher's embedding of {_quoted(texts, zero)} is zero, so it has no cosine; leave the sentence out, or "

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import cos_sim
 from sentence_transformers.util.distributed import all_gather, all_gather_with_grad
@@ -30,6 +33,8 @@ from st_jtcse.losses.views import encode_views, single_column, split_views
 
 RankLoss = Literal["listnet", "listmle", "cosent"]
 RANK_LOSSES: tuple[RankLoss, ...] = ("listnet", "listmle", "cosent")
+
+_TOKENISED_AT_ONCE = 1000
 
 
 class LSRNSLoss(SimCSELoss):
@@ -136,7 +141,26 @@ class LSRNSLoss(SimCSELoss):
         self.contrastive_weight = contrastive_weight
         self.rank_weight = rank_weight
         self.smoothing_weight = smoothing_weight
+        self._judged: dict[int, dict[int, float]] = {}
         self._check()
+
+    def use_pair_scores(self, pairs: Sequence[tuple[str, str, float]]) -> None:
+        """Take these scores instead of the scorer's similarities wherever both sentences meet in a batch.
+
+        A sentence is recognised by its tokens.
+
+        Args:
+            pairs: Two sentences and their similarity, in either order.
+        """
+        sentences = list(dict.fromkeys(text for first, second, _ in pairs for text in (first, second)))
+        keys: dict[str, int] = {}
+        for start in range(0, len(sentences), _TOKENISED_AT_ONCE):
+            some = sentences[start : start + _TOKENISED_AT_ONCE]
+            keys.update(zip(some, _token_keys(self.model.preprocess(some)).tolist()))
+        self._judged = {}
+        for first, second, score in pairs:
+            self._judged.setdefault(keys[first], {})[keys[second]] = score
+            self._judged.setdefault(keys[second], {})[keys[first]] = score
 
     def _check(self) -> None:
         for name, known in (("ranks", RANKS), ("retention", RETENTIONS), ("rank_loss", RANK_LOSSES)):
@@ -160,6 +184,8 @@ class LSRNSLoss(SimCSELoss):
         features = single_column(sentence_features, self)
         views = split_views(encode_views(self.model, features, self.length_chunks)["sentence_embedding"])
         scores = self._scores(labels)
+        if self._judged:
+            scores = self._with_judged(scores, _token_keys(features).to(scores.device))
         if self.gather_across_devices:
             # Every process ranks the union; the mean of their gradients is then the union's gradient.
             views = (all_gather_with_grad(views[0].contiguous()), all_gather_with_grad(views[1].contiguous()))
@@ -199,6 +225,16 @@ class LSRNSLoss(SimCSELoss):
             vectors = all_gather(vectors.contiguous())
         return vectors @ vectors.T
 
+    def _with_judged(self, scores: Tensor, keys: Tensor) -> Tensor:
+        listed = (all_gather(keys.contiguous()) if self.gather_across_devices else keys).tolist()
+        scores = scores.clone()
+        for i, key in enumerate(listed):
+            partners = self._judged.get(key, {})
+            for j, other in enumerate(listed):
+                if i != j and other in partners:
+                    scores[i, j] = partners[other]
+        return scores
+
     def _rank(self, student: Tensor, grades: Tensor) -> Tensor:
         if self.rank_loss == "listnet":
             return listnet(student, grades, self.temperature, self.rank_temperature)
@@ -225,3 +261,13 @@ class LSRNSLoss(SimCSELoss):
             "gather_across_devices": self.gather_across_devices,
             "length_chunks": self.length_chunks,
         }
+
+
+def _token_keys(features: dict[str, Any]) -> Tensor:
+    """Return a hash of each row's tokens, (B,): the same sentence has the same one in every process."""
+    rows = zip(features["input_ids"].tolist(), features["attention_mask"].tolist())
+    digests = (
+        hashlib.blake2b(json.dumps([token for token, real in zip(*row) if real]).encode(), digest_size=8).digest()
+        for row in rows
+    )
+    return torch.tensor([int.from_bytes(digest, "big", signed=True) for digest in digests])

@@ -49,6 +49,7 @@ def check(data: dict[str, Any]) -> list[Fault]:
         *_references(stages),
         *_data(data, stages),
         *_labels(data, stages),
+        *_pair_scores(stages),
         *_losses(stages),
         *_arguments(data, stages),
         *_evaluation(data, stages),
@@ -152,6 +153,23 @@ def _labels(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
                 yield Fault(
                     ("stages", index, key), f"expected sentences in data.train beside '{key}', found pairs. Remove one."
                 )
+
+
+def _pair_scores(stages: _Stages) -> Iterator[Fault]:
+    for index, stage in stages:
+        if stage.get("pair_scores") is None:
+            continue
+        loss = _mapping(stage.get("loss")).get("type")
+        if loss != "LSRNSLoss":
+            yield Fault(
+                ("stages", index, "pair_scores"),
+                f"expected LSRNSLoss beside 'pair_scores', found {shown(loss)}. Choose it, or remove 'pair_scores'.",
+            )
+        if stage.get("augment"):
+            yield Fault(
+                ("stages", index, "augment"),
+                "expected the sentences that 'pair_scores' names, found their round trips. Remove one.",
+            )
 
 
 def _losses(stages: _Stages) -> Iterator[Fault]:

@@ -24,11 +24,13 @@ class Inputs:
         sentences: Training sentences or labelled rows; None for a stage that is only assembled.
         evaluators: Spearman evaluators by name; ``dev`` chooses the checkpoint.
         hashes: SHA-256 of every data set.
+        pair_scores: Judged pairs of the sentences, for a loss that takes them.
     """
 
     sentences: data.Sentences | data.Labelled | None
     evaluators: dict[str, Any]
     hashes: dict[str, str]
+    pair_scores: data.PairScores | None = None
 
 
 def load_inputs(loaded: LoadedRecipe, stages: Sequence[StageSpec]) -> dict[str, Inputs]:
@@ -68,7 +70,11 @@ def load_inputs(loaded: LoadedRecipe, stages: Sequence[StageSpec]) -> dict[str, 
                     graded[graded_key] = data.load_pairs(*graded_key)
                 hashes[name] = graded[graded_key].sha256
                 evaluators[name] = kind_of(stage.model).evaluator(name, graded[graded_key])
-        inputs[stage.name] = Inputs(sentences, evaluators, hashes)
+        judged = None
+        if stage.pair_scores is not None and isinstance(sentences, data.Sentences):
+            judged = data.load_pair_scores(_source(stage.pair_scores), sentences.dataset["sentence"][:])
+            hashes["pair_scores"] = judged.sha256
+        inputs[stage.name] = Inputs(sentences, evaluators, hashes, judged)
     return inputs
 
 

@@ -338,6 +338,11 @@ class StageSpec(Strict):
     teachers: list[WeightedModelSpec] = Field(
         default_factory=list, description="Teachers whose summed embeddings become the label column."
     )
+    pair_scores: Source | None = Field(
+        None,
+        description="Pairs of training sentences with a similarity from 0 to 1, which LSRNSLoss takes instead of the "
+        "teachers' where it meets them.",
+    )
 
     @model_validator(mode="after")
     def _trained_or_assembled(self) -> StageSpec:

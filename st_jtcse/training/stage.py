@@ -14,7 +14,7 @@ from transformers import set_seed
 from st_jtcse import processes
 from st_jtcse.diagnostics import gmac
 from st_jtcse.errors import UserError
-from st_jtcse.losses import JTCSELoss
+from st_jtcse.losses import JTCSELoss, LSRNSLoss
 from st_jtcse.training import provenance
 from st_jtcse.training.clock import Clock
 from st_jtcse.training.components import build_loss, resolve_loss
@@ -135,6 +135,8 @@ def _train(
     """Train the model in place and return what the record says of it."""
     seed = derive(loaded.recipe.seed, stage.name)
     loss = build_loss(_seeded(spec, seed) if stage.model.cross_encoder is None else spec, model)
+    if inputs.pair_scores is not None and isinstance(loss, LSRNSLoss):
+        loss.use_pair_scores(inputs.pair_scores.pairs)
     train, told = training_set(loaded.recipe, stage, inputs, loss, resolver(folder))
     arguments = training_arguments(loaded, stage, folder.stage(stage.name))
     own_weights = LossWeights(loss)

@@ -196,6 +196,24 @@ def test_a_last_batch_of_one_sentence_has_no_negative(student):
     assert all(torch.isfinite(value) for value in two.values())
 
 
+def test_judged_pairs_replace_the_scorers_similarities(student):
+    sentences = make_sentences(6)
+    features = student.preprocess(sentences)
+    labels = torch.nn.functional.normalize(torch.randn(6, 8))
+    loss = LSRNSLoss(student)
+    # In the other order, and beside sentences that the batch has not.
+    loss.use_pair_scores([(sentences[4], sentences[1], 0.9), ("the dog runs home", sentences[2], 0.1)])
+    found = loss([dict(features)], labels)
+    unit = torch.nn.functional.normalize(student(dict(features))["sentence_embedding"])
+    scores = labels @ labels.T
+    plain = loss.compute_loss_from_similarities(unit @ unit.T, scores)
+    scores[1, 4] = scores[4, 1] = 0.9
+    expected = loss.compute_loss_from_similarities(unit @ unit.T, scores)
+    for name, value in found.items():
+        torch.testing.assert_close(value, expected[name])
+        assert not torch.isclose(value, plain[name])
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

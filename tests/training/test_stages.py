@@ -1,7 +1,9 @@
 """The kinds of stages: assembled ensembles, students of every shape, training heads, round trips."""
 
+import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -255,3 +257,34 @@ def test_two_processes_train_as_one_run(project):
     assert done.stdout.count("Spearman x 100") == 1
     assert load(project, "student").encode(TEXTS).shape == (6, 32)
     assert not [path for path in (project / "run").rglob("*") if path.name[0] == "."]
+
+
+def test_ls_rns_learns_from_a_scorer_and_judged_pairs(project, capsys):
+    sentences = make_sentences(40)
+    pairs = itertools.combinations(dict.fromkeys(sentences), 2)
+    lines = [{"sentence1": a, "sentence2": b, "score": len(a) % 7 / 7} for a, b in pairs]
+    (project / "judged.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    stage = ENCODER | {
+        "loss": {"type": "LSRNSLoss", "rank_loss": "cosent"},
+        "teachers": [{"model": "./b", "pooling": "mean"}],
+    }
+    write(project, stage | {"pair_scores": "judged.jsonl"})
+    assert train(project) == 0
+    judged = (project / "run" / stage["name"] / "model.safetensors").read_bytes()
+    record = results(project)["stages"][0]
+    assert set(record["data_sha256"]) == {"train", "dev", "pair_scores"}
+    assert {"contrastive", "rank", "smoothing"} <= record["log"][0].keys()
+    shutil.rmtree(project / "run")
+    write(project, stage)
+    assert train(project) == 0
+    assert (project / "run" / stage["name"] / "model.safetensors").read_bytes() != judged
+    # The judged pairs are of a loss that takes them, and of these sentences.
+    shutil.rmtree(project / "run")
+    capsys.readouterr()
+    write(project, ENCODER | {"pair_scores": "judged.jsonl"})
+    assert train(project) == 2
+    assert "expected LSRNSLoss beside 'pair_scores', found 'SimCSELoss'" in capsys.readouterr().err
+    (project / "judged.jsonl").write_text('{"sentence1": "no such sentence", "sentence2": "x", "score": 1}\n')
+    write(project, stage | {"pair_scores": "judged.jsonl"})
+    assert train(project) == 2
+    assert "judged.jsonl:1: 'sentence1' is no sentence of the training data" in capsys.readouterr().err
