@@ -8,6 +8,8 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "st_jtcse"
 FLOORS = [
     "errors",
+    "wording",
+    "atomic",
     "hashing",
     "processes",
     "bundled",
@@ -16,6 +18,7 @@ FLOORS = [
     "modules",
     "losses",
     "data",
+    "evaluation",
     "training",
     "cli",
 ]
