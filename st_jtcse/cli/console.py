@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from st_jtcse.errors import UserError
@@ -19,6 +21,22 @@ def tell_faults(error: UserError) -> None:
     """Print one line a fault on stderr."""
     for fault in error.faults:
         err.print(fault)
+
+
+@contextmanager
+def quiet_libraries() -> Iterator[None]:
+    """Hold back progress bars and load reports: stderr is for faults, and each is one line."""
+    from transformers.utils import logging
+
+    verbosity, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if had_bars:
+            logging.enable_progress_bar()
 
 
 def show_results(results: dict[str, Any]) -> None:
@@ -62,6 +80,23 @@ def show_plan(stages: Sequence[Any], files: Sequence[Path]) -> None:
         )
     out.print(table)
     out.print("Files:", *map(str, files), sep="\n  ", soft_wrap=True, highlight=False)
+
+
+def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table whose first column names the rows.
+
+    Args:
+        title: Its title.
+        columns: Headings.
+        rows: Cells.
+    """
+    table = Table(title=escape(title))
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index else "left")
+    for row in rows:
+        # A model may be called [bold].
+        table.add_row(*map(escape, row))
+    out.print(table)
 
 
 def show_recipes(recipes: dict[str, str]) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from st_jtcse.cli import console
 from st_jtcse.errors import UserError
@@ -20,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
     options = _parser().parse_args(argv)
     try:
-        with _quiet_libraries():
+        with console.quiet_libraries():
             options.run(options)
     except UserError as error:
         console.tell_faults(error)
@@ -86,22 +85,6 @@ def _positive(text: str, wanted: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"expected {wanted}, found {text!r}")
     return int(text)
-
-
-@contextmanager
-def _quiet_libraries() -> Iterator[None]:
-    """Hold back progress bars and load reports: stderr is for faults, and each is one line."""
-    from transformers.utils import logging
-
-    verbosity, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if had_bars:
-            logging.enable_progress_bar()
 
 
 def _join(options: argparse.Namespace) -> None:
