@@ -74,10 +74,10 @@ def _run(options: argparse.Namespace) -> int:
         from st_jtcse.evaluation.suites import suites
 
         rows = [
-            [name, str(len(suite.rows)) if suite.rows else f"unpublished; use {suite.instead}", suite.source]
+            [name, suite.source, str(len(suite.rows)) if suite.rows else f"unpublished; use {suite.instead}"]
             for name, suite in suites().items()
         ]
-        console.show_table("suites", ["suite", "tasks", "source"], rows)
+        console.show_suites(rows)
         return 0
     if options.model is None:
         raise UserError("Give a model: a folder, a Hub id, or embedded.")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from scipy.stats import DegenerateDataWarning
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 
 from st_jtcse.errors import UserError
@@ -159,6 +162,10 @@ def _available(found: Any) -> Any:
 
 def _evaluated(evaluator: SentenceEvaluator, main_score: str, found: STSSet | TransferSet, context: Context) -> Record:
     began = time.perf_counter()
-    metrics: Any = evaluator(context.evaluated.model)
+    with warnings.catch_warnings():
+        # Of one embedding for all texts; the runner says so.
+        warnings.simplefilter("ignore", DegenerateDataWarning)
+        found_metrics: Any = evaluator(context.evaluated.model)
+    metrics = {name: value for name, value in found_metrics.items() if math.isfinite(value)}
     seconds = round(time.perf_counter() - began, 1)
     return Record(found.source, found.sha256, main_score, {"test": {"default": metrics}}, seconds)

@@ -128,10 +128,14 @@ def _check_folder(folder: Path) -> None:
     listing = folder / "modules.json"
     if listing.is_file():
         try:
-            parts = [folder / entry["path"] for entry in json.loads(listing.read_text(encoding="utf-8"))]
+            entries = json.loads(listing.read_text(encoding="utf-8"))
+            parts = [folder / entry["path"] for entry in entries]
         except (ValueError, TypeError, KeyError):
             raise UserError(f"{listing} is no list of modules; save the model again.") from None
-        # Modules without a file of their own are not saved with a folder, but the first is where the weights are.
+        for entry, part in zip(entries, parts):
+            # Normalisation has nothing to save, and git keeps no empty folder.
+            if not part.is_dir() and not entry["type"].endswith("Normalize"):
+                raise UserError(f"{part} does not exist, but {listing} names it; copy the whole folder.")
         root = parts[0] if parts else folder
         if (root / "config.json").is_file():
             _check_weights(root)
@@ -149,7 +153,7 @@ def _check_weights(folder: Path) -> None:
 def _refusal(name: str, error: Exception) -> str:
     reason = " ".join(str(error).split())
     if Path(name).exists() or name == embedded.NAME:
-        return f"The model in {name} cannot be loaded: {reason[:300]}"
+        return f"The model in {name} cannot be loaded: {reason[:600]}"
     return (
         f"The model {name!r} cannot be loaded: it is no local folder, and the Hub gave no such model or cannot be "
         f"reached ({reason[:200]}); check the name, or give a folder."

@@ -42,7 +42,8 @@ def section(found: Section, records: Mapping[str, Record]) -> dict[str, Any]:
         "average": _mean([row["score"] for row in rows]) if found.source else None,
         "reported_average": found.average,
         "by_metric": _retrieval(found.lines, records),
-        "senteval": _senteval(found.lines, records),
+        "aggregations": _aggregations(found.lines, records),
+        "transfer": _transfer(found.lines, records),
     }
 
 
@@ -100,7 +101,7 @@ def _suite(name: str, table: Mapping[str, Any]) -> list[str]:
     parts = [f"## {name}"]
     if table["source"]:
         parts.append(f"Beside the figures of {table['source']}.")
-    parts.append(_table(columns(table), cells(table)))
+    parts.append(_table(columns(table), cells(table), words=2))
     others = {key: value for key, value in table["reported_average"].items() if key not in columns(table)}
     if others:
         parts.append(
@@ -109,20 +110,23 @@ def _suite(name: str, table: Mapping[str, Any]) -> list[str]:
     if table["by_metric"]:
         rows = [[metric, number(value)] for metric, value in table["by_metric"].items()]
         parts += ["Means over the tasks by metric:", _table(["metric", OURS], rows)]
-    if table["senteval"]:
+    if table["aggregations"]:
         heading = ["set", "all", "mean", "weighted mean", "subsets"]
         rows = [
             [label, *(number(found[kind]) for kind in ("all", "mean", "wmean")), _listed(found["subsets"])]
-            for label, found in table["senteval"].items()
+            for label, found in table["aggregations"].items()
         ]
         parts += ["Spearman by SentEval's aggregations:", _table(heading, rows)]
+    if table["transfer"]:
+        rows = [[label, *map(number, found.values())] for label, found in table["transfer"].items()]
+        parts += ["Transfer:", _table(["set", "accuracy", "accuracy where C was chosen", "F1"], rows)]
     notes = [f"- {row['label']}: {row['note']}" for row in table["rows"] if row["note"]]
     notes = ([f"- {table['note']}"] if table["note"] else []) + notes
     return [*parts, "\n".join(notes)] if notes else parts
 
 
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [headings, ["---"] + ["---:"] * (len(headings) - 1), *rows]
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
+    lines = [headings, ["---"] * words + ["---:"] * (len(headings) - words), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
@@ -142,7 +146,7 @@ def _retrieval(lines: Sequence[Line], records: Mapping[str, Record]) -> dict[str
     return {metric: _mean(values) for metric, values in scores.items()}
 
 
-def _senteval(lines: Sequence[Line], records: Mapping[str, Record]) -> dict[str, Any]:
+def _aggregations(lines: Sequence[Line], records: Mapping[str, Record]) -> dict[str, Any]:
     found = {}
     for line in lines:
         record = records.get(line.job)
@@ -153,8 +157,21 @@ def _senteval(lines: Sequence[Line], records: Mapping[str, Record]) -> dict[str,
             for name, value in record.scores["test"]["default"].items()
             if name.startswith("spearman_")
         }
-        three = {kind: _rounded(metrics.pop(kind)) for kind in ("all", "mean", "wmean")}
+        three = {kind: _rounded(metrics.pop(kind, None)) for kind in ("all", "mean", "wmean")}
         found[line.label] = {**three, "subsets": {name: _rounded(value) for name, value in metrics.items()}}
+    return found
+
+
+def _transfer(lines: Sequence[Line], records: Mapping[str, Record]) -> dict[str, Any]:
+    found = {}
+    for line in lines:
+        record = records.get(line.job)
+        metrics = record.scores["test"].get("default", {}) if record and "test" in record.scores else {}
+        if "dev_accuracy" in metrics:
+            three = {name: metrics.get(name) for name in ("accuracy", "dev_accuracy", "f1")}
+            found[line.label] = {
+                name: None if value is None else _rounded(100 * value) for name, value in three.items()
+            }
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from st_jtcse.errors import UserError
@@ -54,8 +53,8 @@ def _outcome(job: Job, context: Context) -> Record | str:
     except DataUnavailable as reason:
         return f"{reason}."
     except Exception as error:  # One of hundreds of tasks may fail in MTEB; the others are still worth their time.
-        return f"it failed with {type(error).__name__}: {' '.join(str(error).split())[:200]}."
-    scores = [subset.get(record.main_score) for subsets in record.scores.values() for subset in subsets.values()]
-    if not all(score is not None and math.isfinite(score) for score in scores):
+        return f"it failed with {type(error).__name__}: {' '.join(str(error).split())[:200].rstrip('.')}."
+    # What is not finite was left out.
+    if not all(record.main_score in subset for subsets in record.scores.values() for subset in subsets.values()):
         return f"{record.main_score} is not defined, as where all texts have the same embedding."
     return record

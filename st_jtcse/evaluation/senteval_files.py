@@ -83,8 +83,7 @@ def from_hub() -> Read:
         archive = hf_hub_download(REPOSITORY, ARCHIVE, repo_type="dataset")
     except OSError as error:
         raise DataUnavailable(
-            f"SentEval's data are in no --data folder, and {ARCHIVE} of {REPOSITORY} cannot be had from the Hub "
-            f"({' '.join(str(error).split())[:120]})"
+            f"it is in no --data folder, and {ARCHIVE} of {REPOSITORY} cannot be had from the Hub"
         ) from error
     return from_archive(Path(archive))
 
