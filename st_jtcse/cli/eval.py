@@ -86,6 +86,7 @@ def _run(options: argparse.Namespace) -> int:
 
     # After the cheap answers: these imports take seconds.
     from datasets import disable_progress_bars
+    from huggingface_hub.utils import logging as hub_logging
 
     from st_jtcse.evaluation import report, runner
     from st_jtcse.evaluation.models import load_model
@@ -94,6 +95,8 @@ def _run(options: argparse.Namespace) -> int:
     from st_jtcse.evaluation.selection import select
 
     disable_progress_bars()
+    # Of each retry; that data cannot be had is told once a task.
+    hub_logging.set_verbosity_error()
     selection = select(options.suites, options.tasks, options.data)
     evaluated = load_model(
         options.model,

@@ -78,7 +78,7 @@ def load_model(
                 "embedding; add --pooling cls or --pooling mean."
             )
         else:
-            raise OSError("no Sentence-Transformers model of this name")
+            raise OSError("no Sentence-Transformers model of this name; a plain encoder needs --pooling")
     except UserError:
         raise
     except (OSError, ValueError, KeyError, ImportError) as error:

@@ -37,12 +37,12 @@ class UniqueTextEncoder(SentenceTransformerEncoderWrapper):
     Example:
         ::
 
-            import mteb
             from sentence_transformers import SentenceTransformer
             from st_jtcse.evaluation.mteb_models import UniqueTextEncoder
 
+            # For mteb.evaluate(encoder, mteb.get_tasks(tasks=["STS12"]))
             encoder = UniqueTextEncoder(SentenceTransformer("path/to/encoder_1"), "mine")
-            print(mteb.get_task("STS17", hf_subsets=["en-en"]).metadata.main_score, encoder.mteb_model_meta.name)
+            print(encoder.mteb_model_meta.name, encoder.mteb_model_meta.revision)
     """
 
     def __init__(self, model: SentenceTransformer, name: str) -> None:

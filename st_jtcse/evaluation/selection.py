@@ -10,7 +10,7 @@ from st_jtcse.errors import UserError
 from st_jtcse.evaluation.jobs import Job, MTEBJob, STSJob, TransferJob
 from st_jtcse.evaluation.record import Record
 from st_jtcse.evaluation.senteval_data import STS, TRANSFER
-from st_jtcse.evaluation.suites import Row, Suite, suites
+from st_jtcse.evaluation.suites import Protocol, Row, Suite, suites
 from st_jtcse.wording import unknown
 
 SENTEVAL = "senteval/"
@@ -23,21 +23,30 @@ class Line:
 
     Args:
         label: How the paper or the user calls it.
-        job: Key of the job whose scores it shows.
+        protocol: Whose task it shows.
+        task: That task or set.
         metric: Metric shown; None for MTEB's main score of the task.
         subsets: Subsets it is the mean of; None for all.
         splits: Splits it is the mean of; None for all.
+        pairs: SentEval set whose pairs stand in for the task's own.
         reported: The papers' figures, in percent.
         note: What to know when comparing.
     """
 
     label: str
-    job: str
+    protocol: Protocol
+    task: str
     metric: str | None
     subsets: tuple[str, ...] | None = None
     splits: tuple[str, ...] | None = None
+    pairs: str | None = None
     reported: dict[str, float] = field(default_factory=dict)
     note: str | None = None
+
+    @property
+    def job(self) -> str:
+        """Key of what is run for this line, which other lines may share."""
+        return f"{self.protocol}/{self.task}" + (f" with the pairs of {self.pairs}" if self.pairs else "")
 
     def score(self, record: Record, metric: str | None = None) -> float | None:
         """Return a metric in percent: the mean over the line's splits of the mean over its subsets.
@@ -90,20 +99,6 @@ class Selection:
     jobs: dict[str, Job]
 
 
-@dataclass
-class _Part:
-    """What all lines together want of one MTEB task."""
-
-    name: str
-    pairs: str | None
-    subsets: tuple[str, ...] | None
-    splits: tuple[str, ...] | None
-
-    def widen(self, subsets: tuple[str, ...] | None, splits: tuple[str, ...] | None) -> None:
-        self.subsets = None if None in (self.subsets, subsets) else tuple({*(self.subsets or ()), *(subsets or ())})
-        self.splits = None if None in (self.splits, splits) else tuple({*(self.splits or ()), *(splits or ())})
-
-
 def select(suite_names: Sequence[str], tasks: Sequence[str], folder: Path | None) -> Selection:
     """Find suites and tasks, and read the local data they use.
 
@@ -120,25 +115,26 @@ def select(suite_names: Sequence[str], tasks: Sequence[str], folder: Path | None
         sections.append(Section(TASKS, None, None, tuple(_line(task) for task in dict.fromkeys(tasks)), {}))
     if not sections:
         raise UserError("Nothing to evaluate: give --suite or --task; st-eval --list shows the suites.")
-    senteval: dict[str, Job] = {}
-    parts: dict[str, _Part] = {}
+    lines: dict[str, list[Line]] = {}
     for section in sections:
         for line in section.lines:
-            protocol, name = line.job.split("/", 1)
-            if protocol == "senteval":
-                senteval.setdefault(line.job, STSJob(name, folder) if name in STS else TransferJob(name, folder))
-                continue
-            task, _, pairs = name.partition(" with the pairs of ")
-            if line.job in parts:
-                parts[line.job].widen(line.subsets, line.splits)
-            else:
-                parts[line.job] = _Part(task, pairs or None, line.subsets, line.splits)
-    mteb = {
-        key: MTEBJob(part.name, part.subsets, part.splits, pairs=part.pairs, folder=folder)
-        for key, part in parts.items()
-    }
-    order = dict.fromkeys(line.job for section in sections for line in section.lines)
-    return Selection(tuple(sections), {key: (senteval | mteb)[key] for key in order})
+            lines.setdefault(line.job, []).append(line)
+    return Selection(tuple(sections), {key: _job(together, folder) for key, together in lines.items()})
+
+
+def _job(lines: list[Line], folder: Path | None) -> Job:
+    """Return the job of lines that show the same task."""
+    task = lines[0].task
+    if lines[0].protocol == "senteval":
+        return STSJob(task, folder) if task in STS else TransferJob(task, folder)
+    subsets, splits = (_union([getattr(line, name) for line in lines]) for name in ("subsets", "splits"))
+    return MTEBJob(task, subsets, splits, pairs=lines[0].pairs, folder=folder)
+
+
+def _union(parts: list[tuple[str, ...] | None]) -> list[str] | None:
+    """Return what all parts hold; None, which stands for everything, if one of them is."""
+    names = dict.fromkeys(name for part in parts for name in part or ())
+    return None if None in parts else list(names)
 
 
 def _section(name: str) -> Section:
@@ -152,11 +148,18 @@ def _section(name: str) -> Section:
 
 
 def _row(suite: Suite, row: Row) -> Line:
-    metric = suite.metric_of(row)
-    if suite.protocol == "senteval":
-        return Line(row.paper, f"{SENTEVAL}{row.task}", metric, reported=row.reported, note=row.note)
-    job = f"mteb/{row.task}" + (f" with the pairs of {row.pairs}" if row.pairs else "")
-    return Line(row.paper, job, metric, row.subsets, suite.splits_of(row), row.reported, row.note)
+    splits = suite.splits_of(row) if suite.protocol == "mteb" else None
+    return Line(
+        row.paper,
+        suite.protocol,
+        row.task,
+        suite.metric_of(row),
+        row.subsets,
+        splits,
+        row.pairs,
+        row.reported,
+        row.note,
+    )
 
 
 def _line(task: str) -> Line:
@@ -164,8 +167,8 @@ def _line(task: str) -> Line:
         name, known = task.removeprefix(SENTEVAL), (*STS, *TRANSFER)
         if name not in known:
             raise UserError(f"--task: {unknown('a set of SentEval', name, known)}")
-        return Line(task, task, STSJob.metric if name in STS else TransferJob.metric)
+        return Line(task, "senteval", name, STSJob.metric if name in STS else TransferJob.metric)
     rest, _, splits = task.partition("@")
     name, _, subsets = rest.partition(":")
     chosen = tuple(subsets.split(",")) if subsets else None, tuple(splits.split(",")) if splits else None
-    return Line(task, f"mteb/{name}", None, *chosen)
+    return Line(task, "mteb", name, None, *chosen)

@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 FILE = Path(__file__).with_name("suites.yaml")
+Protocol = Literal["mteb", "senteval"]
 # One figure a model, in percent.
 Figures = dict[str, Annotated[float, Field(ge=-100, le=100)]]
 
@@ -36,7 +37,7 @@ class Suite(_Strict):
     """One table of a paper."""
 
     source: str = Field(description="Paper and table.")
-    protocol: Literal["mteb", "senteval"] = "mteb"
+    protocol: Protocol = "mteb"
     note: str | None = None
     metric: str | None = Field(None, description="Metric of every row that names none.")
     splits: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from conftest import make_model, save_encoder
 
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.models import embedding_sha256, load_model
+from st_jtcse.modules.conversion import join_towers
 
 pytestmark = pytest.mark.usefixtures("offline")
 
@@ -52,6 +53,13 @@ def test_a_plain_encoder_needs_its_pooling_said(tower_folders):
 def test_pooling_replaces_the_model_s_own_modules(model_folders):
     loaded = load_model(str(model_folders[0]), pooling="mean").model
     assert loaded[1].get_config_dict()["pooling_mode"] == "mean"
+
+
+def test_a_saved_twin_is_loaded_without_a_flag(tower_folders, tmp_path):
+    join_towers(*tower_folders, tmp_path / "twin")
+    loaded = load_model(str(tmp_path / "twin"))
+    expected = sum(make_model(folder).encode(["one dog"]) for folder in tower_folders)
+    assert loaded.model.encode(["one dog"]) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("missing", ["model.safetensors", "config.json", "tokenizer.json", "1_Pooling"])

@@ -11,6 +11,7 @@ from st_jtcse.evaluation.models import load_model
 from st_jtcse.evaluation.mteb_library import mteb, quietly
 from st_jtcse.evaluation.mteb_models import UniqueTextEncoder, register
 from st_jtcse.evaluation.mteb_tasks import Task
+from st_jtcse.evaluation.report import RETRIEVAL
 from st_jtcse.modules import TwinCrossAttentionEncoder, ensemble_of
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -53,6 +54,9 @@ def test_mock_tasks_of_each_kind_pass_for_ensemble_and_plain_model(kind, tower_f
         encoder = UniqueTextEncoder(model, kind)
         result = mteb.evaluate(encoder, list(first.values()), cache=None, show_progress_bar=False)
     assert len(result.task_results) == len(kinds)
+    names = [task.metadata.type for task in first.values()]
+    retrieval = result.task_results[names.index("Retrieval")].scores["test"][0]
+    assert set(RETRIEVAL) <= set(retrieval)
 
 
 def test_two_folders_of_one_name_do_not_share_results(model_folders, tmp_path):
