@@ -86,10 +86,7 @@ class MTEBJob:
         task = self._task
         wanted = {(split, subset) for split in task.splits for subset in task.subsets}
         found = {(split, subset) for split, subsets in record.scores.items() for subset in subsets}
-        return wanted <= found and (record.sha256, record.source if record.sha256 is None else None) == (
-            task.sha256,
-            task.source if task.sha256 is None else None,
-        )
+        return wanted <= found and record.data == (task.sha256 or task.source)
 
 
 class STSJob:
@@ -127,7 +124,6 @@ class TransferJob:
     metric = "accuracy"
 
     def __init__(self, name: str, folder: Path | None) -> None:
-        self._name = name
         self._found = _load(load_transfer, name, folder)
         if isinstance(self._found, TransferSet):
             try:

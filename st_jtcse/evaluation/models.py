@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module, Transformer
@@ -19,7 +19,6 @@ from st_jtcse.errors import UserError
 from st_jtcse.hashing import weights_sha256
 
 PoolingName = Literal["cls", "mean"]
-POOLINGS: tuple[str, ...] = get_args(PoolingName)
 # Part of a configuration that says where and by what a model was saved, not what it computes.
 _CIRCUMSTANCES = ("_name_or_path", "transformers_version", "architectures", "auto_map")
 

@@ -25,3 +25,8 @@ class Record:
     main_score: str
     scores: Scores
     seconds: float
+
+    @property
+    def data(self) -> str:
+        """Which data they were: the hash of local ones, the revision of the Hub's."""
+        return self.sha256 or self.source

@@ -59,7 +59,7 @@ class Results:
         """Keep a task's result, and return it with what is kept of its other subsets and splits, from the same data."""
         before = self.record(key)
         scores = dict(record.scores)
-        if before is not None and (before.sha256 or before.source) == (record.sha256 or record.source):
+        if before is not None and before.data == record.data:
             for split, subsets in before.scores.items():
                 scores[split] = {**subsets, **scores.get(split, {})}
         whole = replace(record, scores=scores)
