@@ -1,5 +1,6 @@
 """Tiny random models, a word-level tokenizer and short sentences; no network, nothing outside tmp_path."""
 
+import json
 import random
 import socket
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
@@ -142,3 +144,76 @@ def training_arguments(folder, **changes):
         logging_steps=1,
     )
     return SentenceTransformerTrainingArguments(**{**settings, **changes})
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """The Hub is out of reach, at once and without retries."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+
+
+def make_model(folder, pooling="cls"):
+    """A plain encoder folder as a SentenceTransformer."""
+    encoder = Transformer(str(folder))
+    return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), pooling)], device="cpu")
+
+
+@pytest.fixture(scope="session")
+def model(tower_folders):
+    return make_model(tower_folders[0])
+
+
+@pytest.fixture(scope="session")
+def model_folders(tower_folders, tmp_path_factory):
+    """Two saved models of one shape and different weights, in folders of one name."""
+    folders = []
+    for tower in tower_folders:
+        folder = tmp_path_factory.mktemp("models") / "mine"
+        make_model(tower).save_pretrained(str(folder), create_model_card=False)
+        folders.append(folder)
+    return folders
+
+
+def write_rows(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def make_pairs(count, seed, **more):
+    draw = random.Random(seed)
+    first, second = make_sentences(count, seed), make_sentences(count, seed + 100)
+    return [
+        {"sentence1": a, "sentence2": b, "score": round(draw.uniform(0, 5), 1), **more} for a, b in zip(first, second)
+    ]
+
+
+def make_labelled(count, seed, classes=(0, 1)):
+    """Sentences whose class is told by their last word, so that there is something to learn."""
+    return [
+        {
+            "text": f"{sentence} {('dog', 'table', 'red')[number % len(classes)]}",
+            "label": classes[number % len(classes)],
+        }
+        for number, sentence in enumerate(make_sentences(count, seed))
+    ]
+
+
+@pytest.fixture(scope="session")
+def evaluation_data(tmp_path_factory):
+    """STS12 with two subsets, STS-B and SICK-R without; CR, TREC and MRPC."""
+    folder = tmp_path_factory.mktemp("data")
+    write_rows(
+        folder / "sts" / "sts12.test.jsonl", make_pairs(20, 1, subset="MSRpar") + make_pairs(12, 2, subset="OnWN")
+    )
+    write_rows(folder / "sts" / "stsb.test.jsonl", make_pairs(16, 3))
+    write_rows(folder / "sts" / "sickr.test.jsonl", make_pairs(15, 4))
+    write_rows(folder / "transfer" / "cr.jsonl", make_labelled(60, 5))
+    for split, count in (("train", 60), ("test", 18)):
+        write_rows(folder / "transfer" / f"trec.{split}.jsonl", make_labelled(count, count, ("NUM", "LOC", "HUM")))
+        pairs = [
+            {"sentence1": row["text"], "sentence2": other["text"], "label": row["label"]}
+            for row, other in zip(make_labelled(count, count), make_labelled(count, count + 1))
+        ]
+        write_rows(folder / "transfer" / f"mrpc.{split}.jsonl", pairs)
+    return folder

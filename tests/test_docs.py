@@ -5,12 +5,16 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from conftest import make_sentences
+from conftest import make_model, make_sentences
 from datasets import Dataset
 
 from st_jtcse import bundled
 from st_jtcse.cli import convert, diagnose
+from st_jtcse.cli import eval as evaluate
 from st_jtcse.cli.train import _parser
+from st_jtcse.evaluation import SentEvalSTSEvaluator, SentEvalTransferEvaluator
+from st_jtcse.evaluation.mteb_models import UniqueTextEncoder, register
+from st_jtcse.evaluation.suites import suites
 from st_jtcse.losses import CrossEncoderCoSENTLoss, JTCSELoss, LSRNSLoss, RankCSELoss, SimCSELoss
 from st_jtcse.modules import (
     EnsembleEncoder,
@@ -65,6 +69,25 @@ def test_the_page_on_diagnostics_shows_every_option():
                 assert f"`{option}" in page, option
 
 
+def test_the_page_on_evaluation_shows_every_option_and_suite():
+    page = (ROOT / "docs" / "evaluation.md").read_text()
+    for action in evaluate._parser()._actions:
+        for option in action.option_strings:
+            if option.startswith("--") and option != "--help":
+                assert f"`{option}" in page, option
+    for name in suites():
+        assert f"`{name}`" in page, name
+
+
+def test_evaluation_examples_run(tower_folders, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_model(tower_folders[0]).save_pretrained("path/to/model", create_model_card=False)
+    names = {}
+    for example in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "evaluation.md").read_text(), re.DOTALL):
+        exec(example, names)
+    assert names["model"].encode(["one dog"]).shape == (1, 32)
+
+
 def runnable(code, tower_folders):
     """Put tiny local encoders where an example names models of a user or the Hub."""
     for name, folder in zip(("path/to/encoder_1", "path/to/encoder_2"), tower_folders):
@@ -113,10 +136,14 @@ def test_the_diagnostics_example_runs(tower_folders, capsys):
         PoolerModulusHead,
         LSRNSLoss,
         RankCSELoss,
+        SentEvalSTSEvaluator,
+        SentEvalTransferEvaluator,
         SimCSELoss,
         TrainingHead,
         TwinCrossAttentionEncoder,
         TwinEncoderModel,
+        UniqueTextEncoder,
+        register,
     ],
     ids=lambda cls: cls.__name__,
 )

@@ -8,6 +8,8 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "st_jtcse"
 FLOORS = [
     "errors",
+    "wording",
+    "atomic",
     "hashing",
     "output_folder",
     "processes",
@@ -18,6 +20,7 @@ FLOORS = [
     "losses",
     "data",
     "diagnostics",
+    "evaluation",
     "training",
     "reports",
     "cli",

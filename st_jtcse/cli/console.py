@@ -115,6 +115,14 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     out.print(table)
 
 
+def show_suites(suites: Sequence[Sequence[str]]) -> None:
+    """Print the suites' names, what they reproduce and their size."""
+    table = Table("suite", "source", "tasks", title="suites")
+    for row in suites:
+        table.add_row(*row)
+    out.print(table)
+
+
 def show_recipes(recipes: dict[str, str]) -> None:
     """Print the bundled recipes' names and descriptions."""
     table = Table("recipe", "description", title="bundled recipes")

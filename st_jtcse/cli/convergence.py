@@ -10,11 +10,11 @@ from pathlib import Path
 
 from rich.table import Table
 
+from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.cli import console
 from st_jtcse.errors import UserError
 from st_jtcse.reports import convergence_plot, pictures
 from st_jtcse.reports.convergence import Convergence, common_score, convergence, read_curves
-from st_jtcse.training.run_folder import to_json, write_atomically
 
 USER_FAULT = 2
 NAME = "convergence"

@@ -15,7 +15,7 @@ from st_jtcse import bundled
 from st_jtcse.cli import console
 from st_jtcse.errors import UserError
 from st_jtcse.training import yaml_source
-from st_jtcse.training.faults import unknown
+from st_jtcse.wording import unknown
 
 if TYPE_CHECKING:
     from st_jtcse.training.recipe import LoadedRecipe
@@ -109,9 +109,9 @@ def _run(options: argparse.Namespace) -> int:
 
 def _report(loaded: LoadedRecipe, runs: Sequence[Run]) -> None:
     """Leave sweep.json and, with matplotlib, a picture; print the table."""
+    from st_jtcse.atomic import to_json, write_atomically
     from st_jtcse.reports import pictures
     from st_jtcse.reports import sweep as reports
-    from st_jtcse.training.run_folder import to_json, write_atomically
 
     folder = Path(loaded.recipe.output_dir)
     rows = reports.summarize(runs)

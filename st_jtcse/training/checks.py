@@ -8,9 +8,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from st_jtcse.training.components import argument_faults, loss_faults
-from st_jtcse.training.faults import Fault, nearest, shown
+from st_jtcse.training.faults import Fault
 from st_jtcse.training.schema import STAGE_PREFIX, LossSpec
 from st_jtcse.training.yaml_source import Loc, dotted
+from st_jtcse.wording import nearest, shown
 
 # Files of a run that lie beside the stages' folders.
 RESERVED_STAGE_NAMES = frozenset({"recipe.yaml", "results.json"})

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from st_jtcse.errors import UserError
-from st_jtcse.training.faults import nearest, shown, unknown
 from st_jtcse.training.schema import LossSpec
 from st_jtcse.training.values import convert, misfit, resolved, settable, words
+from st_jtcse.wording import nearest, shown, unknown
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder, SentenceTransformer

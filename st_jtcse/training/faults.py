@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -14,6 +13,7 @@ from st_jtcse.errors import UserError
 from st_jtcse.training.schema import NAME_RULE
 from st_jtcse.training.slots import Slot, slot
 from st_jtcse.training.yaml_source import Loc, Source, parse_value
+from st_jtcse.wording import nearest, shown, unknown
 
 # What pydantic's error types say in words; the braces are filled from the error's context.
 _EXPECTED = {
@@ -49,42 +49,6 @@ class Fault:
 
     loc: Loc
     text: str
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that `word` was probably meant to be, upper or lower case alike."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    close = difflib.get_close_matches(word.lower(), by_lower, n=1)
-    return by_lower[close[0]] if close else None
-
-
-def shown(value: Any) -> str:
-    """Write a value the way YAML would, short enough for a message."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return f"a list of {len(value)}"
-    if isinstance(value, dict):
-        return "a mapping"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def unknown(what: str, word: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """Say that `word` is not among the `known` ones.
-
-    Args:
-        what: What was expected, e.g. "a key of stages[0]".
-        word: What was found.
-        known: What would have been right.
-        otherwise: The way out where none is near. Default: the list of known words.
-    """
-    known = list(known)
-    near = nearest(word, known)
-    listed = f"Use one of: {', '.join(known)}." if known else "Remove it."
-    return f"expected {what}, found {shown(word)}. {f'Did you mean {near!r}?' if near else otherwise or listed}"
 
 
 def quoted_scalar(value: Any, kinds: tuple[type, ...]) -> bool:

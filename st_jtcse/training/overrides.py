@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from st_jtcse.errors import UserError
-from st_jtcse.training.faults import shown, unknown
 from st_jtcse.training.schema import Recipe
 from st_jtcse.training.slots import Slot
 from st_jtcse.training.yaml_source import Loc, Source, dotted, parse_value
+from st_jtcse.wording import shown, unknown
 
 # How messages call a value that the recipe's sweep put in place.
 SWEPT = "sweep."

@@ -15,7 +15,7 @@ from st_jtcse.errors import UserError
 from st_jtcse.training import overrides as overriding
 from st_jtcse.training import yaml_source
 from st_jtcse.training.checks import check
-from st_jtcse.training.faults import from_pydantic, tell, unknown
+from st_jtcse.training.faults import from_pydantic, tell
 from st_jtcse.training.schema import (
     DataSpec,
     EvaluateSpec,
@@ -27,6 +27,7 @@ from st_jtcse.training.schema import (
     WeightedModelSpec,
 )
 from st_jtcse.training.yaml_source import Loc, Source
+from st_jtcse.wording import unknown
 
 _SUFFIXES = (".yaml", ".yml")
 _FOLDER_PREFIXES = ("./", "../", "~/")

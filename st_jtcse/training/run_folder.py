@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
 
 RECIPE = "recipe.yaml"
@@ -119,21 +120,6 @@ class RunFolder:
 
     def _hidden(self, name: str, suffix: str) -> Path:
         return self.path / f".{name}.{suffix}"
-
-
-def to_json(value: Any) -> str:
-    """Format a record for people and programs."""
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that it is never seen half-written."""
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def _link_or_copy(source: str, target: str) -> None:

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from st_jtcse import processes
+from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.training import provenance
-from st_jtcse.training.faults import nearest
 from st_jtcse.training.inputs import load_inputs
 from st_jtcse.training.recipe import LoadedRecipe, load_recipe, resolved_yaml
-from st_jtcse.training.run_folder import RESULTS, RunFolder, to_json, write_atomically
+from st_jtcse.training.run_folder import RESULTS, RunFolder
 from st_jtcse.training.schema import STAGE_PREFIX, Recipe, StageSpec
 from st_jtcse.training.stage import run_stage, training_arguments
+from st_jtcse.wording import nearest
 
 logger = logging.getLogger(__name__)
 

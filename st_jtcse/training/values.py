@@ -14,7 +14,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
-from st_jtcse.training.faults import nearest, quoted_scalar, shown
+from st_jtcse.training.faults import quoted_scalar
+from st_jtcse.wording import nearest, shown
 
 _WORDS = {
     int: "a whole number",

@@ -3,9 +3,10 @@
 import pytest
 from pydantic import ValidationError
 
-from st_jtcse.training.faults import Fault, nearest, sentences, shown, tell, unknown
+from st_jtcse.training.faults import Fault, sentences, tell
 from st_jtcse.training.schema import Recipe
 from st_jtcse.training.yaml_source import load
+from st_jtcse.wording import nearest, shown, unknown
 
 HEAD = "name: x\noutput_dir: out\ndata: {train: a.txt}\n"
 STAGES = "stages:\n  - name: one\n    model: {base: embedded}\n    loss: {type: SimCSELoss}\n"

@@ -1,0 +1,130 @@
+"""st-eval: the papers' evaluations of one model."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from st_jtcse.cli import console
+from st_jtcse.errors import UserError
+
+USER_FAULT = 2
+INCOMPLETE = 3
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status.
+
+    0 done, 2 the user's input is at fault, 3 some task has no result, 130 interrupted.
+    """
+    options = _parser().parse_args(argv)
+    try:
+        with console.quiet_libraries():
+            return _run(options)
+    except UserError as error:
+        console.tell_faults(error)
+        return USER_FAULT
+    except KeyboardInterrupt:
+        kept = "the same command goes on after the finished tasks" if options.output_dir else "nothing was kept"
+        console.err.print(f"Interrupted; {kept}.")
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="st-eval",
+        description="Evaluate a model on the papers' tables: MTEB tasks and SentEval's sets.",
+        epilog="Examples: st-eval runs/quickstart/joint --suite sts7 --output-dir results/joint; "
+        "st-eval embedded --task STS22.v2:en --task senteval/TREC --data my-data",
+    )
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="folder or Hub id of a model, or embedded")
+    parser.add_argument("--suite", dest="suites", action="append", default=[], metavar="NAME", help="a paper's table")
+    parser.add_argument(
+        "--task",
+        dest="tasks",
+        action="append",
+        default=[],
+        metavar="NAME[:SUBSET][@SPLIT]",
+        help="an MTEB task, or senteval/NAME; subsets and splits separated by commas",
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help="local data, used before the Hub's")
+    parser.add_argument("--output-dir", type=Path, metavar="DIR", help="folder of results.json and results.md")
+    parser.add_argument(
+        "--pooling", choices=("cls", "mean"), help="pool the encoder so instead of by the model's own modules"
+    )
+    parser.add_argument("--revision", metavar="NAME", help="commit, tag or branch of a model on the Hub")
+    parser.add_argument("--device", metavar="NAME", help="e.g. cpu or cuda:1 (default: the fastest there is)")
+    parser.add_argument("--batch-size", type=_positive, default=64, metavar="N", help="texts at once (default: 64)")
+    parser.add_argument("--trust-remote-code", action="store_true", help="run code that comes with the model")
+    parser.add_argument("--list", action="store_true", help="list the suites")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"expected a positive number, found {text!r}")
+    return int(text)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.list:
+        from st_jtcse.evaluation.suites import suites
+
+        rows = [
+            [name, suite.source, str(len(suite.rows)) if suite.rows else f"unpublished; use {suite.instead}"]
+            for name, suite in suites().items()
+        ]
+        console.show_suites(rows)
+        return 0
+    if options.model is None:
+        raise UserError("Give a model: a folder, a Hub id, or embedded.")
+    if options.data is not None and not options.data.is_dir():
+        raise UserError(f"--data: {options.data} is no folder; check the path.")
+
+    # After the cheap answers: these imports take seconds.
+    from datasets import disable_progress_bars
+    from huggingface_hub.utils import logging as hub_logging
+
+    from st_jtcse.evaluation import report, runner
+    from st_jtcse.evaluation.models import load_model
+    from st_jtcse.evaluation.record import Record
+    from st_jtcse.evaluation.results import Results
+    from st_jtcse.evaluation.selection import select
+
+    disable_progress_bars()
+    # Of each retry; that data cannot be had is told once a task.
+    hub_logging.set_verbosity_error()
+    selection = select(options.suites, options.tasks, options.data)
+    evaluated = load_model(
+        options.model,
+        pooling=options.pooling,
+        revision=options.revision,
+        trust_remote_code=options.trust_remote_code,
+        device=options.device,
+    )
+    results = Results(evaluated, options.output_dir)
+    missing: dict[str, str] = {}
+
+    def progress(key: str, outcome: Record | str) -> None:
+        if isinstance(outcome, str):
+            missing[key] = outcome
+        console.err.print(f"{key}: {outcome if isinstance(outcome, str) else f'done in {outcome.seconds:.0f} s'}")
+
+    runner.run(selection, evaluated, results, options.batch_size, progress)
+    for section in selection.sections:
+        table = results.data["suites"][section.name]
+        title = f"{section.name}: {section.source}" if section.source else section.name
+        console.show_table(title, report.columns(table), report.cells(table))
+    if options.output_dir is not None:
+        console.out.print(f"Wrote {options.output_dir}.", highlight=False, soft_wrap=True)
+    if missing:
+        console.err.print(f"{len(missing)} of {len(selection.jobs)} tasks have no result: {', '.join(missing)}.")
+        return INCOMPLETE
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

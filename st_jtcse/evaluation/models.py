@@ -1,0 +1,159 @@
+"""Loads the model to evaluate, and tells two models apart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Module, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.util import is_sentence_transformer_model
+from transformers import PreTrainedModel
+
+from st_jtcse import embedded
+from st_jtcse.errors import UserError
+from st_jtcse.hashing import weights_sha256
+
+PoolingName = Literal["cls", "mean"]
+# Part of a configuration that says where and by what a model was saved, not what it computes.
+_CIRCUMSTANCES = ("_name_or_path", "transformers_version", "architectures", "auto_map")
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A loaded model.
+
+    Args:
+        model: The model.
+        name: As the user wrote it.
+        sha256: Hash of all that decides its embeddings.
+    """
+
+    model: SentenceTransformer
+    name: str
+    sha256: str
+
+
+def load_model(
+    name: str,
+    *,
+    pooling: PoolingName | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    device: str | None = None,
+) -> Evaluated:
+    """Load a model for evaluation.
+
+    Args:
+        name: ``embedded``, a folder or a Hub id.
+        pooling: Pool the encoder's last layer so instead of by the model's own modules; needed by a plain encoder,
+            which has none.
+        revision: Commit, tag or branch on the Hub.
+        trust_remote_code: Whether code stored beside the weights may run.
+        device: Where; None for Sentence-Transformers' choice.
+
+    Raises:
+        UserError: It cannot be loaded, or is a plain encoder and `pooling` is not given.
+    """
+    place = str(embedded.folder()) if name == embedded.NAME else name
+    hub: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    if Path(place).exists():
+        _check_folder(Path(place))
+    try:
+        if pooling is not None:
+            encoder = Transformer(place, model_kwargs=dict(hub), config_kwargs=dict(hub), processor_kwargs=dict(hub))
+            model = SentenceTransformer(
+                modules=[encoder, Pooling(encoder.get_embedding_dimension(), pooling)], device=device
+            )
+        elif is_sentence_transformer_model(place, revision=revision):
+            model = SentenceTransformer(place, device=device, **hub)
+        elif Path(place).exists():
+            raise UserError(
+                f"{place} has no modules.json: it is a plain encoder, and nothing says how its tokens make an "
+                "embedding; add --pooling cls or --pooling mean."
+            )
+        else:
+            raise OSError("no Sentence-Transformers model of this name; a plain encoder needs --pooling")
+    except UserError:
+        raise
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise UserError(_refusal(name, error)) from error
+    return Evaluated(model, name, embedding_sha256(model))
+
+
+def embedding_sha256(model: SentenceTransformer) -> str:
+    """Return the SHA-256 of all that decides a model's embeddings: weights, pooling and other settings, tokenizers.
+
+    Two models with the same weights and another pooling are two models.
+
+    Args:
+        model: The model.
+    """
+    settings: list[Any] = [
+        model.prompts,
+        model.default_prompt_name,
+        model.truncate_dim,
+        model.similarity_fn_name,
+        model.max_seq_length,
+    ]
+    for module in model.modules():
+        if isinstance(module, PreTrainedModel):
+            config = module.config.to_diff_dict()
+            settings.append({key: value for key, value in config.items() if key not in _CIRCUMSTANCES})
+        elif isinstance(module, Module):
+            settings.append([type(module).__name__, module.get_config_dict()])
+            settings.append(_tokenizer_state(getattr(module, "tokenizer", None)))
+    digest = hashlib.sha256(weights_sha256(model).encode())
+    digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
+    return digest.hexdigest()
+
+
+def _tokenizer_state(tokenizer: Any) -> Any:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else None
+    # Encoding sets truncation and padding anew each time.
+    state = json.loads(backend.to_str())
+    return {key: value for key, value in state.items() if key not in ("truncation", "padding")}
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise UserError(f"{folder} is a file; give the folder of a saved model.")
+    listing = folder / "modules.json"
+    if listing.is_file():
+        try:
+            entries = json.loads(listing.read_text(encoding="utf-8"))
+            parts = [folder / entry["path"] for entry in entries]
+        except (ValueError, TypeError, KeyError):
+            raise UserError(f"{listing} is no list of modules; save the model again.") from None
+        for entry, part in zip(entries, parts):
+            # Normalisation has nothing to save, and git keeps no empty folder.
+            if not part.is_dir() and not entry["type"].endswith("Normalize"):
+                raise UserError(f"{part} does not exist, but {listing} names it; copy the whole folder.")
+        root = parts[0] if parts else folder
+        if (root / "config.json").is_file():
+            _check_weights(root)
+    elif not (folder / "config.json").is_file():
+        raise UserError(f"{folder} holds neither modules.json nor config.json; give the folder of a saved model.")
+    else:
+        _check_weights(folder)
+
+
+def _check_weights(folder: Path) -> None:
+    if not [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]:
+        raise UserError(f"{folder} holds a configuration but no weights (model.safetensors); copy the whole folder.")
+
+
+def _refusal(name: str, error: Exception) -> str:
+    reason = " ".join(str(error).split())
+    if Path(name).exists() or name == embedded.NAME:
+        return f"The model in {name} cannot be loaded: {reason[:600]}"
+    return (
+        f"The model {name!r} cannot be loaded: it is no local folder, and the Hub gave no such model or cannot be "
+        f"reached ({reason[:200]}); check the name, or give a folder."
+    )

@@ -1,0 +1,38 @@
+"""MTEB, or the sentence that says how to install it."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from st_jtcse.errors import UserError
+
+try:
+    import mteb
+    from mteb.get_tasks import TASK_LIST
+    from mteb.models.model_implementations import MODEL_REGISTRY
+    from mteb.models.model_meta import ModelMeta
+    from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper
+except ModuleNotFoundError as error:
+    raise UserError("MTEB is not installed; install it with: pip install 'st-jtcse[evaluation]'.") from error
+
+__all__ = ["MODEL_REGISTRY", "TASK_LIST", "ModelMeta", "SentenceTransformerEncoderWrapper", "mteb", "quietly"]
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Hold back MTEB's warnings: of tasks that were superseded, which the papers used, and of its own deprecations.
+
+    2026-11: mteb 2.26 warns of its own argument ``fill_missing`` whenever it wraps a SentenceTransformer.
+    """
+    logger = logging.getLogger("mteb")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

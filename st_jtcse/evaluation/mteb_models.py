@@ -1,0 +1,123 @@
+"""Models under a name and revision of their own in MTEB."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from torch.utils.data import DataLoader
+
+from st_jtcse.errors import UserError
+from st_jtcse.evaluation.models import PoolingName, embedding_sha256, load_model
+from st_jtcse.evaluation.mteb_library import (
+    MODEL_REGISTRY,
+    ModelMeta,
+    SentenceTransformerEncoderWrapper,
+    quietly,
+)
+from st_jtcse.evaluation.unique_texts import UniqueTexts
+
+# Stands where MTEB wants an organisation on the Hub.
+LOCAL = "local"
+
+
+class UniqueTextEncoder(SentenceTransformerEncoderWrapper):
+    """A SentenceTransformer for MTEB that encodes each text of a task once.
+
+    MTEB encodes the columns of a task one by one, with all their repetitions. It keeps results by name and revision,
+    which are the same for all models loaded from folders; here the revision is the hash of what decides the embeddings.
+
+    Args:
+        model: The model.
+        name: Its name in MTEB; one without ``/`` is put under ``local/``.
+
+    Example:
+        ::
+
+            from sentence_transformers import SentenceTransformer
+            from st_jtcse.evaluation.mteb_models import UniqueTextEncoder
+
+            # For mteb.evaluate(encoder, mteb.get_tasks(tasks=["STS12"]))
+            encoder = UniqueTextEncoder(SentenceTransformer("path/to/encoder_1"), "mine")
+            print(encoder.mteb_model_meta.name, encoder.mteb_model_meta.revision)
+    """
+
+    def __init__(self, model: SentenceTransformer, name: str) -> None:
+        with quietly():
+            super().__init__(model)
+        self.mteb_model_meta = model_meta(model, name)
+        self._texts = UniqueTexts(model.get_embedding_dimension())
+
+    def encode(self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **kwargs: Any) -> Any:
+        """Encode a task's texts; the arguments are those of MTEB's encoders."""
+        texts = [text for batch in inputs for text in batch["text"]]
+
+        def encode(missing: Sequence[str]) -> Any:
+            loader: Any = DataLoader(
+                Dataset.from_dict({"text": missing}),
+                batch_size=kwargs.get("batch_size", 32),
+            )
+            return super(UniqueTextEncoder, self).encode(
+                loader, task_metadata=task_metadata, prompt_type=prompt_type, **kwargs
+            )
+
+        # Prompts differ from task to task; without any, tasks share their sentences.
+        task = task_metadata.name if any((self.model_prompts or {}).values()) else None
+        return self._texts.encode(texts, encode, kind=(task, prompt_type))
+
+
+def model_meta(model: SentenceTransformer, name: str) -> ModelMeta:
+    """Return MTEB's record of a model, its revision the hash of what decides the embeddings.
+
+    Args:
+        model: The model.
+        name: Its name in MTEB; one without ``/`` is put under ``local/``.
+    """
+    with quietly():
+        meta = ModelMeta.from_sentence_transformer_model(model)
+    return meta.model_copy(
+        update={"name": name if "/" in name else f"{LOCAL}/{name}", "revision": embedding_sha256(model)}
+    )
+
+
+def register(folder: str | Path, *, pooling: PoolingName | None = None, trust_remote_code: bool = False) -> ModelMeta:
+    """Make a local model known to MTEB, so that ``mteb.get_model`` and ``mteb.evaluate`` take it.
+
+    Args:
+        folder: The saved model.
+        pooling: Pooling of a plain encoder.
+        trust_remote_code: Whether code stored beside the weights may run.
+
+    Returns:
+        MTEB's record. Its name is ``local/FOLDER-HASH``, so folders of one name do not hide each other.
+
+    Raises:
+        UserError: The model cannot be loaded.
+
+    Example:
+        ::
+
+            import mteb
+            from st_jtcse.evaluation.mteb_models import register
+
+            meta = register("path/to/encoder_1", pooling="cls")
+            model = mteb.get_model(meta.name)  # and: mteb.evaluate(meta, mteb.get_tasks(["STS12"]))
+    """
+    path = Path(folder).resolve()
+    options: dict[str, Any] = {"pooling": pooling, "trust_remote_code": trust_remote_code}
+    loaded = load_model(str(path), **options)
+    meta = model_meta(loaded.model, f"{path.name}-{loaded.sha256[:8]}").model_copy(
+        update={"loader": _load_registered, "loader_kwargs": {"folder": str(path), **options}}
+    )
+    MODEL_REGISTRY[str(meta.name)] = meta
+    return meta
+
+
+def _load_registered(name: str, revision: str, *, folder: str, **options: Any) -> UniqueTextEncoder:
+    loaded = load_model(folder, **options)
+    if loaded.sha256 != revision:
+        raise UserError(f"{folder} has changed since it was registered as {name}; register it again.")
+    return UniqueTextEncoder(loaded.model, name)

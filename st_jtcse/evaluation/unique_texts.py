@@ -1,0 +1,85 @@
+"""Encodes each text once, however often it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from st_jtcse.errors import UserError
+
+Vectors = npt.NDArray[np.float32]
+# 768 float32 components each: about 300 MB. A corpus of more texts has few duplicates, and is not kept.
+REMEMBERED = 100_000
+
+
+class UniqueTexts:
+    """Vectors of texts met so far.
+
+    Args:
+        dimension: Components that a vector must have; None accepts any number.
+        remembered: How many vectors are kept; with more, all are forgotten first.
+    """
+
+    def __init__(self, dimension: int | None, remembered: int = REMEMBERED) -> None:
+        self.dimension = dimension
+        self.remembered = remembered
+        self._known: dict[tuple[Hashable, str], Any] = {}
+
+    def encode(self, texts: Sequence[str], encode: Callable[[list[str]], Any], kind: Hashable = None) -> Vectors:
+        """Return the texts' vectors.
+
+        Args:
+            texts: Any texts, repeated or not.
+            encode: Computes the vectors of texts not met before, as an array or tensor.
+            kind: Texts of one kind, e.g. with one prompt, share their vectors.
+
+        Returns:
+            (len(texts), H), float32.
+
+        Raises:
+            UserError: The model gives vectors that are not finite or not of the expected size.
+        """
+        missing = [text for text in dict.fromkeys(texts) if (kind, text) not in self._known]
+        if len(self._known) + len(missing) > self.remembered:
+            self._known.clear()
+            missing = list(dict.fromkeys(texts))
+        found = {}
+        if missing:
+            vectors = checked(encode(missing), missing, self.dimension)
+            found = {(kind, text): vector for text, vector in zip(missing, vectors)}
+        if len(self._known) + len(found) <= self.remembered:
+            self._known.update(found)
+            found = self._known
+        return np.stack([found[kind, text] for text in texts])
+
+
+def checked(vectors: Any, texts: Sequence[str], dimension: int | None) -> Vectors:
+    """Return a model's vectors of texts, (len(texts), H), after checking them.
+
+    Args:
+        vectors: What the model gave.
+        texts: What it was given.
+        dimension: The H that the model's configuration says; None accepts any.
+
+    Raises:
+        UserError: They are not finite, or of another size.
+    """
+    rows: Vectors = np.asarray(vectors.float().cpu() if isinstance(vectors, Tensor) else vectors, dtype=np.float32)
+    if rows.ndim != 2 or len(rows) != len(texts) or dimension not in (None, rows.shape[1]):
+        wanted = f"({len(texts)}, {'any' if dimension is None else dimension})"
+        raise UserError(
+            f"The model gives embeddings of shape {rows.shape} where {wanted} was expected; check the pooling's "
+            "configuration in its folder."
+        )
+    finite = np.isfinite(rows).all(axis=1)
+    if not finite.all():
+        text = texts[int(np.argmin(finite))]
+        raise UserError(
+            f"The model gives NaN or infinite values, e.g. for {text[:60]!r}; its scores would mean nothing: check the "
+            "run that trained it."
+        )
+    return rows

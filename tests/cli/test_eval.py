@@ -1,0 +1,213 @@
+"""st-eval end to end: files and exit codes, resuming, another model's folder, missing data, faults in one sentence."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from conftest import make_model, make_pairs, write_rows
+
+from st_jtcse.cli import eval as command
+from st_jtcse.evaluation.jobs import MTEBJob
+
+pytestmark = pytest.mark.usefixtures("offline")
+
+SETS = ("STS12", "STSB", "TREC", "MRPC")
+FIGURES = [word for name in SETS for word in ("--task", f"senteval/{name}")]
+
+
+def run(capsys, *arguments):
+    code = command.main([str(argument) for argument in arguments])
+    return code, capsys.readouterr()
+
+
+def results(folder):
+    return json.loads((folder / "results.json").read_text())
+
+
+def test_a_run_leaves_figures_beside_the_papers(model_folders, evaluation_data, tmp_path, capsys):
+    output = tmp_path / "out"
+    code, told = run(
+        capsys, model_folders[0], "--suite", "sts7", *FIGURES, "--data", evaluation_data, "--output-dir", output
+    )
+    found = results(output)
+    assert code == 3
+    assert "4 of 11 tasks have no result: mteb/STS13, mteb/STS14, mteb/STS15, mteb/STS16." in told.err
+    rows = {row["label"]: row for row in found["suites"]["sts7"]["rows"]}
+    assert rows["STS12"]["reported"] == {"SimCSE": 68.4, "TNCSE": 75.52, "JTCSE": 74.95, "JTCSE-D": 75.01}
+    tasks = {row["label"]: row["score"] for row in found["suites"]["tasks"]["rows"]}
+    # Two codes, one protocol: MTEB's and SentEval's.
+    assert rows["STS12"]["score"] == pytest.approx(tasks["senteval/STS12"], abs=1e-3)
+    assert rows["STSB"]["score"] == pytest.approx(tasks["senteval/STSB"], abs=1e-3)
+    assert rows["STS13"]["score"] is None
+    assert found["suites"]["sts7"]["average"] is None
+    assert set(found["missing"]) == {f"mteb/STS{year}" for year in (13, 14, 15, 16)}
+    assert found["tasks"]["mteb/SICK-R with the pairs of SICKR"]["source"].endswith("sickr.test.jsonl")
+    text = (output / "results.md").read_text()
+    assert f"| STS12 | cosine_spearman | {rows['STS12']['score']:.2f} | 68.40 | 75.52 | 74.95 | 75.01 |" in text
+    assert "| mean |  | - | 76.25 | 79.58 | 79.70 | 79.89 |" in text
+    mrpc = found["tasks"]["senteval/MRPC"]["scores"]["test"]["default"]
+    line = " | ".join(f"{100 * mrpc[name]:.2f}" for name in ("accuracy", "dev_accuracy", "f1"))
+    assert f"| senteval/MRPC | {line} |" in text
+    assert "- mteb/STS13: its data, mteb/sts13-sts@" in text
+    assert sorted(path.name for path in output.iterdir()) == ["results.json", "results.md"]
+
+
+def test_finished_tasks_are_not_run_again(model_folders, evaluation_data, tmp_path, capsys, monkeypatch):
+    common = model_folders[0], "--data", evaluation_data, "--output-dir", tmp_path
+    assert run(capsys, *common, "--task", "STS12")[0] == 0
+    first = results(tmp_path)["tasks"]["mteb/STS12"]
+    ran = []
+    monkeypatch.setattr(MTEBJob, "run", lambda job, context, run=MTEBJob.run: ran.append(job) or run(job, context))
+    assert run(capsys, *common, "--task", "STS12", "--task", "STSBenchmark")[0] == 0
+    assert len(ran) == 1
+    assert results(tmp_path)["tasks"]["mteb/STS12"] == first
+    assert len(results(tmp_path)["suites"]["tasks"]["rows"]) == 2
+
+
+def test_other_data_are_evaluated_again(model_folders, tmp_path, capsys):
+    scores = []
+    for seed in (1, 2):
+        data = tmp_path / f"data_{seed}"
+        write_rows(data / "sts" / "stsb.test.jsonl", make_pairs(20, seed))
+        arguments = "--task", "senteval/STSB", "--data", data, "--output-dir", tmp_path / "out"
+        assert run(capsys, model_folders[0], *arguments)[0] == 0
+        scores.append(results(tmp_path / "out")["suites"]["tasks"]["rows"][0]["score"])
+    assert scores[0] != scores[1]
+
+
+def test_an_interrupt_keeps_finished_tasks(model_folders, evaluation_data, tmp_path, capsys, monkeypatch):
+    def interrupt(job, context):
+        raise KeyboardInterrupt
+
+    common = model_folders[0], "--data", evaluation_data, "--output-dir", tmp_path
+    both = "--task", "senteval/STSB", "--task", "STS12"
+    with monkeypatch.context() as patch:
+        patch.setattr(MTEBJob, "run", interrupt)
+        code, told = run(capsys, *common, *both)
+    assert code == 130
+    assert "the same command goes on after the finished tasks" in told.err
+    assert list(results(tmp_path)["tasks"]) == ["senteval/STSB"]
+    assert run(capsys, *common, *both)[0] == 0
+    assert list(results(tmp_path)["tasks"]) == ["senteval/STSB", "mteb/STS12"]
+
+
+def test_another_model_s_folder_is_refused_and_kept(model_folders, evaluation_data, tmp_path, capsys):
+    common = "--task", "senteval/STSB", "--data", evaluation_data, "--output-dir", tmp_path
+    assert run(capsys, model_folders[0], *common)[0] == 0
+    before = (tmp_path / "results.json").read_bytes()
+    code, told = run(capsys, model_folders[1], *common)
+    assert code == 2
+    assert "holds the results of another model" in told.err
+    assert (tmp_path / "results.json").read_bytes() == before
+
+
+def test_results_of_something_else_are_refused(model_folders, evaluation_data, tmp_path, capsys):
+    (tmp_path / "results.json").write_text('{"stages": []}')
+    code, told = run(
+        capsys, model_folders[0], "--task", "senteval/STSB", "--data", evaluation_data, "--output-dir", tmp_path
+    )
+    assert code == 2
+    assert (
+        told.err.strip() == f"{tmp_path / 'results.json'} is no evaluation's; choose another folder with --output-dir."
+    )
+
+
+def test_an_output_that_cannot_be_a_folder_is_refused(model_folders, evaluation_data, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    for output in (tmp_path / "file", tmp_path / "file" / "below"):
+        code, told = run(
+            capsys, model_folders[0], "--task", "senteval/STSB", "--data", evaluation_data, "--output-dir", output
+        )
+        assert code == 2
+        assert told.err.startswith(f"--output-dir: {output} cannot be written")
+        assert len(told.err.splitlines()) == 1
+
+
+def test_a_model_that_gives_nan_is_refused(tower_folders, evaluation_data, tmp_path, capsys):
+    model = make_model(tower_folders[0])
+    with torch.no_grad():
+        model[0].model.encoder.layer[0].output.dense.bias[0] = float("nan")
+    model.save_pretrained(str(tmp_path / "nan"), create_model_card=False)
+    for task in ("senteval/STSB", "senteval/TREC", "STS12"):
+        code, told = run(capsys, tmp_path / "nan", "--task", task, "--data", evaluation_data)
+        assert code == 2
+        assert "NaN or infinite values" in told.err
+
+
+def test_a_pooling_of_another_size_is_refused(model_folders, evaluation_data, tmp_path, capsys):
+    folder = shutil.copytree(model_folders[0], tmp_path / "wrong")
+    config = json.loads((folder / "1_Pooling" / "config.json").read_text())
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(config | {"embedding_dimension": 48}))
+    code, told = run(capsys, folder, "--task", "senteval/STSB", "--data", evaluation_data)
+    assert code == 2
+    assert "48) was expected" in told.err
+
+
+def test_one_embedding_for_all_texts_is_no_score(tower_folders, evaluation_data, tmp_path, capsys):
+    model = make_model(tower_folders[0])
+    with torch.no_grad():
+        norm = model[0].model.encoder.layer[-1].output.LayerNorm
+        norm.weight.zero_()
+        norm.bias.fill_(1.0)
+    model.save_pretrained(str(tmp_path / "constant"), create_model_card=False)
+    output = tmp_path / "out"
+    code, told = run(
+        capsys, tmp_path / "constant", "--task", "senteval/STSB", "--data", evaluation_data, "--output-dir", output
+    )
+    assert code == 3
+    assert "spearman_all is not defined" in told.err
+    assert results(output)["suites"]["tasks"]["rows"][0]["score"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--suite", "sts7x"], "Did you mean 'sts7'?"),
+        (["--suite", "jtcse-retrieval45"], "Use --suite tncse-retrieval30"),
+        (["--task", "STS17:en-eng"], "Did you mean 'en-en'?"),
+        (["--task", "senteval/STSB", "--data", "nowhere"], "--data: nowhere is no folder"),
+        ([], "give --suite or --task"),
+    ],
+)
+def test_faults_are_one_sentence(model_folders, arguments, message, capsys):
+    code, told = run(capsys, model_folders[0], *arguments)
+    assert code == 2
+    assert message in told.err
+    assert len(told.err.splitlines()) == 1
+
+
+def test_a_model_is_needed_and_must_exist(tmp_path, capsys):
+    assert run(capsys)[0] == 2
+    code, told = run(capsys, tmp_path / "nowhere", "--task", "senteval/STSB")
+    assert code == 2
+    assert "is no local folder" in told.err
+
+
+def test_faulty_data_are_told_before_anything_is_run(model_folders, tmp_path, capsys):
+    write_rows(tmp_path / "sts" / "sts12.test.jsonl", make_pairs(4, 1))
+    write_rows(tmp_path / "sts" / "stsb.test.jsonl", [{"sentence1": "a", "sentence2": "b", "score": 9}])
+    tasks = "--task", "senteval/STS12", "--task", "senteval/STSB"
+    code, told = run(capsys, model_folders[0], *tasks, "--data", tmp_path, "--output-dir", tmp_path / "out")
+    assert code == 2
+    assert "stsb.test.jsonl:1: expected a score of 0 to 5" in told.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_list_names_every_suite(capsys):
+    code, told = run(capsys, "--list")
+    assert code == 0
+    for name in ("sts7", "sts3-en", "jtcse-bitext15", "cosent-zh-sts5", "senteval-transfer7"):
+        assert name in told.out
+
+
+def test_without_mteb_the_command_says_what_to_install(model_folders):
+    script = (
+        "import sys; sys.modules['mteb'] = None; from st_jtcse.cli.eval import main; "
+        f"sys.exit(main([{str(model_folders[0])!r}, '--task', 'STS12']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.strip() == "MTEB is not installed; install it with: pip install 'st-jtcse[evaluation]'."

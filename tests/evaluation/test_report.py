@@ -1,0 +1,88 @@
+"""Scores of lines and tables, against means taken by hand."""
+
+import pytest
+
+from st_jtcse.evaluation import report
+from st_jtcse.evaluation.record import Record
+from st_jtcse.evaluation.selection import Line, Section
+
+
+def record(scores, main_score="f1"):
+    return Record("somewhere", None, main_score, scores, 1.0)
+
+
+def line(label="A", metric="f1", **more):
+    return Line(label, "mteb", label, metric, **more)
+
+
+SCORES = {
+    "validation": {"de": {"f1": 0.1, "accuracy": 0.5}, "fr": {"f1": 0.3}},
+    "test": {"de": {"f1": 0.6}, "fr": {"f1": 0.8}},
+}
+
+
+@pytest.mark.parametrize(
+    ("restricted", "expected"),
+    [
+        ({}, 45.0),
+        ({"subsets": ("de",)}, 35.0),
+        ({"splits": ("test",)}, 70.0),
+        ({"subsets": ("fr",), "splits": ("validation",)}, 30.0),
+        # A part that was asked for and is not there leaves no score.
+        ({"subsets": ("de", "es")}, None),
+        ({"splits": ("train",)}, None),
+        ({"metric": "accuracy"}, None),
+        ({"metric": "accuracy", "subsets": ("de",), "splits": ("validation",)}, 50.0),
+        ({"metric": None}, 45.0),
+    ],
+)
+def test_a_score_is_the_mean_over_splits_of_the_mean_over_subsets(restricted, expected):
+    score = line(**restricted).score(record(SCORES))
+    assert score == (None if expected is None else pytest.approx(expected))
+
+
+def table(*scores):
+    lines = tuple(line(label, reported={"JTCSE": 10.0}) for label in ("A", "B"))
+    records = {
+        f"mteb/{label}": record({"test": {"default": {"f1": score}}}) for label, score in zip(("A", "B"), scores)
+    }
+    return report.section(Section("mine", "Table 1", "a note", lines, {"JTCSE": 10.0, "UC": 12.0}), records)
+
+
+def test_the_mean_needs_every_task():
+    assert table(0.2, 0.5)["average"] == 35.0
+    assert table(0.2)["average"] is None
+    assert report.cells(table(0.2)) == [
+        ["A", "f1", "20.00", "10.00"],
+        ["B", "f1", "-", "10.00"],
+        ["mean", "", "-", "10.00"],
+    ]
+
+
+def test_retrieval_has_the_means_of_fifteen_metrics():
+    values = {metric: number / 100 for number, metric in enumerate(report.RETRIEVAL)}
+    records = {
+        "mteb/A": record({"test": {"default": values}}),
+        "mteb/B": record({"test": {"default": {metric: value + 0.5 for metric, value in values.items()}}}),
+    }
+    lines = tuple(line(label, "map_at_10") for label in ("A", "B"))
+    means = report.section(Section("retrieval", "Table VI", None, lines, {}), records)["by_metric"]
+    assert len(means) == 15
+    assert means == pytest.approx({metric: 100 * value + 25 for metric, value in values.items()})
+
+
+def test_markdown_has_tables_further_means_and_notes():
+    model = {"name": "m", "sha256": "ab", "parameters": 1_500_000, "dimension": 8, "max_seq_length": 32}
+    data = {"model": model, "versions": {"python": "3"}, "suites": {"mine": table(0.2, 0.5)}, "missing": {"x": "why."}}
+    text = report.markdown(data)
+    for part in (
+        "# Evaluation of m",
+        "1.5M parameters",
+        "| task | metric | this model | JTCSE |",
+        "| A | f1 | 20.00 | 10.00 |",
+        "| mean |  | 35.00 | 10.00 |",
+        "Further means reported: UC 12.00.",
+        "- a note",
+        "- x: why.",
+    ):
+        assert part in text
