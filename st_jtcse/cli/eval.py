@@ -51,7 +51,9 @@ def _parser() -> argparse.ArgumentParser:
         help="an MTEB task, or senteval/NAME; subsets and splits separated by commas",
     )
     parser.add_argument("--data", type=Path, metavar="DIR", help="local data, used before the Hub's")
-    parser.add_argument("--output-dir", type=Path, metavar="DIR", help="folder of results.json and results.md")
+    parser.add_argument(
+        "--output-dir", type=Path, metavar="DIR", help="folder of results.json, results.md and index.html"
+    )
     parser.add_argument(
         "--pooling", choices=("cls", "mean"), help="pool the encoder so instead of by the model's own modules"
     )
@@ -88,11 +90,13 @@ def _run(options: argparse.Namespace) -> int:
     from datasets import disable_progress_bars
     from huggingface_hub.utils import logging as hub_logging
 
+    from st_jtcse.atomic import write_atomically
     from st_jtcse.evaluation import report, runner
     from st_jtcse.evaluation.models import load_model
     from st_jtcse.evaluation.record import Record
     from st_jtcse.evaluation.results import Results
     from st_jtcse.evaluation.selection import select
+    from st_jtcse.reports.evaluation_page import PAGE, evaluation_page
 
     disable_progress_bars()
     # Of each retry; that data cannot be had is told once a task.
@@ -119,6 +123,7 @@ def _run(options: argparse.Namespace) -> int:
         title = f"{section.name}: {section.source}" if section.source else section.name
         console.show_table(title, report.columns(table), report.cells(table))
     if options.output_dir is not None:
+        write_atomically(options.output_dir / PAGE, evaluation_page(results.data))
         console.out.print(f"Wrote {options.output_dir}.", highlight=False, soft_wrap=True)
     if missing:
         console.err.print(f"{len(missing)} of {len(selection.jobs)} tasks have no result: {', '.join(missing)}.")

@@ -52,7 +52,10 @@ def test_a_run_leaves_figures_beside_the_papers(model_folders, evaluation_data, 
     line = " | ".join(f"{100 * mrpc[name]:.2f}" for name in ("accuracy", "dev_accuracy", "f1"))
     assert f"| senteval/MRPC | {line} |" in text
     assert "- mteb/STS13: its data, mteb/sts13-sts@" in text
-    assert sorted(path.name for path in output.iterdir()) == ["results.json", "results.md"]
+    assert sorted(path.name for path in output.iterdir()) == ["index.html", "results.json", "results.md"]
+    page = (output / "index.html").read_text()
+    assert "://" not in page and page.count("<table") == 2
+    assert "sts7: this model&#39;s scores among the reported ones." in page
 
 
 def test_finished_tasks_are_not_run_again(model_folders, evaluation_data, tmp_path, capsys, monkeypatch):
