@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--data", type=Path, metavar="DIR", help="local data, used before the Hub's")
     parser.add_argument(
-        "--output-dir", type=Path, metavar="DIR", help="folder of results.json, results.md and index.html"
+        "--output-dir", type=Path, metavar="DIR", help="folder of results.json, results.md, pictures and index.html"
     )
     parser.add_argument(
         "--pooling", choices=("cls", "mean"), help="pool the encoder so instead of by the model's own modules"
@@ -96,7 +96,8 @@ def _run(options: argparse.Namespace) -> int:
     from st_jtcse.evaluation.record import Record
     from st_jtcse.evaluation.results import Results
     from st_jtcse.evaluation.selection import select
-    from st_jtcse.reports.evaluation_page import PAGE, evaluation_page
+    from st_jtcse.reports import pictures
+    from st_jtcse.reports.evaluation_page import PAGE, evaluation_page, suite_pictures
 
     disable_progress_bars()
     # Of each retry; that data cannot be had is told once a task.
@@ -123,7 +124,10 @@ def _run(options: argparse.Namespace) -> int:
         title = f"{section.name}: {section.source}" if section.source else section.name
         console.show_table(title, report.columns(table), report.cells(table))
     if options.output_dir is not None:
-        write_atomically(options.output_dir / PAGE, evaluation_page(results.data))
+        drawn = suite_pictures(results.data)
+        for name, figure in drawn.items():
+            pictures.save(figure, options.output_dir, name)
+        write_atomically(options.output_dir / PAGE, evaluation_page(results.data, drawn))
         console.out.print(f"Wrote {options.output_dir}.", highlight=False, soft_wrap=True)
     if missing:
         console.err.print(f"{len(missing)} of {len(selection.jobs)} tasks have no result: {', '.join(missing)}.")

@@ -16,11 +16,25 @@ if TYPE_CHECKING:
 PAGE = "index.html"
 
 
-def evaluation_page(data: Mapping[str, Any]) -> str:
-    """Return a page with a table for each suite and, where matplotlib is installed, a picture of it.
+def suite_pictures(data: Mapping[str, Any]) -> dict[str, Figure]:
+    """Draw every suite that has a result, by name; none where matplotlib is not installed.
 
     Args:
         data: What `results.json` holds.
+    """
+    suites = {name: table for name, table in data["suites"].items() if any(_scores(table))}
+    try:
+        return {name: draw_suite(table) for name, table in suites.items()}
+    except UserError:  # The tables say it all.
+        return {}
+
+
+def evaluation_page(data: Mapping[str, Any], pictures: Mapping[str, Figure]) -> str:
+    """Return a page with a table for each suite, and its picture if there is one.
+
+    Args:
+        data: What `results.json` holds.
+        pictures: From :func:`suite_pictures`.
     """
     model = data["model"]
     about = (
@@ -32,7 +46,10 @@ def evaluation_page(data: Mapping[str, Any]) -> str:
         beside = f"Beside the figures of {table['source']}." if table["source"] else ""
         notes = [table["note"], *(f"{row['label']}: {row['note']}" for row in table["rows"] if row["note"])]
         text = "\n\n".join(filter(None, [beside, *notes]))
-        picture = _picture(name, table)
+        picture = None
+        if name in pictures:
+            alt = f"{name}: this model's scores among the reported ones. {', '.join(_scores(table))}."
+            picture = Picture(to_bytes(pictures[name], "svg"), alt, 600)
         sections.append(Section(name, text, Table(report.columns(table), report.cells(table)), picture))
     if data["missing"]:
         told = "\n\n".join(f"{key}: {reason}" for key, reason in data["missing"].items())
@@ -66,12 +83,5 @@ def draw_suite(table: Mapping[str, Any]) -> Figure:
         return figure
 
 
-def _picture(name: str, table: Mapping[str, Any]) -> Picture | None:
-    if not any(row["score"] is not None for row in table["rows"]):
-        return None
-    try:
-        figure = draw_suite(table)
-    except UserError:  # Without matplotlib the tables say it all.
-        return None
-    told = ", ".join(f"{row['label']} {row['score']:.2f}" for row in table["rows"] if row["score"] is not None)
-    return Picture(to_bytes(figure, "svg"), f"{name}: this model's scores among the reported ones. {told}.", 600)
+def _scores(table: Mapping[str, Any]) -> list[str]:
+    return [f"{row['label']} {row['score']:.2f}" for row in table["rows"] if row["score"] is not None]

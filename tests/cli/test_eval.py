@@ -52,7 +52,8 @@ def test_a_run_leaves_figures_beside_the_papers(model_folders, evaluation_data, 
     line = " | ".join(f"{100 * mrpc[name]:.2f}" for name in ("accuracy", "dev_accuracy", "f1"))
     assert f"| senteval/MRPC | {line} |" in text
     assert "- mteb/STS13: its data, mteb/sts13-sts@" in text
-    assert sorted(path.name for path in output.iterdir()) == ["index.html", "results.json", "results.md"]
+    drawn = [f"{suite}.{kind}" for suite in ("sts7", "tasks") for kind in ("png", "svg")]
+    assert sorted(path.name for path in output.iterdir()) == ["index.html", "results.json", "results.md", *drawn]
     page = (output / "index.html").read_text()
     assert "://" not in page and page.count("<table") == 2
     assert "sts7: this model&#39;s scores among the reported ones." in page
