@@ -16,6 +16,8 @@ from transformers import (
     BartConfig,
     BartForConditionalGeneration,
     BertConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
     PreTrainedTokenizerFast,
     RobertaConfig,
 )
@@ -112,6 +114,35 @@ def save_translator(folder: Path, seed):
             parameter.add_(torch.randn_like(parameter) * 0.3)
     model.save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def save_language_model(folder: Path, seed, answers=("0.25", "0.75")):
+    """A tiny random causal model that writes nothing but these two words."""
+    torch.manual_seed(seed)
+    tokenizer = make_tokenizer([*WORDS, *answers])
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=128,
+        tie_word_embeddings=False,
+        pad_token_id=0,
+        bos_token_id=2,
+        eos_token_id=3,
+    )
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        for parameter in model.model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.5)
+        direction = torch.randn(16)
+        model.lm_head.weight.zero_()
+        model.lm_head.weight[-2] = direction
+        model.lm_head.weight[-1] = -direction
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder
 
 

@@ -9,7 +9,7 @@ from conftest import make_model, make_sentences
 from datasets import Dataset
 
 from st_jtcse import bundled
-from st_jtcse.cli import convert, diagnose
+from st_jtcse.cli import convergence, convert, diagnose, score
 from st_jtcse.cli import eval as evaluate
 from st_jtcse.cli.train import _parser
 from st_jtcse.evaluation import SentEvalSTSEvaluator, SentEvalTransferEvaluator
@@ -61,9 +61,10 @@ def test_the_pages_on_conversion_show_every_option():
                     assert f"`{option}" in page, option
 
 
-def test_the_page_on_diagnostics_shows_every_option():
-    page = (ROOT / "docs" / "diagnostics.md").read_text()
-    for action in diagnose._parser()._actions:
+@pytest.mark.parametrize(("page", "command"), [("diagnostics", diagnose), ("lsrns", score), ("ranking", convergence)])
+def test_the_page_of_a_command_shows_every_option(page, command):
+    page = (ROOT / "docs" / f"{page}.md").read_text()
+    for action in command._parser()._actions:
         for option in action.option_strings:
             if option.startswith("--") and option != "--help":
                 assert f"`{option}" in page, option

@@ -1,0 +1,116 @@
+"""st-score: pairs of a text, judged by a language model, as a file for LS-RNS."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from st_jtcse.cli import console
+from st_jtcse.errors import UserError
+
+USER_FAULT = 2
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
+    options = _parser().parse_args(argv)
+    try:
+        with console.quiet_libraries():
+            _run(options)
+    except UserError as error:
+        console.tell_faults(error)
+        return USER_FAULT
+    except KeyboardInterrupt:
+        console.err.print("Interrupted; the same command goes on after the answers it has.")
+        return INTERRUPTED
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="st-score",
+        description="Have a language model judge each sentence's nearest neighbours, for the pair_scores of LSRNSLoss.",
+        epilog="Example: st-score my.txt --scorer embedded --judge my-language-model --output scores.jsonl",
+    )
+    parser.add_argument("text", type=Path, metavar="TEXT", help="the training sentences: .txt, .jsonl, .csv, .parquet")
+    parser.add_argument("--scorer", required=True, metavar="MODEL", help="whose neighbours are judged, or embedded")
+    parser.add_argument("--judge", required=True, metavar="MODEL", help="folder or Hub id of a text-generation model")
+    parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="the scores, .jsonl; a new file")
+    parser.add_argument("--neighbours", type=_positive, default=5, metavar="N", help="of each sentence (default: 5)")
+    parser.add_argument(
+        "--prompt", type=Path, metavar="FILE", help="text with {sentence1} and {sentence2}, instead of the built-in one"
+    )
+    parser.add_argument("--max-new-tokens", type=_positive, default=8, metavar="N", help="of an answer (default: 8)")
+    parser.add_argument("--batch-size", type=_positive, default=16, metavar="N", help="pairs at once (default: 16)")
+    parser.add_argument("--bf16", action="store_true", help="have the judge compute in bfloat16")
+    parser.add_argument("--cache-dir", type=Path, metavar="DIR", help="where answers are kept (default: as st-train's)")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"expected a positive number, found {text!r}")
+    return int(text)
+
+
+def _run(options: argparse.Namespace) -> None:
+    if options.output.exists():
+        raise UserError(f"--output: {options.output} exists already; choose another file.")
+    if not options.output.absolute().parent.is_dir():
+        raise UserError(f"--output: the folder of {options.output} does not exist; make it.")
+
+    # After the cheap answers: these imports take seconds.
+    from sentence_transformers import SentenceTransformer
+
+    import st_jtcse  # noqa: F401  # registers the twin and the ensemble
+    from st_jtcse import embedded
+    from st_jtcse.atomic import write_atomically
+    from st_jtcse.data import Source, load_sentences
+    from st_jtcse.data.judge import PROMPT, Judge, judged_scores
+    from st_jtcse.data.neighbours import neighbour_pairs
+    from st_jtcse.data.shards import DEFAULT_CACHE
+
+    sentences = load_sentences([Source(file=options.text)]).dataset["sentence"][:]
+    prompt = PROMPT
+    if options.prompt is not None:
+        try:
+            prompt = options.prompt.read_text(encoding="utf-8").rstrip("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"--prompt: {options.prompt} cannot be read; give a text file.") from error
+    judge = Judge(
+        options.judge,
+        prompt,
+        max_new_tokens=options.max_new_tokens,
+        batch_size=options.batch_size,
+        bf16=options.bf16,
+    )
+    name = str(embedded.folder()) if options.scorer == embedded.NAME else options.scorer
+    try:
+        scorer = SentenceTransformer(name)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"--scorer: {options.scorer!r} cannot be loaded ({reason}); check the name.") from error
+    pairs = neighbour_pairs(sentences, scorer, options.neighbours)
+    scores = judged_scores(pairs, judge, options.cache_dir or DEFAULT_CACHE)
+    lines = [
+        json.dumps({"sentence1": first, "sentence2": second, "score": score}, ensure_ascii=False) + "\n"
+        for (first, second), score in zip(pairs, scores)
+        if score is not None
+    ]
+    if not lines:
+        raise UserError(f"No answer to {len(pairs)} pairs holds a number from 0 to 1; change the prompt or the judge.")
+    write_atomically(options.output, "".join(lines))
+    unread = len(pairs) - len(lines)
+    console.out.print(
+        f"Wrote {len(lines)} pairs to {options.output}; {unread} answers hold no number from 0 to 1.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""A language model that says how similar two sentences are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+from datasets import Dataset
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
+
+from st_jtcse.data.shards import Job, cached_columns
+from st_jtcse.errors import UserError
+from st_jtcse.hashing import weights_sha256
+
+PROMPT = (
+    "On a scale from 0 to 1, how similar in meaning are these two sentences? Answer with a number only.\n"
+    "Sentence 1: {sentence1}\nSentence 2: {sentence2}\nSimilarity:"
+)
+SHARD_SIZE = 1000
+_FIELDS = ("{sentence1}", "{sentence2}")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?|\.\d+")
+
+
+class Judge:
+    """Asks a text-generation model, by greedy search.
+
+    Args:
+        name: Folder or Hub id of a causal language model. Only safetensors are read.
+        prompt: Text with ``{sentence1}`` and ``{sentence2}``; given as the user's message where the tokenizer has a
+            chat template.
+        max_new_tokens: Tokens of an answer.
+        batch_size: Prompts a forward pass.
+        bf16: Whether the model computes in bfloat16 instead of float32.
+
+    Raises:
+        UserError: The model cannot be loaded, or the prompt lacks a field.
+    """
+
+    def __init__(
+        self, name: str, prompt: str = PROMPT, *, max_new_tokens: int = 8, batch_size: int = 16, bf16: bool = False
+    ) -> None:
+        missing = [field for field in _FIELDS if field not in prompt]
+        if missing:
+            raise UserError(f"The prompt lacks {missing[0]}; write the sentence's place into it.")
+        self.prompt = prompt
+        self.batch_size = batch_size
+        self.max_new_tokens = max_new_tokens
+        self.model, self.tokenizer = _load(name, torch.bfloat16 if bf16 else torch.float32)
+        eos = self.model.generation_config.eos_token_id
+        self.model.generation_config = GenerationConfig(
+            do_sample=False, max_new_tokens=max_new_tokens, eos_token_id=eos, pad_token_id=self.tokenizer.pad_token_id
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Return what decides an answer beside the sentences."""
+        config = self.model.config.to_dict()
+        for key in ("_name_or_path", "transformers_version"):
+            config.pop(key, None)
+        return {
+            "weights": weights_sha256(self.model),
+            "config": json.dumps(config, sort_keys=True, default=str),
+            "vocabulary": hashlib.sha256(json.dumps(self.tokenizer.get_vocab(), sort_keys=True).encode()).hexdigest(),
+            "chat_template": self.tokenizer.chat_template,
+            "prompt": self.prompt,
+            "max_new_tokens": self.max_new_tokens,
+            "batch_size": self.batch_size,
+        }
+
+    @torch.inference_mode()
+    def answers(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
+        """Return the model's answer to each pair, as written.
+
+        Args:
+            pairs: Two sentences each.
+        """
+        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        self.model.to(accelerator or "cpu")
+        prompts = [self._prompt(*pair) for pair in pairs]
+        # Prompts of one length class together: little padding.
+        order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
+        found: dict[int, str] = {}
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
+            inputs = self.tokenizer([prompts[row] for row in rows], padding=True, return_tensors="pt")
+            given = {key: inputs[key].to(self.model.device) for key in ("input_ids", "attention_mask")}
+            written = self.model.generate(**given)[:, given["input_ids"].shape[1] :]
+            found.update(zip(rows, self.tokenizer.batch_decode(written, skip_special_tokens=True)))
+        return [found[row].strip() for row in range(len(prompts))]
+
+    def _prompt(self, first: str, second: str) -> str:
+        # Not str.format: a sentence or a prompt may hold braces of its own.
+        parts = re.split(r"(\{sentence[12]\})", self.prompt)
+        text = "".join({_FIELDS[0]: first, _FIELDS[1]: second}.get(part, part) for part in parts)
+        if self.tokenizer.chat_template is None:
+            return text
+        message = [{"role": "user", "content": text}]
+        return str(self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
+
+
+def judged_scores(
+    pairs: Sequence[tuple[str, str]], judge: Judge, cache_dir: Path, shard_size: int = SHARD_SIZE
+) -> list[float | None]:
+    """Return the score of each pair; answers given before, or in an interrupted run, are not asked again.
+
+    Args:
+        pairs: Two sentences each.
+        judge: Who is asked.
+        cache_dir: Folder of the answers.
+        shard_size: Pairs that an interruption loses at most.
+
+    Returns:
+        The first number of each answer, None where there is none from 0 to 1.
+
+    Raises:
+        UserError: The disk is full.
+    """
+    rows = [json.dumps(pair, ensure_ascii=False) for pair in pairs]
+
+    def compute(some: list[str]) -> pa.Table:
+        return pa.table({"answer": pa.array(judge.answers([tuple(json.loads(row)) for row in some]), pa.string())})
+
+    settings = {"pairs": hashlib.sha256("\n".join(rows).encode()).hexdigest(), **judge.settings()}
+    dataset = Dataset.from_dict({"sentence": rows})
+    return [
+        score_of(answer)
+        for answer in cached_columns(Job("judge", settings, dataset, compute, shard_size), cache_dir)["answer"]
+    ]
+
+
+def score_of(answer: str) -> float | None:
+    """Read the first number of an answer; None if there is none, or it is not in [0, 1].
+
+    Args:
+        answer: What the model wrote.
+    """
+    found = _NUMBER.search(answer)
+    score = float(found[0]) if found else -1.0
+    is_negative = found is not None and answer[: found.start()].rstrip().endswith("-")
+    return score if 0 <= score <= 1 and not is_negative else None
+
+
+def _load(name: str, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBase]:
+    try:
+        # Answers follow the prompt, so padding comes before it.
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, padding_side="left")
+        found: Any = AutoModelForCausalLM.from_pretrained(
+            name, use_safetensors=True, dtype=dtype, output_loading_info=True
+        )
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UserError(
+            f"The model {name!r} cannot be loaded as a text-generation model ({' '.join(str(error).split())[:200]}); "
+            "check the name, or give a local folder with safetensors."
+        ) from error
+    model, loaded = found
+    # They would be drawn at random.
+    if loaded["missing_keys"]:
+        raise UserError(f"The model {name!r} is incomplete: its weights lack {min(loaded['missing_keys'])}.")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return model.eval(), tokenizer

@@ -1,0 +1,97 @@
+"""st-score with a tiny language model."""
+
+import pytest
+from conftest import make_model, make_sentences, save_encoder, save_language_model
+
+from st_jtcse.cli.score import main
+from st_jtcse.data import Source, load_pair_scores
+from st_jtcse.data.judge import Judge, judged_scores, score_of
+from st_jtcse.data.neighbours import neighbour_pairs
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("score")
+    save_language_model(root / "judge", 1)
+    make_model(save_encoder(root / "encoder", 1)).save_pretrained(root / "scorer", create_model_card=False)
+    (root / "text.txt").write_text("\n".join(make_sentences(12)) + "\n")
+    return root
+
+
+def score(folder, *options):
+    return main(
+        [
+            str(folder / "text.txt"), "--scorer", str(folder / "scorer"), "--judge", str(folder / "judge"),
+            "--neighbours", "2", "--max-new-tokens", "2", "--batch-size", "4",
+            "--cache-dir", str(folder / "cache"), *map(str, options),
+        ]
+    )  # fmt: skip
+
+
+def test_neighbours_are_judged_into_a_file_that_ls_rns_reads(folder, tmp_path, capsys):
+    assert score(folder, "--output", tmp_path / "scores.jsonl") == 0
+    sentences = (folder / "text.txt").read_text().splitlines()
+    found = load_pair_scores(Source(file=tmp_path / "scores.jsonl"), sentences)
+    assert f"Wrote {len(found.pairs)} pairs" in capsys.readouterr().out
+    assert 12 <= len(found.pairs) <= 24 and {value for _, _, value in found.pairs} == {0.25, 0.75}
+    # The answers are kept: the second run asks nothing, and a judge that cannot answer does not matter.
+    before = sorted((folder / "cache").iterdir())
+    assert score(folder, "--output", tmp_path / "again.jsonl") == 0
+    assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "scores.jsonl").read_bytes()
+    assert sorted((folder / "cache").iterdir()) == before
+
+
+def test_answers_do_not_depend_on_the_batch(folder, tmp_path):
+    pairs = [tuple(make_sentences(2, seed)) for seed in range(9)]
+    one, four = (Judge(str(folder / "judge"), max_new_tokens=3, batch_size=size) for size in (1, 4))
+    assert one.answers(pairs) == four.answers(pairs)
+    assert judged_scores(pairs, four, tmp_path, shard_size=4) == [score_of(answer) for answer in one.answers(pairs)]
+
+
+def test_braces_of_a_sentence_stay(folder):
+    judge = Judge(str(folder / "judge"), "{sentence1} {x} {sentence2}")
+    assert judge._prompt("{sentence2}", "b") == "{sentence2} {x} b"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [("0.8", 0.8), ("Similarity: .5.", 0.5), ("1", 1.0), ("7 of 10", None), ("-0.5", None), ("none", None), ("", None)],
+)
+def test_the_first_number_counts(answer, expected):
+    assert score_of(answer) == expected
+
+
+def test_each_pair_of_neighbours_is_listed_once(folder):
+    scorer = make_model(folder / "encoder")
+    sentences = make_sentences(8)
+    pairs = neighbour_pairs([*sentences, sentences[0]], scorer, 3)
+    assert len({frozenset(pair) for pair in pairs}) == len(pairs) and all(first != second for first, second in pairs)
+    embeddings = scorer.encode(sentences, normalize_embeddings=True)
+    nearest = sorted(range(1, 8), key=lambda other: -float(embeddings[0] @ embeddings[other]))[:3]
+    with_first = {second for first, second in pairs if first == sentences[0]}
+    assert {sentences[other] for other in nearest} <= with_first
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--judge", "nowhere/at-all/model"], "cannot be loaded as a text-generation model"),
+        (["--scorer", "nowhere/at-all/model"], "--scorer: 'nowhere/at-all/model' cannot be loaded"),
+        (["--prompt", "PROMPT"], "The prompt lacks {sentence2}; write the sentence's place into it."),
+        (["--prompt", "missing.txt"], "--prompt: missing.txt cannot be read"),
+        (["--output", "TEXT"], "exists already; choose another file."),
+    ],
+)
+def test_faults_are_one_sentence(folder, tmp_path, capsys, change, message):
+    (tmp_path / "prompt.txt").write_text("only {sentence1}")
+    names = {"PROMPT": tmp_path / "prompt.txt", "TEXT": folder / "text.txt"}
+    assert score(folder, "--output", tmp_path / "new.jsonl", *(names.get(part, part) for part in change)) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "new.jsonl").exists()
+
+
+def test_answers_without_a_number_leave_no_file(folder, tmp_path, capsys):
+    judge = save_language_model(tmp_path / "judge", 1, ("maybe", "perhaps"))
+    assert score(folder, "--output", tmp_path / "new.jsonl", "--judge", judge) == 2
+    assert "holds a number from 0 to 1; change the prompt or the judge." in capsys.readouterr().err
+    assert not (tmp_path / "new.jsonl").exists()
