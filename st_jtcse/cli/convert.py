@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from st_jtcse.cli import console
+from st_jtcse.cli.arguments import positive
 from st_jtcse.errors import UserError
 
 USER_FAULT = 2
@@ -71,17 +72,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _period(text: str) -> int | None:
-    return None if text in ("none", "null") else _positive(text, "a number of layers, or none")
+    return None if text in ("none", "null") else positive(text, "a number of layers, or none")
 
 
 def _length(text: str) -> int:
-    return _positive(text, "a number of tokens")
-
-
-def _positive(text: str, wanted: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected {wanted}, found {text!r}")
-    return int(text)
+    return positive(text, "a number of tokens")
 
 
 def _join(options: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from st_jtcse.cli import console
+from st_jtcse.cli.arguments import positive
 from st_jtcse.errors import UserError
 
 USER_FAULT = 2
@@ -59,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--map", choices=("pca", "tsne"), default="pca", help="how the map is made (default: pca)")
     parser.add_argument(
         "--sample-size",
-        type=_positive,
+        type=positive,
         default=250,
         metavar="N",
         help="pairs drawn for the map, E_CLS, the moduli and the speed (default: 250)",
@@ -72,12 +73,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--trust-remote-code", action="store_true", help="run code that comes with a model")
     return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected a positive number, found {text!r}")
-    return int(text)
 
 
 def _run(options: argparse.Namespace) -> None:

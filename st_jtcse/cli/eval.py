@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from st_jtcse.cli import console
+from st_jtcse.cli.arguments import positive
 from st_jtcse.errors import UserError
 
 USER_FAULT = 2
@@ -59,16 +60,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--revision", metavar="NAME", help="commit, tag or branch of a model on the Hub")
     parser.add_argument("--device", metavar="NAME", help="e.g. cpu or cuda:1 (default: the fastest there is)")
-    parser.add_argument("--batch-size", type=_positive, default=64, metavar="N", help="texts at once (default: 64)")
+    parser.add_argument("--batch-size", type=positive, default=64, metavar="N", help="texts at once (default: 64)")
     parser.add_argument("--trust-remote-code", action="store_true", help="run code that comes with the model")
     parser.add_argument("--list", action="store_true", help="list the suites")
     return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected a positive number, found {text!r}")
-    return int(text)
 
 
 def _run(options: argparse.Namespace) -> int:

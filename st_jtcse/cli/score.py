@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from st_jtcse.cli import console
+from st_jtcse.cli.arguments import positive
 from st_jtcse.errors import UserError
 
 USER_FAULT = 2
@@ -40,21 +41,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scorer", required=True, metavar="MODEL", help="whose neighbours are judged, or embedded")
     parser.add_argument("--judge", required=True, metavar="MODEL", help="folder or Hub id of a text-generation model")
     parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="the scores, .jsonl; a new file")
-    parser.add_argument("--neighbours", type=_positive, default=5, metavar="N", help="of each sentence (default: 5)")
+    parser.add_argument("--neighbours", type=positive, default=5, metavar="N", help="of each sentence (default: 5)")
     parser.add_argument(
         "--prompt", type=Path, metavar="FILE", help="text with {sentence1} and {sentence2}, instead of the built-in one"
     )
-    parser.add_argument("--max-new-tokens", type=_positive, default=8, metavar="N", help="of an answer (default: 8)")
-    parser.add_argument("--batch-size", type=_positive, default=16, metavar="N", help="pairs at once (default: 16)")
+    parser.add_argument("--max-new-tokens", type=positive, default=8, metavar="N", help="of an answer (default: 8)")
+    parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="pairs at once (default: 16)")
     parser.add_argument("--bf16", action="store_true", help="have the judge compute in bfloat16")
     parser.add_argument("--cache-dir", type=Path, metavar="DIR", help="where answers are kept (default: as st-train's)")
     return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected a positive number, found {text!r}")
-    return int(text)
 
 
 def _run(options: argparse.Namespace) -> None:

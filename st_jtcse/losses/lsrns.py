@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.util import cos_sim
-from sentence_transformers.util.distributed import all_gather, all_gather_with_grad
+from sentence_transformers.util.distributed import all_gather
 from torch import Tensor
 
 from st_jtcse.errors import UserError
@@ -29,6 +28,7 @@ from st_jtcse.losses.negative_ranks import (
 )
 from st_jtcse.losses.ranking import cosent_in_batch, listmle, listnet
 from st_jtcse.losses.simcse import SimCSELoss
+from st_jtcse.losses.teacher import teacher_similarities, view_similarities
 from st_jtcse.losses.views import encode_views, single_column, split_views
 
 RankLoss = Literal["listnet", "listmle", "cosent"]
@@ -183,13 +183,10 @@ class LSRNSLoss(SimCSELoss):
         """Encode both views of the batch and return the weighted terms by name."""
         features = single_column(sentence_features, self)
         views = split_views(encode_views(self.model, features, self.length_chunks)["sentence_embedding"])
-        scores = self._scores(labels)
+        scores = teacher_similarities(labels, self, self.gather_across_devices)
         if self._judged:
             scores = self._with_judged(scores, _token_keys(features).to(scores.device))
-        if self.gather_across_devices:
-            # Every process ranks the union; the mean of their gradients is then the union's gradient.
-            views = (all_gather_with_grad(views[0].contiguous()), all_gather_with_grad(views[1].contiguous()))
-        student = cos_sim(*views)
+        student = view_similarities(*views, self.gather_across_devices)
         return self.compute_loss_from_similarities(student, scores.to(student))
 
     def compute_loss_from_similarities(self, student: Tensor, scores: Tensor) -> dict[str, Tensor]:
@@ -212,18 +209,6 @@ class LSRNSLoss(SimCSELoss):
         if self.smoothing_weight:
             terms["smoothing"] = self.smoothing_weight * label_smoothing(student, mass, self.temperature, self.epsilon)
         return terms
-
-    def _scores(self, labels: Tensor | None) -> Tensor:
-        if labels is None or labels.dim() != 2:
-            found = "none" if labels is None else f"labels of shape {tuple(labels.shape)}"
-            raise UserError(
-                f"LSRNSLoss needs one scorer vector a sentence as its label, found {found}; name 'teachers' in the "
-                "recipe, or give a column 'label' of vectors."
-            )
-        vectors = labels.detach().float()
-        if self.gather_across_devices:
-            vectors = all_gather(vectors.contiguous())
-        return vectors @ vectors.T
 
     def _with_judged(self, scores: Tensor, keys: Tensor) -> Tensor:
         listed = (all_gather(keys.contiguous()) if self.gather_across_devices else keys).tolist()

@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.util import cos_sim
-from sentence_transformers.util.distributed import all_gather, all_gather_with_grad
 from torch import Tensor
 
 from st_jtcse.errors import UserError
 from st_jtcse.losses.ranking import cosent_in_batch, listmle, listnet, ranking_consistency
 from st_jtcse.losses.simcse import SimCSELoss
+from st_jtcse.losses.teacher import teacher_similarities, view_similarities
 from st_jtcse.losses.views import encode_views, single_column, split_views
 
 Ranking = Literal["listnet", "listmle", "cosent"]
@@ -117,28 +116,13 @@ class RankCSELoss(SimCSELoss):
         encoded = encode_views(self.model, features, self.length_chunks)
         views = split_views(encoded["sentence_embedding"])
         terms = {"nce": self.compute_loss_from_embeddings(list(views))}
-        if self.gather_across_devices:
-            # Every process ranks the union; the mean of their gradients is then the union's gradient.
-            views = (all_gather_with_grad(views[0].contiguous()), all_gather_with_grad(views[1].contiguous()))
-        student = cos_sim(*views)
+        student = view_similarities(*views, self.gather_across_devices)
         if self.consistency_weight:
             terms["consistency"] = self.consistency_weight * ranking_consistency(student, self.temperature)
         if self.distillation_weight:
-            teacher = self._teacher(labels).to(student)
+            teacher = teacher_similarities(labels, self, self.gather_across_devices).to(student)
             terms["distillation"] = self.distillation_weight * self._distillation(student, teacher)
         return terms
-
-    def _teacher(self, labels: Tensor | None) -> Tensor:
-        if labels is None or labels.dim() != 2:
-            found = "none" if labels is None else f"labels of shape {tuple(labels.shape)}"
-            raise UserError(
-                f"RankCSELoss needs one teacher vector a sentence as its label, found {found}; name 'teachers' in the "
-                "recipe, or give a column 'label' of vectors."
-            )
-        vectors = labels.detach().float()
-        if self.gather_across_devices:
-            vectors = all_gather(vectors.contiguous())
-        return vectors @ vectors.T
 
     def _distillation(self, student: Tensor, teacher: Tensor) -> Tensor:
         if self.ranking == "listnet":
