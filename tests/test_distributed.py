@@ -8,9 +8,11 @@ import pytest
 import torch
 from conftest import free_port, make_pipeline, make_sentences
 
-from st_jtcse.losses import JTCSELoss, SimCSELoss
+from st_jtcse.losses import JTCSELoss, LSRNSLoss, RankCSELoss, SimCSELoss
 
 SENTENCES = make_sentences(12, seed=4)
+LABELS = torch.nn.functional.normalize(torch.randn(12, 8, generator=torch.Generator().manual_seed(0)))
+LOSSES = {"JTCSELoss": JTCSELoss, "SimCSELoss": SimCSELoss, "RankCSELoss": RankCSELoss, "LSRNSLoss": LSRNSLoss}
 
 WORKER = """
 import sys
@@ -18,7 +20,7 @@ import torch
 import torch.distributed as dist
 sys.path.insert(0, {tests!r})
 from conftest import make_pipeline
-from test_distributed import SENTENCES, build, total, without_dropout
+from test_distributed import LABELS, SENTENCES, build, total, without_dropout
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()
@@ -28,7 +30,7 @@ loss = build({loss!r}, model, gather_across_devices=True)
 wrapped = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
 wrapped.preprocess = model.preprocess
 loss.model = wrapped
-value = total(loss([model.preprocess(half)]))
+value = total(loss([model.preprocess(half)], LABELS[rank * 6 : rank * 6 + 6]))
 value.backward()
 if rank == 0:
     gradients = {{name: p.grad for name, p in model.named_parameters() if p.grad is not None}}
@@ -45,14 +47,18 @@ def without_dropout(model):
 
 
 def build(name, model, **settings):
-    return {"JTCSELoss": JTCSELoss, "SimCSELoss": SimCSELoss}[name](model, **settings)
+    loss = LOSSES[name](model, **settings)
+    if name == "LSRNSLoss":
+        # Of two halves, and of one.
+        loss.use_pair_scores([(SENTENCES[1], SENTENCES[9], 0.9), (SENTENCES[7], SENTENCES[8], 0.1)])
+    return loss
 
 
 def total(value):
     return sum(value.values()) if isinstance(value, dict) else value
 
 
-@pytest.mark.parametrize("name", ["JTCSELoss", "SimCSELoss"])
+@pytest.mark.parametrize("name", LOSSES)
 def test_two_processes_have_the_gradient_of_the_union_batch(tower_folders, tmp_path, name):
     towers = tuple(map(str, tower_folders))
     script = tmp_path / "worker.py"
@@ -63,10 +69,10 @@ def test_two_processes_have_the_gradient_of_the_union_batch(tower_folders, tmp_p
     assert done.returncode == 0, done.stderr
 
     model = without_dropout(make_pipeline(towers))
-    value = total(build(name, model)([model.preprocess(SENTENCES)]))
+    value = total(build(name, model)([model.preprocess(SENTENCES)], LABELS))
     value.backward()
     found = torch.load(result, weights_only=True)
-    if name == "JTCSELoss":  # SimCSELoss returns each process's rows only
+    if name in ("JTCSELoss", "LSRNSLoss"):  # SimCSE's term is of each process's rows only
         torch.testing.assert_close(found["loss"], value.detach(), rtol=1e-9, atol=1e-9)
     expected = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
     used = {key for key, gradient in expected.items() if gradient.abs().max() > 0}
