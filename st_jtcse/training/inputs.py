@@ -14,6 +14,8 @@ from st_jtcse.training.recipe import LoadedRecipe, stage_args, stage_data, stage
 from st_jtcse.training.schema import DataSpec, SourceSpec, StageSpec
 
 DEV = "dev"
+# Losses that compare the sentences of a batch with each other.
+_IN_BATCH = ("SimCSELoss", "JTCSELoss", "RankCSELoss", "LSRNSLoss", "MultipleNegativesRankingLoss")
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,11 @@ def _check_batch(stage: StageSpec, args: dict[str, Any], sentences: int) -> None
         raise UserError(
             f"Stage {stage.name!r} has {sentences} training sentences, fewer than one batch of {batch}; "
             "add sentences or lower args.per_device_train_batch_size."
+        )
+    if batch == 1 and stage.loss and stage.loss.type in _IN_BATCH:
+        raise UserError(
+            f"Stage {stage.name!r}: {stage.loss.type} compares the sentences of a batch, found batches of 1; raise "
+            "args.per_device_train_batch_size."
         )
 
 

@@ -288,3 +288,10 @@ def test_ls_rns_learns_from_a_scorer_and_judged_pairs(project, capsys):
     write(project, stage | {"pair_scores": "judged.jsonl"})
     assert train(project) == 2
     assert "judged.jsonl:1: 'sentence1' is no sentence of the training data" in capsys.readouterr().err
+
+
+def test_a_batch_of_one_has_nothing_to_compare(project, capsys):
+    write(project, ENCODER, per_device_train_batch_size=1)
+    assert train(project) == 2
+    assert "SimCSELoss compares the sentences of a batch, found batches of 1; raise" in capsys.readouterr().err
+    assert not (project / "run").exists()
