@@ -56,7 +56,7 @@ def interaction_nt_xent(
     References:
         JTCSE (Zong et al.), Eq. 12; TNCSE (Zong et al., AAAI 2025), Eq. 5.
     """
-    logits = _cosines(torch.cat([query_a, query_b]), torch.cat([candidate_a, candidate_b])) / temperature
+    logits = cosines(torch.cat([query_a, query_b]), torch.cat([candidate_a, candidate_b])) / temperature
     rows = torch.arange(len(logits), device=logits.device)
     same_view = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
     return F.cross_entropy(logits.masked_fill(same_view, -torch.inf), rows.roll(len(query_a)))
@@ -132,8 +132,34 @@ def _disagreement(p: Tensor, q: Tensor) -> Tensor:
     return torch.where(cosine > 0, cosine, MINIMUM_COSINE).log().neg()
 
 
-def _cosines(p: Tensor, q: Tensor) -> Tensor:
-    # At τ = 0.05 a half-precision cosine is off by up to 0.08 in the logit: keep the product out of autocast.
+def cosines(p: Tensor, q: Tensor) -> Tensor:
+    """Return the cosine of every row of p with every row of q, in float32 at least, in autocast too.
+
+    Args:
+        p: Rows, (N, H).
+        q: Rows, (M, H).
+
+    Returns:
+        (N, M).
+    """
+    return products(F.normalize(_full(p), dim=-1), F.normalize(_full(q), dim=-1))
+
+
+def products(p: Tensor, q: Tensor) -> Tensor:
+    """Return the dot product of every row of p with every row of q, in float32 at least, in autocast too.
+
+    Args:
+        p: Rows, (N, H).
+        q: Rows, (M, H).
+
+    Returns:
+        (N, M).
+    """
+    # At τ = 0.05 a half-precision cosine is off by up to 0.08 in the logit, and similarities that are ranked become
+    # equal: keep the product out of autocast.
     with torch.autocast(p.device.type, enabled=False):
-        p, q = (x.float() if x.dtype in (torch.float16, torch.bfloat16) else x for x in (p, q))
-        return F.normalize(p, dim=-1) @ F.normalize(q, dim=-1).T
+        return _full(p) @ _full(q).T
+
+
+def _full(rows: Tensor) -> Tensor:
+    return rows.float() if rows.dtype in (torch.float16, torch.bfloat16) else rows

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sentence_transformers.util import cos_sim
 from sentence_transformers.util.distributed import all_gather, all_gather_with_grad
 from torch import Tensor, nn
 
 from st_jtcse.errors import UserError
+from st_jtcse.losses.functional import cosines, products
 
 
 def view_similarities(view_a: Tensor, view_b: Tensor, gather: bool) -> Tensor:
@@ -20,7 +20,7 @@ def view_similarities(view_a: Tensor, view_b: Tensor, gather: bool) -> Tensor:
     """
     if gather:
         view_a, view_b = all_gather_with_grad(view_a.contiguous()), all_gather_with_grad(view_b.contiguous())
-    return cos_sim(view_a, view_b)
+    return cosines(view_a, view_b)
 
 
 def teacher_similarities(labels: Tensor | None, loss: nn.Module, gather: bool) -> Tensor:
@@ -43,4 +43,4 @@ def teacher_similarities(labels: Tensor | None, loss: nn.Module, gather: bool) -
     vectors = labels.detach().float()
     if gather:
         vectors = all_gather(vectors.contiguous())
-    return vectors @ vectors.T
+    return products(vectors, vectors)

@@ -8,6 +8,7 @@ from conftest import make_sentences, save_encoder
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.util import cos_sim
 from torch.autograd import gradcheck
 
 from st_jtcse.errors import UserError
@@ -24,6 +25,7 @@ from st_jtcse.losses.negative_ranks import (
     retention,
     smoothed_distribution,
 )
+from st_jtcse.losses.teacher import teacher_similarities, view_similarities
 
 B = 6
 OTHERS = [(i, j) for i in range(B) for j in range(B) if i != j]
@@ -168,6 +170,19 @@ def test_equal_weights_and_no_smoothing_are_simcse_exactly(student):
     torch.testing.assert_close(by_smoothing["smoothing"], expected)
     plain = LSRNSLoss(student, **only, smoothing_weight=0, asymmetric=False)([dict(features[0])], labels)
     torch.testing.assert_close(plain["contrastive"], expected)
+
+
+def test_half_precision_training_ranks_in_full_precision(student):
+    # Neighbours whose cosines bfloat16, with its eight bits, cannot tell apart.
+    angles = torch.tensor([0.0, 0.300, 0.301, 0.302, 0.303, 0.304])
+    labels = torch.stack([angles.cos(), angles.sin()], dim=1)
+    rows = torch.randn(6, 32)
+    cosines = cos_sim(rows, rows)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = teacher_similarities(labels, LSRNSLoss(student), gather=False)
+        torch.testing.assert_close(view_similarities(rows, rows, gather=False), cosines)
+    assert len(set(found[0].bfloat16().tolist())) < len(set(found[0].tolist())) == 6
+    torch.testing.assert_close(found, torch.cos(angles[:, None] - angles))
 
 
 @pytest.mark.parametrize("rank_loss", ["listnet", "listmle", "cosent"])
