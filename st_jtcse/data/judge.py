@@ -13,7 +13,13 @@ import pyarrow as pa
 import torch
 from datasets import Dataset
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BatchEncoding,
+    GenerationConfig,
+    PreTrainedTokenizerBase,
+)
 
 from st_jtcse.data.shards import Job, cached_columns
 from st_jtcse.errors import UserError
@@ -88,11 +94,16 @@ class Judge:
         found: dict[int, str] = {}
         for start in range(0, len(order), self.batch_size):
             rows = order[start : start + self.batch_size]
-            inputs = self.tokenizer([prompts[row] for row in rows], padding=True, return_tensors="pt")
+            inputs = self._tokens([prompts[row] for row in rows])
             given = {key: inputs[key].to(self.model.device) for key in ("input_ids", "attention_mask")}
             written = self.model.generate(**given)[:, given["input_ids"].shape[1] :]
             found.update(zip(rows, self.tokenizer.batch_decode(written, skip_special_tokens=True)))
         return [found[row].strip() for row in range(len(prompts))]
+
+    def _tokens(self, prompts: Sequence[str]) -> BatchEncoding:
+        # A chat template writes the start token itself; with a second one, the model meets what it never was taught.
+        special = self.tokenizer.chat_template is None
+        return self.tokenizer(list(prompts), padding=True, add_special_tokens=special, return_tensors="pt")
 
     def _prompt(self, first: str, second: str) -> str:
         # Not str.format: a sentence or a prompt may hold braces of its own.

@@ -2,6 +2,7 @@
 
 import pytest
 from conftest import make_model, make_sentences, save_encoder, save_language_model
+from transformers import AutoTokenizer
 
 from st_jtcse.cli.score import main
 from st_jtcse.data import Source, load_pair_scores
@@ -51,6 +52,42 @@ def test_answers_do_not_depend_on_the_batch(folder, tmp_path):
 def test_braces_of_a_sentence_stay(folder):
     judge = Judge(str(folder / "judge"), "{sentence1} {x} {sentence2}")
     assert judge._prompt("{sentence2}", "b") == "{sentence2} {x} b"
+
+
+def test_a_chat_template_writes_the_start_token_alone(folder, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(folder / "judge")
+    tokenizer.chat_template = "[CLS] {{ messages[0]['content'] }} red"
+    save_language_model(tmp_path / "chat", 1)
+    tokenizer.save_pretrained(tmp_path / "chat")
+    for name, expected in (("chat", "[CLS] a dog and a cat red"), ("judge", "[CLS] a dog and a cat [SEP]")):
+        judge = Judge(str((tmp_path if name == "chat" else folder) / name), "{sentence1} and {sentence2}")
+        ids = judge._tokens([judge._prompt("a dog", "a cat")])["input_ids"][0]
+        assert judge.tokenizer.convert_ids_to_tokens(ids) == expected.split()
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_an_interrupted_judge_goes_on_after_its_answers(folder, tmp_path, monkeypatch):
+    pairs = [tuple(make_sentences(2, seed)) for seed in range(9)]
+    judge = Judge(str(folder / "judge"), max_new_tokens=2)
+    whole = judged_scores(pairs, judge, tmp_path / "whole", shard_size=3)
+    answers, asked = judge.answers, []
+
+    def stop_at_the_third_shard(some):
+        if len(asked) == 6:
+            raise Stopped
+        asked.extend(some)
+        return answers(some)
+
+    monkeypatch.setattr(judge, "answers", stop_at_the_third_shard)
+    with pytest.raises(Stopped):
+        judged_scores(pairs, judge, tmp_path / "cut", shard_size=3)
+    assert asked == pairs[:6]
+    monkeypatch.setattr(judge, "answers", lambda some: asked.extend(some) or answers(some))
+    assert judged_scores(pairs, judge, tmp_path / "cut", shard_size=3) == whole
+    assert asked == pairs
 
 
 @pytest.mark.parametrize(
