@@ -14,6 +14,7 @@ from torch.autograd import gradcheck
 from st_jtcse.errors import UserError
 from st_jtcse.losses import LSRNSLoss, SimCSELoss
 from st_jtcse.losses import negative_ranks as functions
+from st_jtcse.losses.functional import cosines, nt_xent
 from st_jtcse.losses.negative_ranks import (
     RANKS,
     RETENTIONS,
@@ -146,6 +147,27 @@ def test_gradients(similarities):
     assert gradcheck(lambda s: label_smoothing(s, mass, 0.2, 0.1), (student,))
 
 
+def test_equal_weights_over_the_rows_of_both_views_are_nt_xent_exactly():
+    generator = torch.Generator().manual_seed(5)
+    views = [torch.randn(B, 8, generator=generator, dtype=torch.float64) for _ in range(2)]
+    rows = torch.cat(views)
+    # Each row's positive on the diagonal; the row itself, no candidate, has weight 0.
+    student = cosines(rows, torch.cat(views[::-1]))
+    weights = (1 - torch.eye(B, dtype=torch.float64)).repeat(2, 2)
+    found = asymmetric_contrastive(student, weights, 0.05)
+    torch.testing.assert_close(found, nt_xent(*views, 0.05), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("rank_loss", ["listnet", "listmle", "cosent"])
+def test_the_loss_does_not_depend_on_the_order_of_the_batch(student, similarities, rank_loss):
+    own, scores = similarities
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    loss = LSRNSLoss(student, rank_loss=rank_loss)
+    moved = loss.compute_loss_from_similarities(own[order][:, order], scores[order][:, order])
+    for name, value in loss.compute_loss_from_similarities(own, scores).items():
+        torch.testing.assert_close(moved[name], value, rtol=1e-10, atol=0)
+
+
 @pytest.fixture
 def student(tmp_path):
     folder = save_encoder(tmp_path / "student", 1)
@@ -177,10 +199,10 @@ def test_half_precision_training_ranks_in_full_precision(student):
     angles = torch.tensor([0.0, 0.300, 0.301, 0.302, 0.303, 0.304])
     labels = torch.stack([angles.cos(), angles.sin()], dim=1)
     rows = torch.randn(6, 32)
-    cosines = cos_sim(rows, rows)
+    exact = cos_sim(rows, rows)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = teacher_similarities(labels, LSRNSLoss(student), gather=False)
-        torch.testing.assert_close(view_similarities(rows, rows, gather=False), cosines)
+        torch.testing.assert_close(view_similarities(rows, rows, gather=False), exact)
     assert len(set(found[0].bfloat16().tolist())) < len(set(found[0].tolist())) == 6
     torch.testing.assert_close(found, torch.cos(angles[:, None] - angles))
 
