@@ -8,7 +8,8 @@ from st_jtcse.errors import UserError
 from st_jtcse.hashing import sha256
 
 NAME = "embedded"
-# model.safetensors of sentence-transformers/all-MiniLM-L6-v2.
+HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
+# Its model.safetensors.
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 

@@ -21,6 +21,7 @@ FLOORS = [
     "data",
     "diagnostics",
     "evaluation",
+    "hub",
     "training",
     "reports",
     "cli",

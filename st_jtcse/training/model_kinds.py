@@ -34,7 +34,7 @@ class ModelKind:
         arguments: The trainer's arguments.
         evaluator: From a name and graded pairs to an evaluator.
         metric: Name of the evaluator's Spearman correlation, after the data set's name.
-        save: Writes a model into a folder, in the form that anyone loads.
+        save: Writes a model into a folder, in the form that anyone loads, without its card.
         load: Reads it back; the second argument is the flag for code that comes with the model.
     """
 
@@ -80,7 +80,7 @@ BI_ENCODER = ModelKind(
     SentenceTransformerTrainingArguments,
     _cosines,
     "spearman_cosine",
-    save_for_inference,
+    lambda model, folder: save_for_inference(model, folder, create_model_card=False),
     lambda folder, trust: SentenceTransformer(str(folder), trust_remote_code=trust),
 )
 CROSS_ENCODER = ModelKind(
@@ -88,6 +88,6 @@ CROSS_ENCODER = ModelKind(
     CrossEncoderTrainingArguments,
     _predictions,
     "spearman",
-    lambda model, folder: model.save_pretrained(str(folder)),
+    lambda model, folder: model.save_pretrained(str(folder), create_model_card=False),
     lambda folder, trust: CrossEncoder(str(folder), trust_remote_code=trust),
 )

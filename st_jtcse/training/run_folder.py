@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from st_jtcse.atomic import to_json, write_atomically
+from st_jtcse.atomic import write_atomically
 from st_jtcse.errors import UserError
+from st_jtcse.hub.card_results import TRAINING_RECORD
 
 RECIPE = "recipe.yaml"
 RESULTS = "results.json"
-# Inside each finished stage's folder; its presence is what makes the stage finished.
-STAGE_RECORD = "training_results.json"
 
 
 class RunFolder:
@@ -66,7 +65,7 @@ class RunFolder:
 
     def record(self, name: str) -> dict[str, Any] | None:
         """Return a finished stage's results, None if it is not finished."""
-        path = self.stage(name) / STAGE_RECORD
+        path = self.stage(name) / TRAINING_RECORD
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
     def checkpoint(self, name: str, files: Sequence[str] = ()) -> Path | None:
@@ -86,10 +85,9 @@ class RunFolder:
         path.mkdir()
         return path
 
-    def finish(self, name: str, record: dict[str, Any]) -> None:
-        """Put the folder built by :meth:`staging` in place of the stage's checkpoints."""
+    def finish(self, name: str) -> None:
+        """Put the folder built by :meth:`staging`, which holds the stage's record, in place of its checkpoints."""
         new, old, final = self._hidden(name, "new"), self._hidden(name, "old"), self.stage(name)
-        write_atomically(new / STAGE_RECORD, to_json(record))
         shutil.rmtree(old, ignore_errors=True)
         if final.exists():
             final.rename(old)
@@ -113,7 +111,7 @@ class RunFolder:
     def recover(self, name: str) -> None:
         """Complete a :meth:`finish` that was cut off between its two renames."""
         new, final = self._hidden(name, "new"), self.stage(name)
-        if not final.exists() and self._hidden(name, "old").exists() and (new / STAGE_RECORD).is_file():
+        if not final.exists() and self._hidden(name, "old").exists() and (new / TRAINING_RECORD).is_file():
             new.rename(final)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(self._hidden(name, "old"), ignore_errors=True)

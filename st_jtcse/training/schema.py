@@ -10,10 +10,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
+
+from st_jtcse.training.publishing_schema import CardSpec, PushSpec
+from st_jtcse.training.strict import Strict
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 NAME_RULE = "letters, digits, '_', '.' or '-', starting with a letter or digit"
@@ -33,27 +34,6 @@ PoolingName = Literal["cls", "mean", "max", "first_last"]
 _OPUS_MT = "Helsinki-NLP/opus-mt-{}-{}"
 # This model knows several written forms of Chinese and is told which one.
 _OPUS_MT_PREFIXES = {"zh": ">>cmn_Hans<< "}
-
-
-class Strict(BaseModel):
-    """Base of every block: unknown keys are refused and values are not coerced across types."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    def _foreign(self) -> tuple[str, ...]:
-        """Name the keys that this kind of block may not give."""
-        return ()
-
-    @model_serializer(mode="wrap")
-    def _loadable(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what could not be loaded again or says nothing: foreign keys, and nulls that are defaults."""
-        data: dict[str, Any] = dump(self)
-        fields = type(self).model_fields
-        return {
-            key: value
-            for key, value in data.items()
-            if key not in self._foreign() and (value is not None or fields[key].default is not None)
-        }
 
 
 class SourceSpec(Strict):
@@ -344,6 +324,12 @@ class StageSpec(Strict):
         "teachers' where it meets them.",
     )
 
+    reported_as: str | None = Field(
+        None,
+        description="What the papers' tables call this stage's model: its card sets their figures beside those of an "
+        "evaluation, as long as the recipe is the bundled one.",
+    )
+
     @model_validator(mode="after")
     def _trained_or_assembled(self) -> StageSpec:
         if self.loss is not None and self.model.members is not None:
@@ -379,6 +365,8 @@ class Recipe(Strict):
     args: dict[str, Any] = Field(default_factory=dict, description="Training arguments common to all stages.")
     evaluate: EvaluateSpec | None = Field(None, description="Evaluation pairs of every stage that names none.")
     stages: list[StageSpec] = Field(min_length=1, description="Training runs, in order.")
+    card: CardSpec | None = Field(None, description="What the model cards say beside what the run knows.")
+    push: PushSpec | None = Field(None, description="Push models to the Hub after the run.")
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**32)]], BeforeValidator(_range_shorthand)] | None = Field(
         None, min_length=1, description="Run everything under each of these seeds instead of `seed`; 1..5 is a range."
     )

@@ -12,10 +12,14 @@ import torch
 from transformers import set_seed
 
 from st_jtcse import processes
+from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.diagnostics import gmac
 from st_jtcse.errors import UserError
+from st_jtcse.hub.card_results import TRAINING_RECORD
+from st_jtcse.hub.cards import write_card
 from st_jtcse.losses import JTCSELoss, LSRNSLoss
 from st_jtcse.training import provenance
+from st_jtcse.training.card import card_facts, reported_as, title
 from st_jtcse.training.clock import Clock
 from st_jtcse.training.components import build_loss, resolve_loss
 from st_jtcse.training.guards import StopOnNonFiniteLoss, interruptible
@@ -86,6 +90,9 @@ def run_stage(loaded: LoadedRecipe, stage: StageSpec, inputs: Inputs, folder: Ru
     model = _model(stage, folder, seed)
     record = {
         "name": stage.name,
+        "title": title(loaded.recipe, stage),
+        "reported_as": reported_as(loaded, stage),
+        "environment": provenance.environment(),
         "seed": seed,
         "loss": stage.loss.model_dump() if stage.loss else None,
         "data_sha256": inputs.hashes,
@@ -97,11 +104,13 @@ def run_stage(loaded: LoadedRecipe, stage: StageSpec, inputs: Inputs, folder: Ru
         record |= _train(loaded, stage, stage.loss, model, inputs, folder)
 
     if processes.rank() == 0:
-        _finish(stage, model, inputs, record, folder)
+        _finish(loaded, stage, model, inputs, record, folder)
     processes.wait_for_all()
 
 
-def _finish(stage: StageSpec, model: Any, inputs: Inputs, record: dict[str, Any], folder: RunFolder) -> None:
+def _finish(
+    loaded: LoadedRecipe, stage: StageSpec, model: Any, inputs: Inputs, record: dict[str, Any], folder: RunFolder
+) -> None:
     """Save and score the model, and put it with its record in the stage's place."""
     staging = folder.staging(stage.name)
     kind = kind_of(stage.model)
@@ -115,7 +124,11 @@ def _finish(stage: StageSpec, model: Any, inputs: Inputs, record: dict[str, Any]
         "spearman": evaluate(saved, stage, inputs),
         "weights_sha256": provenance.weights_sha256(staging),
     }
-    folder.finish(stage.name, record)
+    write_atomically(staging / TRAINING_RECORD, to_json(record))
+    # What the card knows of the training is in the trained model; its form is the saved one's.
+    saved.model_card_data = model.model_card_data
+    write_card(saved, staging, card_facts(loaded, stage), record)
+    folder.finish(stage.name)
 
 
 def _model(stage: StageSpec, folder: RunFolder, seed: int) -> Any:

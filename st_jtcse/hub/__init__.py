@@ -1,0 +1,1 @@
+"""Models on their way to the Hub: cards and pushes."""

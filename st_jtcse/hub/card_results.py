@@ -1,0 +1,115 @@
+"""The results that a saved model's folder holds, for its card: nothing else may be claimed there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import EvalResult
+
+from st_jtcse.errors import UserError
+from st_jtcse.evaluation import report
+from st_jtcse.evaluation.results import JSON
+
+# Written by st-train beside the weights, and the folder for st-eval's results there.
+TRAINING_RECORD = "training_results.json"
+EVALUATION = "evaluation"
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """One table of a card.
+
+    Args:
+        title: What it shows.
+        columns: Headings; the first column names the rows.
+        rows: Cells, as they are shown.
+        picture: Path of its picture in the folder, if there is one.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    picture: str | None = None
+
+
+@dataclass(frozen=True)
+class CardResults:
+    """What a folder holds.
+
+    Args:
+        tables: For people.
+        figures: The same for the Hub, as `model-index`.
+        name: The model's name in `model-index`.
+    """
+
+    tables: Sequence[ResultTable]
+    figures: Sequence[EvalResult]
+    name: str
+
+
+def card_results(folder: Path) -> CardResults:
+    """Read the results of a training and of an evaluation.
+
+    Args:
+        folder: The saved model.
+
+    Raises:
+        UserError: A file of results cannot be read.
+    """
+    training = _read(folder / TRAINING_RECORD)
+    evaluation = _read(folder / EVALUATION / JSON)
+    tables: list[ResultTable] = []
+    figures: list[EvalResult] = []
+    if training and training["spearman"]:
+        tables.append(_training_table(training))
+        figures += [_figure(name, name, "spearmanr", score) for name, score in training["spearman"].items()]
+    for name, table in (evaluation or {"suites": {}})["suites"].items():
+        tables.append(_evaluation_table(folder, name, table, (training or {}).get("reported_as")))
+        figures += [
+            _figure(row["label"], row["task"], row["metric"], row["score"])
+            for row in table["rows"]
+            if row["score"] is not None
+        ]
+    return CardResults(tables, figures, (training or {}).get("title") or folder.absolute().name)
+
+
+def _training_table(record: Mapping[str, Any]) -> ResultTable:
+    rows = [
+        [name, report.number(record["spearman_start"].get(name)), report.number(score)]
+        for name, score in record["spearman"].items()
+    ]
+    return ResultTable("Spearman correlation x 100 before and after this training", ["set", "before", "after"], rows)
+
+
+def _evaluation_table(folder: Path, name: str, table: Mapping[str, Any], paper: str | None) -> ResultTable:
+    columns = report.columns(table)
+    kept = [0, 1, 2, *(at for at, column in enumerate(columns) if at > 2 and column == paper)]
+    headings = [columns[at] if at < 3 else f"{columns[at]} in the paper" for at in kept]
+    rows = [[cells[at] for at in kept] for cells in report.cells(table)]
+    picture = f"{EVALUATION}/{name}.png"
+    title = f"{name}: {table['source']}" if table["source"] else name
+    return ResultTable(title, headings, rows, picture if (folder / picture).is_file() else None)
+
+
+def _figure(name: str, task: str, metric: str, score: float) -> EvalResult:
+    return EvalResult(
+        task_type="sentence-similarity",
+        dataset_type=task,
+        dataset_name=name,
+        metric_type=metric,
+        metric_value=score,
+        metric_name=f"{metric} (%)",
+    )
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    except (OSError, ValueError):
+        raise UserError(
+            f"{path} cannot be read; a card shows only what it holds, so restore it or delete it."
+        ) from None

@@ -1,0 +1,150 @@
+"""Model cards: Sentence-Transformers' own, with what it cannot know: method, recipe, results, limits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCard
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from sentence_transformers.base.model_card import generate_model_card
+from yaml import YAMLError
+
+from st_jtcse import bundled
+from st_jtcse.atomic import write_atomically
+from st_jtcse.errors import UserError
+from st_jtcse.hub.card_results import CardResults, card_results
+from st_jtcse.hub.model_form import model_form
+
+CARD = "README.md"
+# Sentence-Transformers' own stand-in for a name that the model has not got yet.
+NO_ID = "sentence_transformers_model_id"
+# Between these a card's results are replaced whenever they are told anew.
+BEGIN, END = "<!-- results -->", "<!-- end of results -->"
+PACKAGE_TAG = "st-jtcse"
+# The template for losses that are not of this package.
+OTHER = "other"
+_PLACEHOLDER = re.compile(r"<!--.*?-->\n*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """What a card tells of a training, beside its record.
+
+    Args:
+        family: A card template's name.
+        title: The first heading.
+        recipe: The resolved recipe, as YAML.
+        base_models: Hub ids of the models that the training started from.
+        license: The model's licence, as the Hub spells it; None if its makers have not said.
+        languages: The text's languages, as two-letter codes.
+    """
+
+    family: str
+    title: str
+    recipe: str
+    base_models: Sequence[str] = ()
+    license: str | None = None
+    languages: Sequence[str] = ()
+
+
+def families() -> list[str]:
+    """Return the kinds of models that have a card of their own."""
+    return sorted(path.stem for path in bundled.folder("model_cards").glob("[!_]*.md"))
+
+
+def write_card(model: Any, folder: Path, facts: CardFacts, record: Mapping[str, Any]) -> None:
+    """Write the card of a trained model into its folder.
+
+    Args:
+        model: The saved model, loaded, with the card data of its training.
+        folder: The saved model; the results that it holds are shown.
+        facts: What the card tells of the training.
+        record: The training's results.
+    """
+    data = model.model_card_data
+    # The folders' names are no Hub ids: nothing is to be looked up by them.
+    data.local_files_only = True
+    data.base_model = None
+    data.register_model(model)
+    card = ModelCard(generate_model_card(model), ignore_metadata_errors=True)
+    text = _template(facts.family).render(
+        facts=facts,
+        record=record,
+        form=model_form(folder),
+        max_seq_length=model.max_seq_length,
+        model_id=NO_ID,
+        results=f"{BEGIN}\n{END}",
+        theirs=_sections(card.text),
+    )
+    card.text = re.sub(r"\n{3,}", "\n\n", text)
+    metadata: Any = card.data
+    metadata.base_model = list(facts.base_models) or None
+    metadata.license = facts.license
+    metadata.language = list(facts.languages) or None
+    metadata.tags = [*(metadata.tags or []), PACKAGE_TAG, *([] if facts.family == OTHER else [facts.family])]
+    write_atomically(folder / CARD, _with_results(card, card_results(folder)))
+
+
+def updated_card(folder: Path, model_id: str | None = None) -> str:
+    """Return a folder's card with the results that the folder holds now.
+
+    Args:
+        folder: The saved model.
+        model_id: Its name on the Hub, for the code in the card.
+
+    Raises:
+        UserError: There is no card, or it or the results cannot be read.
+    """
+    path = folder / CARD
+    if not path.is_file():
+        raise UserError(
+            f"{folder} has no model card ({CARD}); save the model with Sentence-Transformers, which writes one."
+        )
+    try:
+        card = ModelCard(path.read_text(encoding="utf-8"), ignore_metadata_errors=True)
+    except (ValueError, YAMLError) as error:
+        raise UserError(f"{path} cannot be read as a model card: {' '.join(str(error).split())}.") from None
+    if BEGIN not in card.text:
+        card.text = f"{card.text.rstrip()}\n\n## Results\n\n{BEGIN}\n{END}\n"
+    text = _with_results(card, card_results(folder))
+    return text if model_id is None else text.replace(NO_ID, model_id)
+
+
+def _with_results(card: ModelCard, found: CardResults) -> str:
+    """Return a card with these results and no others, in its text and in its metadata."""
+    before, _, rest = card.text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    shown = _template("_results").render(found=found).strip()
+    card.text = f"{before}{BEGIN}\n{shown}\n{END}{after}"
+    metadata: Any = card.data
+    metadata.eval_results = list(found.figures) or None
+    metadata.model_name = found.name if found.figures else None
+    metadata.metrics = sorted({figure.metric_type for figure in found.figures}) or None
+    return card.content
+
+
+def _sections(text: str) -> dict[str, str]:
+    """Return the sections of a card by their headings, without the placeholders for people to fill."""
+    parts = re.split(r"^## (.+)\n", _PLACEHOLDER.sub("\n", text), flags=re.MULTILINE)
+    return {heading: body.strip() for heading, body in zip(parts[1::2], parts[2::2])}
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(bundled.folder("model_cards")),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # Markdown, for which there is no escaping.
+    )
+
+
+def _template(name: str) -> Template:
+    return _environment().get_template(f"{name}.md")

@@ -1,0 +1,78 @@
+"""What a saved model is, as far as its users have to know: how it loads and how its tokens make an embedding."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
+
+# plain: by Sentence-Transformers alone; registered: after `import st_jtcse`, or with the flag; own_modules: with both.
+Loading = Literal["plain", "registered", "own_modules"]
+Pooling = Literal["cls", "mean", "max", "first_last"]
+MODULES, CONFIG = "modules.json", "config.json"
+_REGISTERED = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
+_POOLINGS: dict[tuple[tuple[str, ...], str | None], Pooling] = {
+    (("Transformer", "Pooling"), "cls"): "cls",
+    (("Transformer", "Pooling"), "mean"): "mean",
+    (("Transformer", "Pooling"), "max"): "max",
+    (("Transformer", "WeightedLayerPooling", "Pooling"), "mean"): "first_last",
+}
+
+
+@dataclass(frozen=True)
+class ModelForm:
+    """How a saved model is used.
+
+    Args:
+        architecture: The encoder's model type; None if the folder holds no model.
+        cross_encoder: Whether it scores pairs instead of embedding sentences.
+        labels: Outputs of a cross-encoder.
+        loading: What it needs to load.
+        pooling: How the encoder's tokens make the embedding; None where plain transformers cannot say it shortly.
+        normalize: Whether embeddings have length 1.
+    """
+
+    architecture: str | None
+    cross_encoder: bool
+    labels: int
+    loading: Loading
+    pooling: Pooling | None
+    normalize: bool
+
+    def __str__(self) -> str:
+        """Name the kind of model."""
+        return f"{self.architecture} {'cross-encoder' if self.cross_encoder else 'encoder'}"
+
+
+def model_form(folder: Path) -> ModelForm:
+    """Read the form of a saved model from its configuration files.
+
+    Args:
+        folder: The saved model.
+    """
+    config = _read(folder / CONFIG) or {}
+    listing = _read(folder / MODULES) or []
+    types = [entry["type"] for entry in listing]
+    names = [name.rpartition(".")[2] for name in types]
+    own = any(name.startswith("st_jtcse.") for name in types)
+    architecture = names[0] if own else config.get("model_type")
+    normalize = names[-1:] == ["Normalize"]
+    poolings = [
+        _read(folder / entry["path"] / CONFIG) or {} for entry, name in zip(listing, names) if name == "Pooling"
+    ]
+    mode = poolings[-1].get("pooling_mode") if poolings else None
+    return ModelForm(
+        architecture=architecture,
+        cross_encoder=(config.get("architectures") or [""])[0].endswith("ForSequenceClassification"),
+        labels=len(config.get("id2label") or [None]),
+        loading="own_modules" if own else "registered" if architecture in _REGISTERED else "plain",
+        pooling=_POOLINGS.get((tuple(names[:-1] if normalize else names), mode)),
+        normalize=normalize,
+    )
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

@@ -1,0 +1,28 @@
+"""The blocks of a recipe about its models' cards and their way to the Hub."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from st_jtcse.training.strict import Strict
+
+
+class CardSpec(Strict):
+    """What the model cards of a run say that only its maker knows."""
+
+    license: str | None = Field(None, min_length=1, description="Licence of the models, as the Hub spells it: mit.")
+    language: list[Annotated[str, Field(pattern="^[a-z]{2,3}$")]] = Field(
+        default_factory=list, description="Languages of the training text, by ISO 639 code: [en]."
+    )
+
+
+class PushSpec(Strict):
+    """Where the models of a run go on the Hub, once all stages are finished."""
+
+    repos: dict[str, str] = Field(min_length=1, description="Repository by stage, e.g. joint: org/jtcse-bert.")
+    private: bool = Field(True, description="Whether new repositories are private.")
+    collection: str | None = Field(
+        None, min_length=1, max_length=60, description="Title of a collection to add the models to."
+    )
