@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,17 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     for row in rows:
         # A model may be called [bold].
         table.add_row(*map(escape, row))
+    out.print(table)
+
+
+def show_files(repo: str, files: Mapping[str, int]) -> None:
+    """Print what a push would send."""
+    table = Table(title=f"{escape(repo)} (nothing is sent)")
+    table.add_column("file")
+    table.add_column("bytes", justify="right")
+    for name, size in files.items():
+        table.add_row(escape(name), f"{size:,}")
+    table.add_row("in all", f"{sum(files.values()):,}")
     out.print(table)
 
 

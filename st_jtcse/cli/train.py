@@ -18,15 +18,20 @@ from st_jtcse.training import yaml_source
 from st_jtcse.wording import unknown
 
 if TYPE_CHECKING:
+    from st_jtcse.training.publishing_schema import PushSpec
     from st_jtcse.training.recipe import LoadedRecipe
     from st_jtcse.training.sweep import Run
 
+FAILED = 1
 USER_FAULT = 2
 INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
+    """Run the command and return its exit status.
+
+    0 done, 2 the user's input is at fault, 1 the Hub did not take a finished model, 130 interrupted.
+    """
     options = _parser().parse_args(argv)
     try:
         return _run(options)
@@ -60,6 +65,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--resume", action="store_true", help="go on with the run in the output folder")
     parser.add_argument("--dry-run", action="store_true", help="check everything, print the plan, write nothing")
+    parser.add_argument(
+        "--push",
+        action="store_true",
+        help="then push as the recipe's 'push' says, or else the last stage's model, private, under the recipe's name",
+    )
     parser.add_argument("--list", action="store_true", help="list the bundled recipes")
     parser.add_argument("--copy", nargs=2, metavar=("NAME", "FILE"), help="copy a bundled recipe to a file to edit it")
     return parser
@@ -80,7 +90,7 @@ def _run(options: argparse.Namespace) -> int:
 
     # After the cheap answers: these imports take seconds.
     from st_jtcse import processes
-    from st_jtcse.training import plan, runner, sweep
+    from st_jtcse.training import plan, publish, runner, sweep
     from st_jtcse.training.recipe import load_recipe
 
     overrides = list(options.overrides)
@@ -95,6 +105,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.dry_run:
         console.show_plan(plan.plan(loaded, names), plan.expected_files(loaded, names))
         return 0
+    # Before the training, which may take days: without a token there would be no push after it.
+    destination = publish.push_plan(loaded.recipe, options.push)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     if runs:
         sweep.run_all(loaded, runs, names, resume=options.resume)
@@ -104,6 +116,21 @@ def _run(options: argparse.Namespace) -> int:
     results = runner.run(loaded, names, resume=options.resume)
     if processes.rank() == 0:
         console.show_results(results)
+        if destination is not None:
+            return _push(loaded, destination)
+    return 0
+
+
+def _push(loaded: LoadedRecipe, destination: PushSpec) -> int:
+    from st_jtcse.hub.push import PushFailed
+    from st_jtcse.training.publish import push_models
+
+    try:
+        for pushed in push_models(loaded.recipe, destination):
+            console.out.print(f"Pushed to {pushed.url}", highlight=False, soft_wrap=True)
+    except PushFailed as error:
+        console.err.print(error)
+        return FAILED
     return 0
 
 

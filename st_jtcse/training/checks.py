@@ -11,7 +11,7 @@ from st_jtcse.training.components import argument_faults, loss_faults
 from st_jtcse.training.faults import Fault
 from st_jtcse.training.schema import STAGE_PREFIX, LossSpec
 from st_jtcse.training.yaml_source import Loc, dotted
-from st_jtcse.wording import nearest, shown
+from st_jtcse.wording import nearest, shown, unknown
 
 # Files of a run that lie beside the stages' folders.
 RESERVED_STAGE_NAMES = frozenset({"recipe.yaml", "results.json"})
@@ -54,6 +54,7 @@ def check(data: dict[str, Any]) -> list[Fault]:
         *_losses(stages),
         *_arguments(data, stages),
         *_evaluation(data, stages),
+        *_push(data, stages),
     ]
 
 
@@ -212,3 +213,11 @@ def _evaluation(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
                 f"expected pairs to evaluate on in {block}.dev or the recipe's evaluate.dev, found none. "
                 f"Add them, or remove '{key}'.",
             )
+
+
+def _push(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
+    names = [stage.get("name") for _, stage in stages]
+    known = [name for name in names if isinstance(name, str)]
+    for name in _mapping(_mapping(data.get("push")).get("repos")):
+        if name not in known:
+            yield Fault(("push", "repos", name), unknown("a stage of this recipe", name, known))

@@ -110,7 +110,7 @@ def same_run(recipe: Recipe, folder: RunFolder) -> bool | None:
         held = load_recipe(str(folder.path / "recipe.yaml")).recipe
     except UserError:
         return False
-    anywhere = {"output_dir": "anywhere", "cache_dir": "anywhere"}
+    anywhere = {"output_dir": "anywhere", "cache_dir": "anywhere", "push": None}
     return held.model_copy(update=anywhere) == recipe.model_copy(update=anywhere)
 
 
