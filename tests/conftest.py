@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from hub_stand_in import HubStandIn
+from huggingface_hub import close_session
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -182,6 +184,32 @@ def offline(monkeypatch):
     """The Hub is out of reach, at once and without retries."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A Hub on loopback for the client in this process; for other processes there is hub.environment(home)."""
+    settings = {
+        "HF_HUB_DISABLE_XET": True,
+        "HF_HUB_OFFLINE": False,
+        "HF_HUB_DISABLE_TELEMETRY": True,
+        "HF_HUB_CACHE": str(tmp_path / "hub_cache"),
+        "HF_TOKEN_PATH": str(tmp_path / "no_token"),
+    }
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    # The client keeps its connections and proxies from one test to the next.
+    close_session()
+    with HubStandIn() as hub:
+        # What HF_ENDPOINT sets when huggingface_hub is imported, which it is already.
+        settings["ENDPOINT"] = hub.endpoint
+        settings["HUGGINGFACE_CO_URL_TEMPLATE"] = hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        for name, value in settings.items():
+            monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
+        monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", hub.endpoint)
+        yield hub
+    close_session()
 
 
 def make_model(folder, pooling="cls"):
