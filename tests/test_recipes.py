@@ -11,6 +11,7 @@ from conftest import WORDS, make_sentences, save_encoder, save_translator
 
 from st_jtcse import bundled
 from st_jtcse.cli.train import main
+from st_jtcse.evaluation.suites import suites
 from st_jtcse.training.recipe import load_recipe
 
 RECIPES = bundled.recipes()
@@ -139,3 +140,12 @@ def test_jtcse_and_tncse_have_the_papers_constants():
     assert stage.model.cross_attention_every is None
     assert stage.loss.arguments["cross_weight"] == 0 and stage.loss.arguments["direction"] == "1_to_2"
     assert [s.args["learning_rate"] for s in recipe.stages[:2]] == [1.5e-5, 2e-5]
+
+
+REPORTED = {name for suite in suites().values() for row in suite.rows for name in row.reported}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_stage_is_reported_under_a_name_of_the_papers_tables(name):
+    recipe = load_recipe(name).recipe
+    assert {stage.reported_as for stage in recipe.stages} <= {None, *REPORTED}

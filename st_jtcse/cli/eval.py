@@ -6,10 +6,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import positive
 from st_jtcse.errors import UserError
+
+if TYPE_CHECKING:
+    from st_jtcse.evaluation.results import Results
 
 USER_FAULT = 2
 INCOMPLETE = 3
@@ -56,6 +60,9 @@ def _parser() -> argparse.ArgumentParser:
         "--output-dir", type=Path, metavar="DIR", help="folder of results.json, results.md, pictures and index.html"
     )
     parser.add_argument(
+        "--card", action="store_true", help="keep the results in MODEL/evaluation and show them in the model's card"
+    )
+    parser.add_argument(
         "--pooling", choices=("cls", "mean"), help="pool the encoder so instead of by the model's own modules"
     )
     parser.add_argument("--revision", metavar="NAME", help="commit, tag or branch of a model on the Hub")
@@ -68,31 +75,18 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     if options.list:
-        from st_jtcse.evaluation.suites import suites
-
-        rows = [
-            [name, suite.source, str(len(suite.rows)) if suite.rows else f"unpublished; use {suite.instead}"]
-            for name, suite in suites().items()
-        ]
-        console.show_suites(rows)
-        return 0
-    if options.model is None:
-        raise UserError("Give a model: a folder, a Hub id, or embedded.")
-    if options.data is not None and not options.data.is_dir():
-        raise UserError(f"--data: {options.data} is no folder; check the path.")
+        return _list()
+    _check(options)
 
     # After the cheap answers: these imports take seconds.
     from datasets import disable_progress_bars
     from huggingface_hub.utils import logging as hub_logging
 
-    from st_jtcse.atomic import write_atomically
     from st_jtcse.evaluation import report, runner
     from st_jtcse.evaluation.models import load_model
     from st_jtcse.evaluation.record import Record
     from st_jtcse.evaluation.results import Results
     from st_jtcse.evaluation.selection import select
-    from st_jtcse.reports import pictures
-    from st_jtcse.reports.evaluation_page import PAGE, evaluation_page, suite_pictures
 
     disable_progress_bars()
     # Of each retry; that data cannot be had is told once a task.
@@ -119,15 +113,60 @@ def _run(options: argparse.Namespace) -> int:
         title = f"{section.name}: {section.source}" if section.source else section.name
         console.show_table(title, report.columns(table), report.cells(table))
     if options.output_dir is not None:
-        drawn = suite_pictures(results.data)
-        for name, figure in drawn.items():
-            pictures.save(figure, options.output_dir, name)
-        write_atomically(options.output_dir / PAGE, evaluation_page(results.data, drawn))
-        console.out.print(f"Wrote {options.output_dir}.", highlight=False, soft_wrap=True)
+        _write(options, results)
     if missing:
         console.err.print(f"{len(missing)} of {len(selection.jobs)} tasks have no result: {', '.join(missing)}.")
         return INCOMPLETE
     return 0
+
+
+def _list() -> int:
+    from st_jtcse.evaluation.suites import suites
+
+    rows = [
+        [name, suite.source, str(len(suite.rows)) if suite.rows else f"unpublished; use {suite.instead}"]
+        for name, suite in suites().items()
+    ]
+    console.show_suites(rows)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse options that do not go together, and complete them."""
+    if options.model is None:
+        raise UserError("Give a model: a folder, a Hub id, or embedded.")
+    if options.data is not None and not options.data.is_dir():
+        raise UserError(f"--data: {options.data} is no folder; check the path.")
+    if not options.card:
+        return
+    if options.output_dir is not None:
+        raise UserError("--card keeps the results in the model's folder; leave out --output-dir.")
+    if options.pooling is not None:
+        raise UserError("--card shows what the model's own modules reach; leave out --pooling.")
+    if not Path(options.model).is_dir():
+        raise UserError(f"--card: {options.model} is no folder, so it has no card here; download the model first.")
+
+    from st_jtcse.hub.card_results import EVALUATION
+    from st_jtcse.hub.cards import updated_card
+
+    updated_card(Path(options.model))  # What cannot be read is told before the work, not after it.
+    options.output_dir = Path(options.model, EVALUATION)
+
+
+def _write(options: argparse.Namespace, results: Results) -> None:
+    """Leave pictures, the page and, if asked for, the card."""
+    from st_jtcse.atomic import write_atomically
+    from st_jtcse.hub.cards import CARD, updated_card
+    from st_jtcse.reports import pictures
+    from st_jtcse.reports.evaluation_page import PAGE, evaluation_page, suite_pictures
+
+    drawn = suite_pictures(results.data)
+    for name, figure in drawn.items():
+        pictures.save(figure, options.output_dir, name)
+    write_atomically(options.output_dir / PAGE, evaluation_page(results.data, drawn))
+    if options.card:
+        write_atomically(Path(options.model, CARD), updated_card(Path(options.model)))
+    console.out.print(f"Wrote {options.output_dir}.", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

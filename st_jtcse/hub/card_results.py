@@ -13,6 +13,7 @@ from huggingface_hub import EvalResult
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation import report
 from st_jtcse.evaluation.results import JSON
+from st_jtcse.hashing import sha256
 
 # Written by st-train beside the weights, and the folder for st-eval's results there.
 TRAINING_RECORD = "training_results.json"
@@ -58,9 +59,9 @@ def card_results(folder: Path) -> CardResults:
         folder: The saved model.
 
     Raises:
-        UserError: A file of results cannot be read.
+        UserError: A file of results cannot be read, or is of other weights.
     """
-    training = _read(folder / TRAINING_RECORD)
+    training = _training(folder)
     evaluation = _read(folder / EVALUATION / JSON)
     tables: list[ResultTable] = []
     figures: list[EvalResult] = []
@@ -75,6 +76,17 @@ def card_results(folder: Path) -> CardResults:
             if row["score"] is not None
         ]
     return CardResults(tables, figures, (training or {}).get("title") or folder.absolute().name)
+
+
+def _training(folder: Path) -> Any:
+    record = _read(folder / TRAINING_RECORD)
+    for name, digest in (record or {"weights_sha256": {}})["weights_sha256"].items():
+        if not (folder / name).is_file() or sha256(folder / name) != digest:
+            raise UserError(
+                f"{folder / TRAINING_RECORD} is not of the weights in {folder / name}; restore them, or delete it, and "
+                "the card claims nothing."
+            )
+    return record
 
 
 def _training_table(record: Mapping[str, Any]) -> ResultTable:

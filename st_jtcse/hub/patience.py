@@ -5,26 +5,30 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from huggingface_hub.errors import HfHubHTTPError
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
-# The client's base class of all that can happen between it and a server, its transport library's.
-TRANSPORT_ERRORS = cast(
-    "tuple[type[Exception], ...]", tuple(base for base in HfHubHTTPError.__bases__ if base is not OSError)
+# What the client raises: its transport library's base class of all errors, whichever library that is; Xet's errors are
+# Python's; and the failure of a single file's upload has the error itself as its cause.
+HUB_ERRORS = cast(
+    "tuple[type[Exception], ...]",
+    (*(base for base in HfHubHTTPError.__bases__ if base is not OSError), ConnectionError, RuntimeError),
 )
+# Seconds before each further attempt.
 WAITS = (1.0, 2.0, 4.0, 8.0)
 _LONGEST_WAIT = 60.0
 
 
-def patiently(call: Callable[[], Result], waits: tuple[float, ...] = WAITS) -> Result:
-    """Make a call; again after each wait while the Hub is busy (429), at fault (5xx) or out of reach.
+def patiently(call: Callable[[], Result]) -> Result:
+    """Make a call; again, up to four times, while the Hub is busy (429), at fault (5xx) or out of reach.
+
+    The client repeats some of its calls by itself; those that it makes once only, a commit among them, come here.
 
     Args:
         call: The call, which may be made more than once.
-        waits: Seconds to wait before each further attempt; a busy Hub's own wish counts more, up to a minute.
 
     Returns:
         What the call returns.
@@ -32,10 +36,10 @@ def patiently(call: Callable[[], Result], waits: tuple[float, ...] = WAITS) -> R
     Raises:
         HfHubHTTPError: The last attempt's error, or one that another attempt would meet again.
     """
-    for wait in waits:
+    for wait in WAITS:
         try:
             return call()
-        except TRANSPORT_ERRORS as error:
+        except HUB_ERRORS as error:
             asked = _asked_wait(error)
             if asked is None:
                 raise
@@ -51,6 +55,8 @@ def status_of(error: Exception) -> int | None:
     Args:
         error: From the client.
     """
+    while isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
     return getattr(getattr(error, "response", None), "status_code", None)
 
 
@@ -66,10 +72,11 @@ def brief(error: Exception) -> str:
 
 def _asked_wait(error: Exception) -> float | None:
     """Return how long the server asks to wait, 0 if it does not say, None if waiting does not help."""
+    if isinstance(error, RuntimeError):
+        return None  # The client itself has been patient.
     status = status_of(error)
-    if status is None:
-        return 0.0
-    if status != 429 and status < 500:
+    if status is not None and status != 429 and status < 500:
         return None
-    asked = str(getattr(error, "response").headers.get("Retry-After", ""))  # noqa: B009  # typed by each transport anew
+    headers: Any = getattr(getattr(error, "response", None), "headers", {})
+    asked = headers.get("Retry-After", "")
     return float(asked) if asked.isdecimal() else 0.0

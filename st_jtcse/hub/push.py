@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,11 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from st_jtcse.errors import UserError
 from st_jtcse.hub.cards import CARD, updated_card
 from st_jtcse.hub.model_form import CONFIG, MODULES, ModelForm, model_form
-from st_jtcse.hub.patience import TRANSPORT_ERRORS, brief, patiently, status_of
+from st_jtcse.hub.patience import HUB_ERRORS, brief, patiently, status_of
 
 # The Hub takes no file above this: https://huggingface.co/docs/hub/storage-limits.
 LARGEST_FILE = 50 * 10**9
-# What the Hub puts into a repository itself.
-_HUBS_OWN = (".gitattributes",)
+_WEIGHTS = re.compile(r"(\.safetensors|\.safetensors\.index\.json|pytorch_model[^/]*\.bin)$")
 _SETTINGS = "https://huggingface.co/settings/tokens"
 
 
@@ -105,7 +105,8 @@ def push(
 ) -> Pushed:
     """Push a saved model in one commit; its card gets the repository's name and the results that lie in the folder.
 
-    A repository that is there already becomes what the folder is: files that the folder has not are deleted there.
+    In a repository that is there already, weights that the folder has not are deleted, lest they be loaded instead of
+    the new ones; other files stay.
 
     Args:
         folder: The saved model.
@@ -133,7 +134,9 @@ def push(
         patiently(lambda: api.create_commit(target, _operations(folder, files, card, present), commit_message=_MESSAGE))
         if collection is not None:
             _collect(api, target, collection, private)
-    except TRANSPORT_ERRORS as error:
+    except HUB_ERRORS as error:
+        if isinstance(error, RuntimeError) and error.__cause__ is None:
+            raise  # Not the client's.
         raise _told(error, target, folder, token) from None
     return Pushed(target, f"{api.endpoint}/{target}")
 
@@ -173,7 +176,7 @@ def _operations(
 ) -> list[CommitOperationAdd | CommitOperationDelete]:
     """Return the commit's content, made anew for each attempt because the client marks what it has uploaded."""
     added = [CommitOperationAdd(name, card.encode() if name == CARD else folder / name) for name in files]
-    gone = [name for name in present if name not in files and name not in _HUBS_OWN]
+    gone = [name for name in present if name not in files and _WEIGHTS.search(name)]
     return [*added, *map(CommitOperationDelete, gone)]
 
 

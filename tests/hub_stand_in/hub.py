@@ -79,6 +79,10 @@ class HubStandIn:
         """The next `times` such requests are carried out, but their answer never arrives."""
         self.faults.order(method, path, LostAnswer(), times)
 
+    def heal(self) -> None:
+        """Call off every fault that is still ordered."""
+        self.faults = Faults()
+
     def count(self, method: str, path: str) -> int:
         """How many such requests arrived, failed and cut ones included."""
         return sum(matches(method, path, request.method, request.path) for request in self.requests)
