@@ -120,6 +120,16 @@ def test_ensemble_examples_run(tower_folders, tmp_path, monkeypatch):
     assert names["embeddings"].shape == (2, 32)
 
 
+def test_ecosystem_examples_run(tower_folders, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    # One after the other, as they are read: the second adds to the twin that the first one saves.
+    for example in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "ecosystem.md").read_text(), re.DOTALL):
+        exec(runnable(example, tower_folders), names)
+    assert names["short"].shape == (1, 8)
+    assert abs(names["merged"].encode(["It is sunny today."]) - names["embeddings"]).max() < 1e-5
+
+
 def test_the_diagnostics_example_runs(tower_folders, capsys):
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "diagnostics.md").read_text(), re.DOTALL)
     exec(runnable(example, tower_folders), {})

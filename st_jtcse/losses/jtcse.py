@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from st_jtcse.errors import UserError
 from st_jtcse.losses.functional import interaction_nt_xent, interaction_tensor_modulus, nt_xent
+from st_jtcse.losses.matryoshka import Terms, cut_as_embedding, whole_dimension
 from st_jtcse.losses.views import encode_views, single_column, split_views
 from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 
@@ -55,7 +56,9 @@ class JTCSELoss(nn.Module):
         +----------+--------+
 
     Relations:
-        One tower without modulus term: :class:`~st_jtcse.losses.SimCSELoss`.
+        One tower without modulus term: :class:`~st_jtcse.losses.SimCSELoss`. In ST's MatryoshkaLoss the CLS states of
+        the towers and of their cross streams are cut to the first d components, wherever a term compares them; the
+        poolers' outputs stay whole.
 
     Example:
         ::
@@ -102,6 +105,7 @@ class JTCSELoss(nn.Module):
         self.seed = seed
         self.gather_across_devices = gather_across_devices
         self.length_chunks = length_chunks
+        self._embedding_dimension = whole_dimension(model)
         self._check(model)
 
     def _check(self, model: SentenceTransformer) -> None:
@@ -128,12 +132,12 @@ class JTCSELoss(nn.Module):
                 "ictm_weight needs the towers' pooler outputs; add a PoolerModulusHead to the model, or set it to 0."
             )
 
-    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> dict[str, Tensor]:
+    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Terms:
         """Encode both views of the batch and return the weighted terms by name."""
         features = single_column(sentence_features, self)
         encoded = encode_views(self.model, features, self.length_chunks, tower_outputs=True)
-        cls = self._views(encoded["tower_cls"])
-        terms = {}
+        cls = self._views(self._cut(encoded, "tower_cls"))
+        terms = Terms()
         if self.nce_weight:
             nce = [nt_xent(a, b, self.temperature) for a, b in cls]
             terms["nce"] = self.nce_weight * torch.stack(nce).sum()
@@ -142,13 +146,19 @@ class JTCSELoss(nn.Module):
             if self.icnce_weight:
                 terms["icnce"] = self.icnce_weight * self._interaction(cls, order)
             if self.cross_weight:
-                terms["icnce_cross"] = self.cross_weight * self._interaction(self._views(encoded["cross_cls"]), order)
+                terms["icnce_cross"] = self.cross_weight * self._interaction(
+                    self._views(self._cut(encoded, "cross_cls")), order
+                )
         if self.ictm_weight:
+            # Whole under MatryoshkaLoss too: no component of the embedding is one of the poolers'.
             pooler = self._views(encoded["tower_pooler"])
             # With one tower both partners are the tower itself: the term then ties its own two views.
             (h_1, h_2), (p_1, p_2) = (towers if len(towers) == 2 else towers * 2 for towers in (cls, pooler))
             terms["ictm"] = self.ictm_weight * interaction_tensor_modulus(*h_1, *h_2, *p_1, *p_2)
         return terms
+
+    def _cut(self, encoded: dict[str, Tensor], name: str) -> Tensor:
+        return cut_as_embedding(encoded[name], encoded["sentence_embedding"], self._embedding_dimension)
 
     def _views(self, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Split (2B, K, H) into one pair of views, (B, H) each, for each of the K towers."""

@@ -13,6 +13,7 @@ from sentence_transformers.util.distributed import all_gather
 from torch import Tensor
 
 from st_jtcse.errors import UserError
+from st_jtcse.losses.matryoshka import Terms, refuse_cut_labels
 from st_jtcse.losses.negative_ranks import (
     RANKS,
     RETENTIONS,
@@ -79,7 +80,8 @@ class LSRNSLoss(SimCSELoss):
 
     Relations:
         With all weights 1 and ε = 0: :class:`~st_jtcse.losses.SimCSELoss`. With teachers and without weights:
-        :class:`~st_jtcse.losses.RankCSELoss`.
+        :class:`~st_jtcse.losses.RankCSELoss`. ST's MatryoshkaLoss cuts the student's embeddings; label vectors as
+        wide as those, which it would cut too, are refused.
 
     Example:
         ::
@@ -179,17 +181,18 @@ class LSRNSLoss(SimCSELoss):
 
     def forward(  # type: ignore[override]  # ST's trainer sums the terms of a dict
         self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
-    ) -> dict[str, Tensor]:
+    ) -> Terms:
         """Encode both views of the batch and return the weighted terms by name."""
         features = single_column(sentence_features, self)
         views = split_views(encode_views(self.model, features, self.length_chunks)["sentence_embedding"])
+        refuse_cut_labels(labels, self._embedding_dimension)
         scores = teacher_similarities(labels, self, self.gather_across_devices)
         if self._judged:
             scores = self._with_judged(scores, _token_keys(features).to(scores.device))
         student = view_similarities(*views, self.gather_across_devices)
         return self.compute_loss_from_similarities(student, scores.to(student))
 
-    def compute_loss_from_similarities(self, student: Tensor, scores: Tensor) -> dict[str, Tensor]:
+    def compute_loss_from_similarities(self, student: Tensor, scores: Tensor) -> Terms:
         """Return the weighted terms by name.
 
         Args:
@@ -197,10 +200,10 @@ class LSRNSLoss(SimCSELoss):
             scores: The scorer's similarity of sentences i and j, (B, B).
         """
         if len(student) == 1:  # The last batch of an epoch: there is no negative.
-            return {"contrastive": 0.0 * student.sum()}
+            return Terms(contrastive=0.0 * student.sum())
         ranked = negative_ranks(scores, self.ranks, self.softness, self.groups)
         mass = smoothed_distribution(scores, retention(ranked, self.retention), self.scorer_temperature)
-        terms = {}
+        terms = Terms()
         if self.contrastive_weight:
             weights = negative_weights(mass) if self.asymmetric else scores.new_ones(scores.shape)
             terms["contrastive"] = self.contrastive_weight * asymmetric_contrastive(student, weights, self.temperature)

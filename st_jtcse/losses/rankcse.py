@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_jtcse.errors import UserError
+from st_jtcse.losses.matryoshka import Terms, refuse_cut_labels
 from st_jtcse.losses.ranking import cosent_in_batch, listmle, listnet, ranking_consistency
 from st_jtcse.losses.simcse import SimCSELoss
 from st_jtcse.losses.teacher import teacher_similarities, view_similarities
@@ -51,7 +52,8 @@ class RankCSELoss(SimCSELoss):
         +----------+-----------------------------+
 
     Relations:
-        Without teachers: :class:`~st_jtcse.losses.SimCSELoss`, the L_NCE of this loss.
+        Without teachers: :class:`~st_jtcse.losses.SimCSELoss`, the L_NCE of this loss. ST's MatryoshkaLoss cuts the
+        student's embeddings; label vectors as wide as those, which it would cut too, are refused.
 
     Example:
         ::
@@ -110,16 +112,17 @@ class RankCSELoss(SimCSELoss):
 
     def forward(  # type: ignore[override]  # ST's trainer sums the terms of a dict
         self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
-    ) -> dict[str, Tensor]:
+    ) -> Terms:
         """Encode both views of the batch and return the weighted terms by name."""
         features = single_column(sentence_features, self)
         encoded = encode_views(self.model, features, self.length_chunks)
         views = split_views(encoded["sentence_embedding"])
-        terms = {"nce": self.compute_loss_from_embeddings(list(views))}
+        terms = Terms(nce=self.compute_loss_from_embeddings(list(views)))
         student = view_similarities(*views, self.gather_across_devices)
         if self.consistency_weight:
             terms["consistency"] = self.consistency_weight * ranking_consistency(student, self.temperature)
         if self.distillation_weight:
+            refuse_cut_labels(labels, self._embedding_dimension)
             teacher = teacher_similarities(labels, self, self.gather_across_devices).to(student)
             terms["distillation"] = self.distillation_weight * self._distillation(student, teacher)
         return terms

@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor
 
+from st_jtcse.losses.matryoshka import whole_dimension
 from st_jtcse.losses.views import encode_views, single_column, split_views
 
 Candidates = Literal["other_view", "both_views"]
@@ -82,6 +83,8 @@ class SimCSELoss(MultipleNegativesRankingLoss):
         )
         self.candidates = candidates
         self.length_chunks = length_chunks
+        # Kept, because MatryoshkaLoss cuts what the model gives.
+        self._embedding_dimension = whole_dimension(model)
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Tensor:
         """Encode both views of the batch and return the loss."""

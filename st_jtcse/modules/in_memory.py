@@ -39,11 +39,14 @@ def transformer_of(
         model.config.save_pretrained(folder)
         save_file(model.state_dict(), os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
         tokenizer.save_pretrained(folder)
-        return module(
+        built = module(
             folder,
             max_seq_length=max_seq_length,
             model_kwargs={"dtype": model.dtype, "attn_implementation": attn_implementation},
         )
+    # The folder is gone: an adapter that named it as its base could not be loaded.
+    built.model.name_or_path = ""
+    return built
 
 
 def tokenizer_of(

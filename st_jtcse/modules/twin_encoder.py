@@ -7,9 +7,12 @@ from typing import Any
 
 from sentence_transformers.base.modules import Transformer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from st_jtcse.modules.in_memory import tokenizer_of, transformer_of
 from st_jtcse.towers.modeling_twin_encoder import CrossResidual, TwinEncoderConfig, TwinEncoderModel
+
+logger = logging.get_logger(__name__)
 
 
 class TwinCrossAttentionEncoder(Transformer):
@@ -109,3 +112,12 @@ class TwinCrossAttentionEncoder(Transformer):
         if output.cross_cls is not None:
             features["cross_cls"] = output.cross_cls
         return features
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+        """Write the twin, or, where it has adapters, those alone."""
+        super().save(output_path, *args, **kwargs)
+        if getattr(self.model, "peft_config", None) and not self.model.name_or_path:
+            logger.warning(
+                f"The adapter in {output_path} names no base, because its twin came from no folder of its own; load it "
+                "with load_adapter on the saved twin, or add adapters to TwinCrossAttentionEncoder(folder)."
+            )
