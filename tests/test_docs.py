@@ -9,7 +9,7 @@ from conftest import make_model, make_sentences
 from datasets import Dataset
 
 from st_jtcse import bundled
-from st_jtcse.cli import convergence, convert, diagnose, score
+from st_jtcse.cli import convergence, convert, diagnose, push, score
 from st_jtcse.cli import eval as evaluate
 from st_jtcse.cli.train import _parser
 from st_jtcse.evaluation import SentEvalSTSEvaluator, SentEvalTransferEvaluator
@@ -17,6 +17,7 @@ from st_jtcse.evaluation.mteb_models import UniqueTextEncoder, register
 from st_jtcse.evaluation.suites import suites
 from st_jtcse.losses import CrossEncoderCoSENTLoss, JTCSELoss, LSRNSLoss, RankCSELoss, SimCSELoss
 from st_jtcse.modules import (
+    AttentionPooling,
     EnsembleEncoder,
     MultiTokenizerEnsemble,
     PoolerModulusHead,
@@ -61,7 +62,9 @@ def test_the_pages_on_conversion_show_every_option():
                     assert f"`{option}" in page, option
 
 
-@pytest.mark.parametrize(("page", "command"), [("diagnostics", diagnose), ("lsrns", score), ("ranking", convergence)])
+@pytest.mark.parametrize(
+    ("page", "command"), [("diagnostics", diagnose), ("lsrns", score), ("ranking", convergence), ("hub", push)]
+)
 def test_the_page_of_a_command_shows_every_option(page, command):
     page = (ROOT / "docs" / f"{page}.md").read_text()
     for action in command._parser()._actions:
@@ -139,6 +142,7 @@ def test_the_diagnostics_example_runs(tower_folders, capsys):
 @pytest.mark.parametrize(
     "documented",
     [
+        AttentionPooling,
         CrossEncoderCoSENTLoss,
         EnsembleEncoder,
         EnsembleEncoderModel,

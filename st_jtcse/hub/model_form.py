@@ -27,9 +27,10 @@ class ModelForm:
     """How a saved model is used.
 
     Args:
-        architecture: The encoder's model type; None if the folder holds no model.
+        architecture: The encoder's model type, or the class that stands for it; None if the folder holds no model.
         cross_encoder: Whether it scores pairs instead of embedding sentences.
         labels: Outputs of a cross-encoder.
+        own_module: The class of this package that it needs, if any.
         loading: What it needs to load.
         pooling: How the encoder's tokens make the embedding; None where plain transformers cannot say it shortly.
         normalize: Whether embeddings have length 1.
@@ -38,6 +39,7 @@ class ModelForm:
     architecture: str | None
     cross_encoder: bool
     labels: int
+    own_module: str | None
     loading: Loading
     pooling: Pooling | None
     normalize: bool
@@ -57,8 +59,8 @@ def model_form(folder: Path) -> ModelForm:
     listing = _read(folder / MODULES) or []
     types = [entry["type"] for entry in listing]
     names = [name.rpartition(".")[2] for name in types]
-    own = any(name.startswith("st_jtcse.") for name in types)
-    architecture = names[0] if own else config.get("model_type")
+    own = next((short for name, short in zip(types, names) if name.startswith("st_jtcse.")), None)
+    architecture = config.get("model_type") or own
     normalize = names[-1:] == ["Normalize"]
     poolings = [
         _read(folder / entry["path"] / CONFIG) or {} for entry, name in zip(listing, names) if name == "Pooling"
@@ -68,6 +70,7 @@ def model_form(folder: Path) -> ModelForm:
         architecture=architecture,
         cross_encoder=(config.get("architectures") or [""])[0].endswith("ForSequenceClassification"),
         labels=len(config.get("id2label") or [None]),
+        own_module=own,
         loading="own_modules" if own else "registered" if architecture in _REGISTERED else "plain",
         pooling=_POOLINGS.get((tuple(names[:-1] if normalize else names), mode)),
         normalize=normalize,

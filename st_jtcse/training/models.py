@@ -17,11 +17,17 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from st_jtcse import embedded
 from st_jtcse.errors import UserError
-from st_jtcse.modules import PoolerModulusHead, TrainingHead, TwinCrossAttentionEncoder, ensemble_of
+from st_jtcse.modules import (
+    AttentionPooling,
+    PoolerModulusHead,
+    TrainingHead,
+    TwinCrossAttentionEncoder,
+    ensemble_of,
+)
 from st_jtcse.modules.in_memory import tokenizer_of, transformer_of
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.schema import STAGE_PREFIX, ModelSpec, PoolingName, WeightedModelSpec
+from st_jtcse.training.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
 
 Resolve = Callable[[str], str]
 
@@ -214,8 +220,10 @@ def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransforme
         raise UserError(_refusal([spec.model], error)) from error
 
 
-def _pooling(encoder: Transformer, name: PoolingName) -> list[nn.Module]:
+def _pooling(encoder: Transformer, name: str) -> list[nn.Module]:
     size = encoder.get_embedding_dimension()
+    if name == "attention":
+        return [AttentionPooling(size)]
     if name != "first_last":
         return [Pooling(size, name)]
     # Sentence-Transformers' own layer pooling with weight on two layers only, which shall not learn others.

@@ -201,9 +201,10 @@ class ModelSpec(Strict):
     random_pooler: bool = Field(
         False, description="Draw the poolers of towers that come without; else such towers are refused."
     )
-    pooling: PoolingName = Field(
+    pooling: PoolingName | Literal["attention"] = Field(
         "cls",
-        description="Pooling of the last hidden state; first_last: mean of the first and the last layer's tokens.",
+        description="Pooling of the last hidden state; first_last: mean of the first and the last layer's tokens; "
+        "attention: a learned mean over tokens, with which a model loads by trust_remote_code only.",
     )
     max_seq_length: int | None = Field(None, ge=4, description="Longest input in tokens; longer ones are cut.")
     dropout: float | None = Field(

@@ -34,6 +34,7 @@ FAMILIES = {
     "rankcse": "rankcse",
     "lsrns": "lsrns",
     "contrastive": "other",
+    "attention": "simcse",
 }
 
 
@@ -88,6 +89,7 @@ def recipe(folder):
             "loss": {"type": "CosineSimilarityLoss"},
             "data": pairs,
         },
+        {"name": "attention", "model": {"base": backbone, "pooling": "attention"}, "loss": {"type": "SimCSELoss"}},
     ]
     return {
         "name": "families",
@@ -151,6 +153,16 @@ def test_a_card_claims_what_the_results_hold_and_no_more(stage, run_folder):
     assert f"seed {record['seed']}" in card.text and f"torch {record['environment']['torch']}" in card.text
     # Where the run happened is nobody's business.
     assert str(run_folder.parent) not in card.content
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize("stage", FAMILIES)
+def test_a_card_passes_the_hubs_check(stage, run_folder):
+    card = ModelCard.load(run_folder / stage / "README.md")
+    card.validate()
+    card.data.license = 7
+    with pytest.raises(ValueError, match="license"):
+        card.validate()
 
 
 def test_the_recipe_of_a_card_is_a_recipe(run_folder, tmp_path):
