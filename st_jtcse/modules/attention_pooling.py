@@ -69,7 +69,9 @@ class AttentionPooling(Module):
         self.save_torch_weights(output_path, safe_serialization=safe_serialization)
 
     @classmethod
-    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:
+    def load(  # type: ignore[override]  # ST passes more by name than a module of weights and numbers needs.
+        cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any
+    ) -> Self:
         """Read a saved module."""
         hub = {key: kwargs[key] for key in ("token", "cache_folder", "revision", "local_files_only") if key in kwargs}
         config = cls.load_config(model_name_or_path, subfolder=subfolder, **hub)
