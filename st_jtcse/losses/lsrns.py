@@ -200,7 +200,8 @@ class LSRNSLoss(SimCSELoss):
             scores: The scorer's similarity of sentences i and j, (B, B).
         """
         if len(student) == 1:  # The last batch of an epoch: there is no negative.
-            return Terms(contrastive=0.0 * student.sum())
+            on = {"contrastive": self.contrastive_weight, "rank": self.rank_weight, "smoothing": self.smoothing_weight}
+            return Terms({name: 0.0 * student.sum() for name, weight in on.items() if weight})
         ranked = negative_ranks(scores, self.ranks, self.softness, self.groups)
         mass = smoothed_distribution(scores, retention(ranked, self.retention), self.scorer_temperature)
         terms = Terms()
@@ -249,6 +250,20 @@ class LSRNSLoss(SimCSELoss):
             "gather_across_devices": self.gather_across_devices,
             "length_chunks": self.length_chunks,
         }
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of the method."""
+        return """
+@article{lsrns2025,
+    title = {{LS-RNS}},
+    journal = {Symmetry},
+    volume = {17},
+    number = {5},
+    pages = {646},
+    year = {2025},
+}
+"""
 
 
 def _token_keys(features: dict[str, Any]) -> Tensor:

@@ -227,8 +227,12 @@ def test_terms_are_weighted_and_named(student, rank_loss):
 
 
 def test_a_last_batch_of_one_sentence_has_no_negative(student):
-    terms = LSRNSLoss(student)([student.preprocess(["the dog runs"])], torch.ones(1, 4))
-    assert {name: float(value.detach()) for name, value in terms.items()} == {"contrastive": 0.0}
+    for weights, named in (
+        ({}, ["contrastive", "rank", "smoothing"]),
+        ({"contrastive_weight": 0.0}, ["rank", "smoothing"]),
+    ):
+        terms = LSRNSLoss(student, **weights)([student.preprocess(["the dog runs"])], torch.ones(1, 4))
+        assert {name: float(value.detach()) for name, value in terms.items()} == dict.fromkeys(named, 0.0)
     two = LSRNSLoss(student)([student.preprocess(["the dog runs", "a cat sleeps"])], torch.randn(2, 4))
     assert all(torch.isfinite(value) for value in two.values())
 
