@@ -49,7 +49,9 @@ def _parser() -> argparse.ArgumentParser:
         "st-train. Stages of one name are one stage under several seeds. Leaves convergence.json, .png and .svg.",
         epilog="Example: st-convergence runs/s1 runs/s2 runs/s3 --score 84 --output-dir report",
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="output folder of a finished run")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="output folder of a run; its finished stages count"
+    )
     parser.add_argument(
         "--score", type=float, metavar="S", help="Spearman x 100 on dev (default: the best that every run reaches)"
     )

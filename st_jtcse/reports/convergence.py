@@ -74,10 +74,11 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
     """Read the evaluations that runs of `st-train` left.
 
     Args:
-        folders: Output folders of finished runs. Stages of one name are the same stage under other seeds.
+        folders: Output folders of runs, whose finished stages count. Stages of one name are the same stage under other
+            seeds.
 
     Raises:
-        UserError: A folder holds no finished run, two runs have one seed, or nothing was evaluated on dev.
+        UserError: A folder holds no run, two runs have one seed, or nothing was evaluated on dev.
     """
     curves: list[Curve] = []
     taken: dict[tuple[str, int], Path] = {}
@@ -138,11 +139,9 @@ def _results(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder}: no results.json there; give the output folder of a run of st-train.")
     try:
         results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        finished = results["finished"]
+        results["stages"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: not the results of st-train ({error!r}); run the recipe again.") from error
-    if not finished:
-        raise UserError(f"{folder}: the run is not finished; end it with st-train --resume.")
     return results
 
 
