@@ -25,3 +25,8 @@ def weights_sha256(module: nn.Module) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
+
+
+def weight_files_sha256(folder: Path) -> dict[str, str]:
+    """Return the hash of every weight file of a saved model, by its path in the folder."""
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in sorted(folder.rglob("*.safetensors"))}

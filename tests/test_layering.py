@@ -11,6 +11,7 @@ FLOORS = [
     "wording",
     "atomic",
     "hashing",
+    "embedding_hash",
     "output_folder",
     "processes",
     "bundled",

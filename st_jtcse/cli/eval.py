@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,6 +100,8 @@ def _run(options: argparse.Namespace) -> int:
         trust_remote_code=options.trust_remote_code,
         device=options.device,
     )
+    if options.card:  # Others will read it: where the model lies here is nothing to them.
+        evaluated = replace(evaluated, name=Path(options.model).absolute().name)
     results = Results(evaluated, options.output_dir)
     missing: dict[str, str] = {}
 

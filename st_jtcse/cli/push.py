@@ -12,10 +12,14 @@ from st_jtcse.errors import UserError
 
 FAILED = 1
 USER_FAULT = 2
+INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 1 the Hub did not take it."""
+    """Run the command and return its exit status.
+
+    0 done, 2 the user's input is at fault, 1 the Hub did not take it, 130 interrupted.
+    """
     options = _parser().parse_args(argv)
     # After the help text: this import takes seconds.
     from st_jtcse.hub.push import PushFailed
@@ -29,6 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PushFailed as error:
         console.err.print(error)
         return FAILED
+    except KeyboardInterrupt:
+        console.err.print("Interrupted; the same command sends what has not arrived.")
+        return INTERRUPTED
 
 
 def _parser() -> argparse.ArgumentParser:

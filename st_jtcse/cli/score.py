@@ -59,15 +59,14 @@ def _run(options: argparse.Namespace) -> None:
         raise UserError(f"--output: the folder of {options.output} does not exist; make it.")
 
     # After the cheap answers: these imports take seconds.
-    from sentence_transformers import SentenceTransformer
 
     import st_jtcse  # noqa: F401  # registers the twin and the ensemble
-    from st_jtcse import embedded
     from st_jtcse.atomic import write_atomically
     from st_jtcse.data import Source, load_sentences
     from st_jtcse.data.judge import PROMPT, Judge, judged_scores
     from st_jtcse.data.neighbours import neighbour_pairs
     from st_jtcse.data.shards import DEFAULT_CACHE
+    from st_jtcse.evaluation.models import load_model
 
     sentences = load_sentences([Source(file=options.text)]).dataset["sentence"][:]
     prompt = PROMPT
@@ -83,12 +82,9 @@ def _run(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         bf16=options.bf16,
     )
-    name = str(embedded.folder()) if options.scorer == embedded.NAME else options.scorer
-    try:
-        scorer = SentenceTransformer(name)
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"--scorer: {options.scorer!r} cannot be loaded ({reason}); check the name.") from error
+    scorer = load_model(options.scorer).model
+    if len(set(sentences)) < 2:
+        raise UserError(f"{options.text} holds one sentence, and pairs need two; give more text.")
     pairs = neighbour_pairs(sentences, scorer, options.neighbours)
     scores = judged_scores(pairs, judge, options.cache_dir or DEFAULT_CACHE)
     lines = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import logging
 import shutil
 import sys
@@ -89,13 +90,15 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError("Give a recipe: a YAML file, or a name that st-train --list shows.")
 
     # After the cheap answers: these imports take seconds.
+    from accelerate import PartialState
+
     from st_jtcse import processes
     from st_jtcse.training import plan, publish, runner, sweep
     from st_jtcse.training.recipe import load_recipe
 
     overrides = list(options.overrides)
     if options.output_dir is not None:
-        overrides.append(f"output_dir={options.output_dir}")
+        overrides.append(f"output_dir={json.dumps(options.output_dir)}")  # Quoted: a folder may be called 2024.
     loaded = load_recipe(options.recipe, overrides)
     names = runner.choose_stages(loaded.recipe, options.stages)
     runs = sweep.plan_runs(loaded, options.recipe, overrides) if sweep.is_sweep(loaded.recipe) else []
@@ -105,8 +108,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.dry_run:
         console.show_plan(plan.plan(loaded, names), plan.expected_files(loaded, names))
         return 0
+    # Every process must know which one writes, before the first of them does.
+    PartialState(cpu=bool(loaded.recipe.args.get("use_cpu")))
     # Before the training, which may take days: without a token there would be no push after it.
-    destination = publish.push_plan(loaded.recipe, options.push)
+    destination = publish.push_plan(loaded.recipe, options.push, names)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     if runs:
         sweep.run_all(loaded, runs, names, resume=options.resume)

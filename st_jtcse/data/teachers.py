@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset, concatenate_datasets
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
 
 from st_jtcse.data.shards import Job, cached_columns
+from st_jtcse.embedding_hash import embedding_sha256
 from st_jtcse.errors import UserError
-from st_jtcse.hashing import weights_sha256
 
 Form = Literal["sum", "concatenation"]
 SHARD_SIZE = 10_000
@@ -72,7 +69,7 @@ def with_teacher_labels(
 
     settings = {
         "sentences": sentences_sha256,
-        "teachers": [_fingerprint(teacher) for teacher in teachers],
+        "teachers": [embedding_sha256(teacher) for teacher in teachers],
         "weights": list(weights),
         "form": form,
         "batch_size": batch_size,
@@ -141,17 +138,3 @@ def _half(vectors: np.ndarray) -> pa.FixedSizeListArray:
             "the teachers' weights, or check the teacher."
         )
     return pa.FixedSizeListArray.from_arrays(pa.array(half.ravel()), half.shape[1])
-
-
-def _fingerprint(teacher: SentenceTransformer) -> str:
-    """Hash all that decides a teacher's embeddings: weights, modules with their settings, vocabulary."""
-    digest = hashlib.sha256(weights_sha256(teacher).encode())
-    modules: list[Any] = list(teacher)
-    for module in modules:
-        settings = module.get_config_dict() if hasattr(module, "get_config_dict") else {}
-        digest.update(json.dumps([type(module).__name__, settings], sort_keys=True, default=str).encode())
-        if isinstance(module, Transformer):
-            digest.update(json.dumps(module.model.config.to_dict(), sort_keys=True, default=str).encode())
-            digest.update(json.dumps(module.tokenizer.get_vocab(), sort_keys=True).encode())
-    digest.update(str(teacher.max_seq_length).encode())
-    return digest.hexdigest()

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Module, Transformer
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import is_sentence_transformer_model
-from transformers import PreTrainedModel
 
 from st_jtcse import embedded
+from st_jtcse.embedding_hash import embedding_sha256
 from st_jtcse.errors import UserError
-from st_jtcse.hashing import weights_sha256
+from st_jtcse.hashing import weight_files_sha256
 
 PoolingName = Literal["cls", "mean"]
-# Part of a configuration that says where and by what a model was saved, not what it computes.
-_CIRCUMSTANCES = ("_name_or_path", "transformers_version", "architectures", "auto_map")
 
 
 @dataclass(frozen=True)
@@ -31,11 +28,13 @@ class Evaluated:
         model: The model.
         name: As the user wrote it.
         sha256: Hash of all that decides its embeddings.
+        files: Hash of each weight file of a model in a folder, by its path there.
     """
 
     model: SentenceTransformer
     name: str
     sha256: str
+    files: dict[str, str] = field(default_factory=dict)
 
 
 def load_model(
@@ -82,43 +81,8 @@ def load_model(
         raise
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UserError(_refusal(name, error)) from error
-    return Evaluated(model, name, embedding_sha256(model))
-
-
-def embedding_sha256(model: SentenceTransformer) -> str:
-    """Return the SHA-256 of all that decides a model's embeddings: weights, pooling and other settings, tokenizers.
-
-    Two models with the same weights and another pooling are two models.
-
-    Args:
-        model: The model.
-    """
-    settings: list[Any] = [
-        model.prompts,
-        model.default_prompt_name,
-        model.truncate_dim,
-        model.similarity_fn_name,
-        model.max_seq_length,
-    ]
-    for module in model.modules():
-        if isinstance(module, PreTrainedModel):
-            config = module.config.to_diff_dict()
-            settings.append({key: value for key, value in config.items() if key not in _CIRCUMSTANCES})
-        elif isinstance(module, Module):
-            settings.append([type(module).__name__, module.get_config_dict()])
-            settings.append(_tokenizer_state(getattr(module, "tokenizer", None)))
-    digest = hashlib.sha256(weights_sha256(model).encode())
-    digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
-    return digest.hexdigest()
-
-
-def _tokenizer_state(tokenizer: Any) -> Any:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        return tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else None
-    # Encoding sets truncation and padding anew each time.
-    state = json.loads(backend.to_str())
-    return {key: value for key, value in state.items() if key not in ("truncation", "padding")}
+    files = weight_files_sha256(Path(place)) if Path(place).is_dir() else {}
+    return Evaluated(model, name, embedding_sha256(model), files)
 
 
 def _check_folder(folder: Path) -> None:

@@ -10,8 +10,9 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from torch.utils.data import DataLoader
 
+from st_jtcse.embedding_hash import embedding_sha256
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.models import PoolingName, embedding_sha256, load_model
+from st_jtcse.evaluation.models import PoolingName, load_model
 from st_jtcse.evaluation.mteb_library import (
     MODEL_REGISTRY,
     ModelMeta,

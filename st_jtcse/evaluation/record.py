@@ -13,7 +13,7 @@ class Record:
     """What one task gave.
 
     Args:
-        source: Where the data came from.
+        source: Where the data came from; of local data the name alone, for results are shown to others.
         sha256: Hash of local data; None for data on the Hub, whose revision `source` names.
         main_score: Metric shown where a table names none.
         scores: Metrics by split and subset.

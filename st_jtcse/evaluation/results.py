@@ -38,6 +38,7 @@ class Results:
             "model": {
                 "name": evaluated.name,
                 "sha256": evaluated.sha256,
+                "files": evaluated.files,
                 "parameters": sum(parameter.numel() for parameter in model.parameters()),
                 "dimension": model.get_embedding_dimension(),
                 "max_seq_length": model.max_seq_length,

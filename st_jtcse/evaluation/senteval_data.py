@@ -41,7 +41,7 @@ class STSSet:
 
     Args:
         subsets: First sentences, second sentences and scores by subset.
-        source: Where it was read.
+        source: Where it was read; of local files the names.
         sha256: Hash of its rows.
     """
 
@@ -56,7 +56,7 @@ class TransferSet:
 
     Args:
         splits: Its rows by split.
-        source: Where it was read.
+        source: Where it was read; of local files the names.
         sha256: Hash of its rows.
     """
 
@@ -94,9 +94,9 @@ def load_sts(name: str, folder: Path | None, *, hub: bool = True) -> STSSet:
     if folder is not None:
         path = sts_file(name, folder)
         if path.is_file():
-            return _sts_set(_sts_rows(path), str(path))
+            return _sts_set(_sts_rows(path), path.name)
         if found := senteval_files.read_sts(name, senteval_files.from_folder(folder)):
-            return _sts_set(found, str(folder))
+            return _sts_set(found, folder.name)
     if not hub:
         raise DataUnavailable(f"{folder} holds no {path.relative_to(folder)}" if folder else f"{name} is not local")
     found = senteval_files.read_sts(name, senteval_files.from_hub())
@@ -125,9 +125,9 @@ def load_transfer(name: str, folder: Path | None) -> TransferSet:
             raise UserError(f"{missing[0]} does not exist, but {there[0].name} does; {name} needs both.")
         if there:
             rows = {split: _labelled_rows(name, path) for split, path in files.items()}
-            return _transfer_set(rows, ", ".join(map(str, there)))
+            return _transfer_set(rows, ", ".join(path.name for path in there))
         if found := senteval_files.read_transfer(name, senteval_files.from_folder(folder)):
-            return _transfer_set(found, str(folder))
+            return _transfer_set(found, folder.name)
     found = senteval_files.read_transfer(name, senteval_files.from_hub())
     if found is None:
         raise DataUnavailable(f"{senteval_files.ARCHIVE} holds no {name}")

@@ -18,6 +18,13 @@ from st_jtcse.hashing import sha256
 # Written by st-train beside the weights, and the folder for st-eval's results there.
 TRAINING_RECORD = "training_results.json"
 EVALUATION = "evaluation"
+# The Hub's name of the task, by what its metric measures.
+_KINDS = {
+    "accuracy": "text-classification",
+    "f1": "text-classification",
+    "map": "text-retrieval",
+    "ndcg": "text-retrieval",
+}
 
 
 @dataclass(frozen=True)
@@ -61,8 +68,12 @@ def card_results(folder: Path) -> CardResults:
     Raises:
         UserError: A file of results cannot be read, or is of other weights.
     """
-    training = _training(folder)
+    training = _read(folder / TRAINING_RECORD)
+    if training:
+        _of_these_weights(folder, folder / TRAINING_RECORD, training["weights_sha256"])
     evaluation = _read(folder / EVALUATION / JSON)
+    if evaluation:
+        _of_these_weights(folder, folder / EVALUATION / JSON, evaluation["model"]["files"])
     tables: list[ResultTable] = []
     figures: list[EvalResult] = []
     if training and training["spearman"]:
@@ -78,15 +89,14 @@ def card_results(folder: Path) -> CardResults:
     return CardResults(tables, figures, (training or {}).get("title") or folder.absolute().name)
 
 
-def _training(folder: Path) -> Any:
-    record = _read(folder / TRAINING_RECORD)
-    for name, digest in (record or {"weights_sha256": {}})["weights_sha256"].items():
+def _of_these_weights(folder: Path, path: Path, hashes: Mapping[str, str]) -> None:
+    """Refuse results of other weights than those in the folder."""
+    for name, digest in hashes.items():
         if not (folder / name).is_file() or sha256(folder / name) != digest:
             raise UserError(
-                f"{folder / TRAINING_RECORD} is not of the weights in {folder / name}; restore them, or delete it, and "
-                "the card claims nothing."
+                f"{path} is not of the weights in {folder / name}; restore them, or delete it, and the card claims "
+                "nothing."
             )
-    return record
 
 
 def _training_table(record: Mapping[str, Any]) -> ResultTable:
@@ -109,7 +119,7 @@ def _evaluation_table(folder: Path, name: str, table: Mapping[str, Any], paper: 
 
 def _figure(name: str, task: str, metric: str, score: float) -> EvalResult:
     return EvalResult(
-        task_type="sentence-similarity",
+        task_type=next((kind for part, kind in _KINDS.items() if part in metric), "sentence-similarity"),
         dataset_type=task,
         dataset_name=name,
         metric_type=metric,

@@ -109,9 +109,14 @@ def updated_card(folder: Path, model_id: str | None = None) -> str:
         card = ModelCard(path.read_text(encoding="utf-8"), ignore_metadata_errors=True)
     except (ValueError, YAMLError) as error:
         raise UserError(f"{path} cannot be read as a model card: {' '.join(str(error).split())}.") from None
+    found = card_results(folder)
+    theirs: Any = card.data
+    if BEGIN not in card.text and not found.tables and (theirs.eval_results or "\n## Evaluation\n" in card.text):
+        text = card.content  # Another maker's card, with results of its own.
+        return text if model_id is None else text.replace(NO_ID, model_id)
     if BEGIN not in card.text:
         card.text = f"{card.text.rstrip()}\n\n## Results\n\n{BEGIN}\n{END}\n"
-    text = _with_results(card, card_results(folder))
+    text = _with_results(card, found)
     return text if model_id is None else text.replace(NO_ID, model_id)
 
 

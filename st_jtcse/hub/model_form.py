@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from st_jtcse.errors import UserError
 from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
 
-# plain: by Sentence-Transformers alone; registered: after `import st_jtcse`, or with the flag; own_modules: with both.
-Loading = Literal["plain", "registered", "own_modules"]
+# plain: by Sentence-Transformers alone; registered: after `import st_jtcse`, or with the flag; own_modules: with both;
+# remote_code: with the flag, for code that came with the model it starts from.
+Loading = Literal["plain", "registered", "own_modules", "remote_code"]
 Pooling = Literal["cls", "mean", "max", "first_last"]
 MODULES, CONFIG = "modules.json", "config.json"
 _REGISTERED = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
@@ -29,7 +31,6 @@ class ModelForm:
     Args:
         architecture: The encoder's model type, or the class that stands for it; None if the folder holds no model.
         cross_encoder: Whether it scores pairs instead of embedding sentences.
-        labels: Outputs of a cross-encoder.
         own_module: The class of this package that it needs, if any.
         loading: What it needs to load.
         pooling: How the encoder's tokens make the embedding; None where plain transformers cannot say it shortly.
@@ -38,7 +39,6 @@ class ModelForm:
 
     architecture: str | None
     cross_encoder: bool
-    labels: int
     own_module: str | None
     loading: Loading
     pooling: Pooling | None
@@ -54,6 +54,9 @@ def model_form(folder: Path) -> ModelForm:
 
     Args:
         folder: The saved model.
+
+    Raises:
+        UserError: A file is no JSON.
     """
     config = _read(folder / CONFIG) or {}
     listing = _read(folder / MODULES) or []
@@ -69,13 +72,23 @@ def model_form(folder: Path) -> ModelForm:
     return ModelForm(
         architecture=architecture,
         cross_encoder=(config.get("architectures") or [""])[0].endswith("ForSequenceClassification"),
-        labels=len(config.get("id2label") or [None]),
         own_module=own,
-        loading="own_modules" if own else "registered" if architecture in _REGISTERED else "plain",
-        pooling=_POOLINGS.get((tuple(names[:-1] if normalize else names), mode)),
+        loading=_loading(config, own),
+        pooling=_POOLINGS.get((tuple(names[:-1] if normalize else names), mode if isinstance(mode, str) else None)),
         normalize=normalize,
     )
 
 
+def _loading(config: dict[str, Any], own: str | None) -> Loading:
+    if own:
+        return "own_modules"
+    if config.get("model_type") in _REGISTERED:
+        return "registered"
+    return "remote_code" if config.get("auto_map") else "plain"
+
+
 def _read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    except ValueError:
+        raise UserError(f"{path} is no JSON; save the model again.") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from st_jtcse.hub.patience import HUB_ERRORS, brief, patiently, status_of
 
 # The Hub takes no file above this: https://huggingface.co/docs/hub/storage-limits.
 LARGEST_FILE = 50 * 10**9
-_WEIGHTS = re.compile(r"(\.safetensors|\.safetensors\.index\.json|pytorch_model[^/]*\.bin)$")
+ADAPTER = "adapter_config.json"
+_WEIGHTS = re.compile(rf"(\.safetensors|\.safetensors\.index\.json|pytorch_model[^/]*\.bin|{ADAPTER})$")
 _SETTINGS = "https://huggingface.co/settings/tokens"
 
 
@@ -59,6 +61,13 @@ def files_to_push(folder: Path) -> dict[str, int]:
         raise UserError(f"{folder} holds neither {MODULES} nor {CONFIG}; give the folder of a saved model.")
     if not any(name.endswith(".safetensors") for name in found):
         raise UserError(f"{folder} holds no weights (*.safetensors); give the folder of a model that is saved whole.")
+    if ADAPTER in found:
+        base = json.loads((folder / ADAPTER).read_text(encoding="utf-8")).get("base_model_name_or_path")
+        if not base or Path(base).exists():
+            raise UserError(
+                f"{folder} holds an adapter on a model of this machine, which others have not; merge the two, or push "
+                "that model, name it in the adapter, and push again."
+            )
     large = next((name for name, size in found.items() if size > LARGEST_FILE), None)
     if large is not None:
         raise UserError(
@@ -131,7 +140,12 @@ def push(
             _check_kind(api, target, model_form(folder), present)
         card = updated_card(folder, target)
         patiently(lambda: api.create_repo(target, private=private, exist_ok=True))
-        patiently(lambda: api.create_commit(target, _operations(folder, files, card, present), commit_message=_MESSAGE))
+        # The files there are listed anew for each attempt: a commit whose answer was lost has deleted some.
+        patiently(
+            lambda: api.create_commit(
+                target, _operations(folder, files, card, _present_files(api, target)), commit_message=_MESSAGE
+            )
+        )
         if collection is not None:
             _collect(api, target, collection, private)
     except HUB_ERRORS as error:

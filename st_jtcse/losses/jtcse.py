@@ -10,6 +10,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util.distributed import all_gather, all_gather_with_grad
 from torch import Tensor, nn
 
+from st_jtcse import processes
 from st_jtcse.errors import UserError
 from st_jtcse.losses.functional import interaction_nt_xent, interaction_tensor_modulus, nt_xent
 from st_jtcse.losses.matryoshka import Terms, cut_as_embedding, whole_dimension
@@ -178,7 +179,7 @@ class JTCSELoss(nn.Module):
             return 0, 1
         # Masked, so that padding, which differs between processes, does not count.
         checksum = (features["input_ids"] * features["attention_mask"]).sum().view(1)
-        if self.gather_across_devices:
+        if processes.count() > 1:
             checksum = all_gather(checksum).sum()
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + int(checksum))
         reverse = bool(torch.randint(2, (), generator=generator))

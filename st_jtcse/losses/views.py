@@ -59,6 +59,8 @@ def encode_views(
     sentences, tokens = mask.shape
     if length_chunks is None:
         length_chunks = LENGTH_CHUNKS_ON_CPU if mask.device.type == "cpu" else 1
+    if length_chunks > 1 and not mask[:, 0].all():
+        length_chunks = 1  # Padded on the left: what is cut off behind the longest would be words.
     lengths = torch.cat([mask, mask]).sum(dim=1)
     order = lengths.argsort(stable=True) if length_chunks > 1 else torch.arange(2 * sentences, device=mask.device)
     encoded = []

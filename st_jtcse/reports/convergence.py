@@ -78,12 +78,20 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
             seeds.
 
     Raises:
-        UserError: A folder holds no run, two runs have one seed, or nothing was evaluated on dev.
+        UserError: A folder holds no run, the runs are of several recipes, two runs have one seed, or nothing was
+            evaluated on dev.
     """
     curves: list[Curve] = []
     taken: dict[tuple[str, int], Path] = {}
+    recipes: dict[str, Path] = {}
     for folder in folders:
         results = _results(folder)
+        recipes.setdefault(results["recipe"], folder)
+        if len(recipes) > 1:
+            first, second = recipes.items()
+            raise UserError(
+                f"{second[1]} is a run of {second[0]} and {first[1]} one of {first[0]}; compare runs of one recipe."
+            )
         for record in results["stages"]:
             evaluations = tuple(_evaluations(record))
             if not evaluations:
@@ -139,7 +147,7 @@ def _results(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder}: no results.json there; give the output folder of a run of st-train.")
     try:
         results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        results["stages"]
+        results["stages"], results["recipe"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: not the results of st-train ({error!r}); run the recipe again.") from error
     return results

@@ -23,31 +23,34 @@ _FAMILIES = {
 }
 
 
-def family_of(stage: StageSpec) -> str:
-    """Return the name of the card template for a stage's model.
+def family_of(stage: StageSpec, twin: bool) -> str:
+    """Return the name of the card template for a stage's model; a loss with terms switched off is told as it is.
 
     Args:
         stage: The stage.
+        twin: Whether its model has two towers.
     """
     if stage.loss is None:
-        return "ensemble"
+        return "ensemble" if stage.model.members else "assembled"
+    off = {name for name, value in stage.loss.arguments.items() if name.endswith("_weight") and not value}
     if stage.loss.type == "JTCSELoss":
-        return "jtcse" if stage.loss.arguments.get("cross_weight", 1.0) else "tncse"
+        return {(): "jtcse", ("cross_weight",): "tncse"}.get(tuple(off), OTHER) if twin else OTHER
     if stage.teachers and stage.loss.type in ("MSELoss", "EmbedDistillLoss"):
         return "distilled"
-    return _FAMILIES.get(stage.loss.type, OTHER)
+    return OTHER if off else _FAMILIES.get(stage.loss.type, OTHER)
 
 
-def card_facts(loaded: LoadedRecipe, stage: StageSpec) -> CardFacts:
+def card_facts(loaded: LoadedRecipe, stage: StageSpec, twin: bool) -> CardFacts:
     """Return what the card of a stage's model tells beside its results.
 
     Args:
         loaded: The recipe.
         stage: One of its stages.
+        twin: Whether the stage's model has two towers.
     """
     recipe = loaded.recipe
     return CardFacts(
-        family=family_of(stage),
+        family=family_of(stage, twin),
         title=title(recipe, stage),
         recipe=yaml_source.dump(_without_places(recipe.model_dump(mode="json", exclude={"cache_dir", "push"}))),
         base_models=_roots(recipe, stage),
@@ -89,7 +92,7 @@ def _roots(recipe: Recipe, stage: StageSpec) -> list[str]:
             found += _roots(recipe, stages[source.removeprefix(STAGE_PREFIX)])
         elif source == embedded.NAME:
             found.append(embedded.HUB_ID)
-        elif not os.path.isabs(source):
+        elif not os.path.exists(source):
             found.append(source)
     return list(dict.fromkeys(found))
 

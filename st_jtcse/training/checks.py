@@ -50,7 +50,7 @@ def check(data: dict[str, Any]) -> list[Fault]:
         *_references(stages),
         *_data(data, stages),
         *_labels(data, stages),
-        *_pair_scores(stages),
+        *_pair_scores(data, stages),
         *_losses(stages),
         *_arguments(data, stages),
         *_evaluation(data, stages),
@@ -157,7 +157,7 @@ def _labels(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
                 )
 
 
-def _pair_scores(stages: _Stages) -> Iterator[Fault]:
+def _pair_scores(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
     for index, stage in stages:
         if stage.get("pair_scores") is None:
             continue
@@ -166,6 +166,11 @@ def _pair_scores(stages: _Stages) -> Iterator[Fault]:
             yield Fault(
                 ("stages", index, "pair_scores"),
                 f"expected LSRNSLoss beside 'pair_scores', found {shown(loss)}. Choose it, or remove 'pair_scores'.",
+            )
+        if {**_mapping(data.get("args")), **_mapping(stage.get("args"))}.get("prompts"):
+            yield Fault(
+                ("stages", index, "pair_scores"),
+                "expected sentences as 'pair_scores' names them, found 'prompts' in args before each. Remove one.",
             )
         if stage.get("augment"):
             yield Fault(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -42,3 +44,13 @@ class Clock(TrainerCallback):
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
         """Add the seconds to the entry just written."""
         state.log_history[-1][SECONDS] = round(self._seconds, 2)
+
+
+def trained_before(checkpoint: Path) -> float:
+    """Return the seconds of training behind a checkpoint, as far as its log tells.
+
+    Args:
+        checkpoint: Its folder.
+    """
+    state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+    return max((float(entry.get(SECONDS, 0.0)) for entry in state["log_history"]), default=0.0)

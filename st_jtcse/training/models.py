@@ -77,7 +77,8 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
         modules: list[nn.Module] = [encoder]
         if with_head:
             modules.append(PoolerModulusHead())
-        modules += _pooling(encoder, spec.pooling)
+        learned = None if spec.base is None else _learned_pooling(resolve(spec.base), spec.pooling)
+        modules += _pooling(encoder, spec.pooling) if learned is None else [learned]
         if spec.training_head:
             size = encoder.get_embedding_dimension()
             modules.append(TrainingHead(size, size))
@@ -218,6 +219,16 @@ def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransforme
         return SentenceTransformer(modules=[encoder, *_pooling(encoder, spec.pooling or "cls")])
     except (OSError, ValueError) as error:
         raise UserError(_refusal([spec.model], error)) from error
+
+
+def _learned_pooling(name: str, pooling: str) -> AttentionPooling | None:
+    """Return the attention pooling that a base was saved with, if attention is asked for and it has one."""
+    listing = Path(name, "modules.json")
+    if pooling != "attention" or not listing.is_file():
+        return None
+    entries = json.loads(listing.read_text(encoding="utf-8"))
+    found = next((entry["path"] for entry in entries if entry["type"].endswith(".AttentionPooling")), None)
+    return None if found is None else AttentionPooling.load(name, subfolder=found)
 
 
 def _pooling(encoder: Transformer, name: str) -> list[nn.Module]:

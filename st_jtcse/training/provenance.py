@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import platform
 from importlib.metadata import version
-from pathlib import Path
 
 import torch
-
-from st_jtcse.hashing import sha256
 
 _PACKAGES = ("st-jtcse", "sentence-transformers", "transformers", "torch", "datasets", "accelerate")
 
@@ -21,8 +18,3 @@ def environment() -> dict[str, str | int]:
     found["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     found["threads"] = torch.get_num_threads()
     return found
-
-
-def weights_sha256(folder: Path) -> dict[str, str]:
-    """Return the hash of every weight file of a saved model, by its path in the folder."""
-    return {path.relative_to(folder).as_posix(): sha256(path) for path in sorted(folder.rglob("*.safetensors"))}

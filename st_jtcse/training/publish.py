@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from st_jtcse.errors import UserError
+from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.push import Pushed, check_repo, check_token, push
 from st_jtcse.training.publishing_schema import PushSpec
 from st_jtcse.training.schema import Recipe
 
 
-def push_plan(recipe: Recipe, asked: bool) -> PushSpec | None:
+def push_plan(recipe: Recipe, asked: bool, chosen: Sequence[str]) -> PushSpec | None:
     """Return where a run's models go: what the recipe says, else the last stage's under the recipe's name.
 
     Args:
         recipe: The recipe.
         asked: Whether the command line asks for a push.
+        chosen: The stages that will run.
 
     Returns:
         None if nothing is to be pushed.
 
     Raises:
-        UserError: A name cannot be right, there is no token, or the recipe makes more than one model of a stage.
+        UserError: A name cannot be right, there is no token, no model to push will be there, or there will be several
+            of a stage.
     """
     plan = recipe.push
     if plan is None and asked:
@@ -31,6 +35,10 @@ def push_plan(recipe: Recipe, asked: bool) -> PushSpec | None:
     if recipe.sweep or recipe.seeds:
         raise UserError(
             f"{recipe.name} trains several models a stage, and none of them is the one to push; push one with st-push."
+        )
+    if not any(stage in chosen or Path(recipe.output_dir, stage, TRAINING_RECORD).is_file() for stage in plan.repos):
+        raise UserError(
+            f"The stages to push ({', '.join(plan.repos)}) are neither chosen nor finished; choose one with --stage."
         )
     for repo in plan.repos.values():
         check_repo(repo)
@@ -53,5 +61,5 @@ def push_models(recipe: Recipe, plan: PushSpec) -> list[Pushed]:
         push(Path(recipe.output_dir, stage), repo, private=plan.private, collection=plan.collection)
         for stage, repo in plan.repos.items()
         # A run of some of the stages leaves the others for another time.
-        if Path(recipe.output_dir, stage).is_dir()
+        if Path(recipe.output_dir, stage, TRAINING_RECORD).is_file()
     ]

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from st_jtcse.training.strict import Strict
+from st_jtcse.wording import shown
+
+
+def _language_code(value: str) -> str:
+    if not re.fullmatch("[a-z]{2,3}", value):
+        raise ValueError(f"expected a code of two or three letters, found {shown(value)}. Write en for English.")
+    return value
 
 
 class CardSpec(Strict):
     """What the model cards of a run say that only its maker knows."""
 
     license: str | None = Field(None, min_length=1, description="Licence of the models, as the Hub spells it: mit.")
-    language: list[Annotated[str, Field(pattern="^[a-z]{2,3}$")]] = Field(
+    language: list[Annotated[str, AfterValidator(_language_code)]] = Field(
         default_factory=list, description="Languages of the training text, by ISO 639 code: [en]."
     )
 

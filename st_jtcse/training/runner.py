@@ -67,6 +67,10 @@ def run(
     chosen = choose_stages(recipe, names)
     folder = RunFolder(Path(recipe.output_dir))
     stages = {stage.name: stage for stage in recipe.stages}
+    if processes.rank() == 0:
+        for name in stages:
+            folder.recover(name)
+    processes.wait_for_all()
     _check_order(stages, chosen, folder)
     # All files are read and arguments checked before the first stage trains, and before anything is written.
     inputs = load_inputs(loaded, [stages[name] for name in chosen])
@@ -110,7 +114,7 @@ def same_run(recipe: Recipe, folder: RunFolder) -> bool | None:
         held = load_recipe(str(folder.path / "recipe.yaml")).recipe
     except UserError:
         return False
-    anywhere = {"output_dir": "anywhere", "cache_dir": "anywhere", "push": None}
+    anywhere = {"output_dir": "anywhere", "cache_dir": "anywhere", "card": None, "push": None}
     return held.model_copy(update=anywhere) == recipe.model_copy(update=anywhere)
 
 

@@ -15,12 +15,14 @@ from st_jtcse import processes
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.diagnostics import gmac
 from st_jtcse.errors import UserError
+from st_jtcse.hashing import weight_files_sha256
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.cards import write_card
 from st_jtcse.losses import JTCSELoss, LSRNSLoss
+from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.training import provenance
 from st_jtcse.training.card import card_facts, reported_as, title
-from st_jtcse.training.clock import Clock
+from st_jtcse.training.clock import Clock, trained_before
 from st_jtcse.training.components import build_loss, resolve_loss
 from st_jtcse.training.guards import StopOnNonFiniteLoss, interruptible
 from st_jtcse.training.inputs import DEV, Inputs
@@ -83,9 +85,6 @@ def run_stage(loaded: LoadedRecipe, stage: StageSpec, inputs: Inputs, folder: Ru
         KeyboardInterrupt: After an orderly stop with a checkpoint.
     """
     seed = derive(loaded.recipe.seed, stage.name)
-    if processes.rank() == 0:
-        folder.recover(stage.name)
-    processes.wait_for_all()
     set_seed(seed)
     model = _model(stage, folder, seed)
     record = {
@@ -122,12 +121,13 @@ def _finish(
         "parameters": sum(parameter.numel() for parameter in saved.parameters()),
         "gmac": round(gmac(saved), 4),
         "spearman": evaluate(saved, stage, inputs),
-        "weights_sha256": provenance.weights_sha256(staging),
+        "weights_sha256": weight_files_sha256(staging),
     }
     write_atomically(staging / TRAINING_RECORD, to_json(record))
     # What the card knows of the training is in the trained model; its form is the saved one's.
     saved.model_card_data = model.model_card_data
-    write_card(saved, staging, card_facts(loaded, stage), record)
+    twin = getattr(saved.config, "model_type", None) == TwinEncoderConfig.model_type
+    write_card(saved, staging, card_facts(loaded, stage, twin), record)
     folder.finish(stage.name)
 
 
@@ -158,8 +158,10 @@ def _train(
         folder.checkpoint(stage.name, own_weights.files)
     processes.wait_for_all()
     checkpoint = folder.checkpoint(stage.name, own_weights.files)
+    earlier = 0.0
     if checkpoint:
         own_weights.load(checkpoint)
+        earlier = trained_before(checkpoint)
     loss.register_forward_hook(StopOnNonFiniteLoss(stage.name))
     with interruptible() as interrupt:
         trainer = kind_of(stage.model).trainer(
@@ -174,7 +176,7 @@ def _train(
         set_seed(seed)
         began = time.perf_counter()
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        seconds = time.perf_counter() - began
+        seconds = earlier + time.perf_counter() - began
     if interrupt.requested:
         raise KeyboardInterrupt(f"stage {stage.name!r} at step {trainer.state.global_step}")
     return told | {

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import free_port, make_sentences, save_encoder
+from conftest import free_port, make_model, make_sentences, save_encoder
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
@@ -18,6 +18,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from st_jtcse.data.teachers import with_teacher_labels
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import sha256
+from st_jtcse.modules import MultiTokenizerEnsemble
 
 SENTENCES = make_sentences(9)
 
@@ -116,6 +117,18 @@ def test_other_weights_sentences_and_lengths_are_other_files(tower_folders, tmp_
     model.max_seq_length = 6
     label([model], [1.0], tmp_path)
     assert len(list(tmp_path.glob("*.arrow"))) == 4
+
+
+def test_another_prompt_or_a_members_pooling_is_another_file(tower_folders, tmp_path):
+    model = teacher(tower_folders[0])
+    label([model], [1.0], tmp_path)
+    model.prompts, model.default_prompt_name = {"query": "the big "}, "query"
+    label([model], [1.0], tmp_path)
+    assert len(list(tmp_path.glob("*.arrow"))) == 2
+    for number, pooling in enumerate(("cls", "mean"), start=3):
+        members = [make_model(folder, pooling) for folder in tower_folders]
+        label([SentenceTransformer(modules=[MultiTokenizerEnsemble(members)], device="cpu")], [1.0], tmp_path)
+        assert len(list(tmp_path.glob("*.arrow"))) == number
 
 
 # Encodes 40 sentences in shards of four; a line in the log for every shard that is computed.

@@ -18,8 +18,9 @@ from st_jtcse.cli.train import main as train
 from st_jtcse.errors import UserError
 from st_jtcse.hub.cards import BEGIN, END, NO_ID, families, updated_card
 from st_jtcse.hub.model_form import model_form
-from st_jtcse.training.card import reported_as, title
+from st_jtcse.training.card import family_of, reported_as, title
 from st_jtcse.training.recipe import load_recipe
+from st_jtcse.training.schema import StageSpec
 
 # A stage of each family, by the family's name; two ensembles, of one tokenizer and of two.
 FAMILIES = {
@@ -35,6 +36,7 @@ FAMILIES = {
     "lsrns": "lsrns",
     "contrastive": "other",
     "attention": "simcse",
+    "assembled": "assembled",
 }
 
 
@@ -89,6 +91,7 @@ def recipe(folder):
             "loss": {"type": "CosineSimilarityLoss"},
             "data": pairs,
         },
+        {"name": "assembled", "model": {"base": backbone}, "loss": None},
         {"name": "attention", "model": {"base": backbone, "pooling": "attention"}, "loss": {"type": "SimCSELoss"}},
     ]
     return {
@@ -247,6 +250,8 @@ def test_an_evaluation_is_shown_with_its_picture_and_the_papers_figures(copied, 
     rows = {row["label"]: row["score"] for row in found["suites"]["senteval-sts7"]["rows"]}
     card = ModelCard.load(copied / "README.md")
     assert f"| STS12 | spearman_all | {rows['STS12']:.2f} | 68.40 |" in card.text
+    everything = "".join(path.read_text() for path in (copied / "evaluation").glob("*.[jmh]*"))
+    assert str(copied.parent) not in everything and str(evaluation_data) not in everything
     assert "SimCSE in the paper" in card.text and "JTCSE-D" not in card.text.partition(BEGIN)[2].partition(END)[0]
     assert "](evaluation/senteval-sts7.png)" in card.text
     assert (copied / "evaluation" / "senteval-sts7.png").is_file()
@@ -294,6 +299,40 @@ def test_results_of_other_weights_are_refused(copied):
     (copied / "model.safetensors").write_bytes(b"others")
     with pytest.raises(UserError, match=r"training_results.json is not of the weights in .*model.safetensors"):
         updated_card(copied)
+
+
+def test_an_evaluation_of_other_weights_is_refused(copied):
+    (copied / "evaluation").mkdir()
+    found = {"model": {"files": {"model.safetensors": "0" * 64}}, "suites": {}}
+    (copied / "evaluation" / "results.json").write_text(json.dumps(found))
+    with pytest.raises(UserError, match=r"evaluation/results.json is not of the weights in .*model.safetensors"):
+        updated_card(copied)
+
+
+def test_a_card_of_another_maker_with_results_is_left_as_it_is(copied):
+    (copied / "training_results.json").unlink()
+    theirs = ModelCard((copied / "README.md").read_text())
+    theirs.text = theirs.text.replace(BEGIN, "").replace(END, "")
+    (copied / "README.md").write_text(theirs.content)
+    assert len(ModelCard(updated_card(copied)).data.eval_results) == 1
+    assert updated_card(copied) == theirs.content
+
+
+@pytest.mark.parametrize(
+    ("loss", "twin", "family"),
+    [
+        ({"type": "JTCSELoss"}, True, "jtcse"),
+        ({"type": "JTCSELoss", "cross_weight": 0.0}, True, "tncse"),
+        ({"type": "JTCSELoss", "cross_weight": 0.0, "ictm_weight": 0.0}, True, "other"),
+        ({"type": "JTCSELoss", "cross_weight": 0.0}, False, "other"),
+        ({"type": "LSRNSLoss", "rank_weight": 0.0}, False, "other"),
+        ({"type": "SimCSELoss"}, False, "simcse"),
+        (None, False, "assembled"),
+    ],
+)
+def test_a_family_is_that_of_the_terms_that_are_on(loss, twin, family):
+    stage = StageSpec.model_validate({"name": "x", "model": {"base": "embedded"}, "loss": loss})
+    assert family_of(stage, twin) == family
 
 
 def test_what_cannot_be_read_is_told_by_name(copied):

@@ -241,6 +241,37 @@ def test_weights_that_would_be_loaded_instead_are_deleted_and_other_files_stay(h
 
 
 @pytest.mark.usefixtures("login")
+def test_a_lost_answer_to_a_commit_that_deletes_is_no_fault(hub, push, folder):
+    shutil.copy(folder / "model.safetensors", folder / "model-00001-of-00001.safetensors")
+    assert push()[0] == 0
+    (folder / "model-00001-of-00001.safetensors").unlink()
+    hub.lose_answer("POST", COMMIT)
+    assert push()[0] == 0
+    assert "model-00001-of-00001.safetensors" not in hub.repositories["org/twin"].files()
+    assert len(hub.repositories["org/twin"].commits) == 3
+
+
+@pytest.mark.usefixtures("login")
+def test_an_adapter_on_a_model_of_this_machine_is_refused(hub, push, folder):
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(folder)}))
+    status, told = push()
+    assert status == 2 and "holds an adapter on a model of this machine" in told and not hub.requests
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "org/base"}))
+    assert push()[0] == 0
+    (folder / "adapter_config.json").unlink()
+    assert push()[0] == 0
+    assert "adapter_config.json" not in hub.repositories["org/twin"].files()
+
+
+@pytest.mark.usefixtures("login")
+def test_a_broken_configuration_is_named(push, folder):
+    assert push()[0] == 0
+    (folder / "config.json").write_text("{")
+    status, told = push()
+    assert status == 2 and f"{folder / 'config.json'} is no JSON" in told
+
+
+@pytest.mark.usefixtures("login")
 def test_a_second_push_of_the_same_adds_no_commit(hub, push):
     assert push()[0] == 0 and push()[0] == 0
     assert len(hub.repositories["org/twin"].commits) == 2

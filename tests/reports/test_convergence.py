@@ -101,9 +101,11 @@ def test_faults_are_one_sentence(runs, tmp_path, capsys):
 
     assert "no results.json there; give the output folder of a run" in told(str(tmp_path))
     assert "the stage 'cosent' has seed 1, as in" in told(str(runs / "s1"), str(runs / "s1"))
+    (tmp_path / "results.json").write_text('{"recipe": "other", "seed": 9, "stages": []}')
+    assert f"{tmp_path} is a run of other and {runs / 's1'} one of" in told(str(runs / "s1"), str(tmp_path))
     (tmp_path / "results.json").write_text("[]")
     assert "not the results of st-train" in told(str(tmp_path))
-    (tmp_path / "results.json").write_text('{"finished": false, "seed": 1, "stages": []}')
+    (tmp_path / "results.json").write_text('{"recipe": "tiny", "seed": 1, "stages": []}')
     assert "no stage was evaluated on dev while it trained" in told(str(tmp_path))
 
 

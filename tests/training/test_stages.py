@@ -162,6 +162,27 @@ def test_first_last_pooling_is_the_mean_of_two_layers_tokens(project):
     assert {type(module).__module__.split(".")[0] for module in model} == {"sentence_transformers"}
 
 
+def test_a_stage_goes_on_with_the_attention_that_an_earlier_one_learned(project):
+    pooled = {"name": "pooled", "model": {"base": "./a", "pooling": "attention"}, "loss": {"type": "SimCSELoss"}}
+    again = {"name": "again", "model": {"base": "stage:pooled", "pooling": "attention"}, "loss": None}
+    write(project, pooled, again)
+    assert train(project) == 0
+    models = [SentenceTransformer(str(project / "run" / name), trust_remote_code=True) for name in ("pooled", "again")]
+    assert models[0][1].context.weight.abs().max() > 0
+    np.testing.assert_array_equal(models[0].encode(TEXTS), models[1].encode(TEXTS))
+
+
+def test_a_stage_cut_off_while_it_took_its_place_is_not_trained_again(project):
+    write(project, ENCODER)
+    assert train(project) == 0
+    final, new, old = (project / "run" / name for name in ("encoder", ".encoder.new", ".encoder.old"))
+    final.rename(new)
+    old.mkdir()
+    before = (new / "model.safetensors").stat().st_mtime_ns
+    assert train(project, "--resume") == 0
+    assert (final / "model.safetensors").stat().st_mtime_ns == before and not old.exists()
+
+
 def test_the_training_head_is_dropped(project):
     with_head = {"name": "headed", "model": {"base": "./a", "training_head": True}, "loss": {"type": "SimCSELoss"}}
     write(project, with_head, ENCODER)
@@ -242,9 +263,7 @@ def test_round_trips_replace_the_sentences_or_are_their_second_view(project):
     assert len({tuple(stage["weights_sha256"].values()) for stage in (plain, replaced, paired)}) == 3
 
 
-def test_two_processes_train_as_one_run(project):
-    gathering = {"type": "SimCSELoss", "gather_across_devices": True}
-    write(project, ENCODER | {"loss": gathering}, TWIN, student(base="./a"))
+def train_by_two(project):
     command = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
     worker = ["-m", "st_jtcse.cli.train", str(project / "recipe.yaml")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -252,6 +271,22 @@ def test_two_processes_train_as_one_run(project):
         [sys.executable, *command, *worker], env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_two_processes_run_a_sweep(project):
+    write(project, ENCODER)
+    recipe = json.loads((project / "recipe.yaml").read_text())
+    (project / "recipe.yaml").write_text(json.dumps(recipe | {"seeds": [1, 2]}))
+    train_by_two(project)
+    told = json.loads((project / "run" / "sweep.json").read_text())
+    assert [run["seed"] for run in told["runs"]] == [1, 2]
+
+
+def test_two_processes_train_as_one_run(project):
+    gathering = {"type": "SimCSELoss", "gather_across_devices": True}
+    write(project, ENCODER | {"loss": gathering}, TWIN, student(base="./a"))
+    done = train_by_two(project)
     found = results(project)
     assert found["finished"] and [stage["steps"] for stage in found["stages"]] == [4, 0, 4]
     assert done.stdout.count("Spearman x 100") == 1
@@ -284,6 +319,9 @@ def test_ls_rns_learns_from_a_scorer_and_judged_pairs(project, capsys):
     write(project, ENCODER | {"pair_scores": "judged.jsonl"})
     assert train(project) == 2
     assert "expected LSRNSLoss beside 'pair_scores', found 'SimCSELoss'" in capsys.readouterr().err
+    write(project, stage | {"pair_scores": "judged.jsonl"}, prompts="query: ")
+    assert train(project) == 2
+    assert "found 'prompts' in args before each" in capsys.readouterr().err
     (project / "judged.jsonl").write_text('{"sentence1": "no such sentence", "sentence2": "x", "score": 1}\n')
     write(project, stage | {"pair_scores": "judged.jsonl"})
     assert train(project) == 2
