@@ -100,6 +100,9 @@ def _of_these_weights(folder: Path, path: Path, hashes: Mapping[str, str]) -> No
 
 
 def _training_table(record: Mapping[str, Any]) -> ResultTable:
+    if not record["steps"]:
+        rows = [[name, report.number(score)] for name, score in record["spearman"].items()]
+        return ResultTable("Spearman correlation x 100", ["set", "score"], rows)
     rows = [
         [name, report.number(record["spearman_start"].get(name)), report.number(score)]
         for name, score in record["spearman"].items()
