@@ -5,7 +5,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from conftest import make_model, make_sentences
+from conftest import make_model, make_pipeline, make_sentences
 from datasets import Dataset
 
 from st_jtcse import bundled
@@ -23,6 +23,7 @@ from st_jtcse.modules import (
     PoolerModulusHead,
     TrainingHead,
     TwinCrossAttentionEncoder,
+    save_for_inference,
 )
 from st_jtcse.towers import EnsembleEncoderModel, TwinEncoderModel
 
@@ -131,6 +132,16 @@ def test_ecosystem_examples_run(tower_folders, tmp_path, monkeypatch):
         exec(runnable(example, tower_folders), names)
     assert names["short"].shape == (1, 8)
     assert abs(names["merged"].encode(["It is sunny today."]) - names["embeddings"]).max() < 1e-5
+
+
+def test_the_example_of_an_onnx_graph_runs(tower_folders, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_for_inference(make_pipeline(tower_folders), "my-twin")
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "formats.md").read_text(), re.DOTALL)
+    names = {}
+    exec(example, names)
+    expected = names["model"].encode(["A man is eating.", "Someone has a meal."])
+    assert abs(names["embeddings"] - expected).max() < 1e-5
 
 
 def test_the_diagnostics_example_runs(tower_folders, capsys):
