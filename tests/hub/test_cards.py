@@ -36,8 +36,8 @@ FAMILIES = {
     "rankcse": "rankcse",
     "lsrns": "lsrns",
     "contrastive": "other",
-    "attention": "simcse",
     "assembled": "assembled",
+    "attention": "simcse",
 }
 
 
