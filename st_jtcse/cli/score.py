@@ -59,14 +59,15 @@ def _run(options: argparse.Namespace) -> None:
         raise UserError(f"--output: the folder of {options.output} does not exist; make it.")
 
     # After the cheap answers: these imports take seconds.
-
     import st_jtcse  # noqa: F401  # registers the twin and the ensemble
+    from st_jtcse import embedded
     from st_jtcse.atomic import write_atomically
     from st_jtcse.data import Source, load_sentences
     from st_jtcse.data.judge import PROMPT, Judge, judged_scores
     from st_jtcse.data.neighbours import neighbour_pairs
     from st_jtcse.data.shards import DEFAULT_CACHE
-    from st_jtcse.evaluation.models import load_model
+    from st_jtcse.training.models import load_frozen
+    from st_jtcse.training.schema import WeightedModelSpec
 
     sentences = load_sentences([Source(file=options.text)]).dataset["sentence"][:]
     prompt = PROMPT
@@ -82,7 +83,12 @@ def _run(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         bf16=options.bf16,
     )
-    scorer = load_model(options.scorer).model
+    place = str(embedded.folder()) if options.scorer == embedded.NAME else options.scorer
+    try:
+        # As a recipe's teachers are: an encoder without a pooling of its own is pooled by CLS.
+        scorer = load_frozen(WeightedModelSpec.model_validate({"model": place}), lambda name: name)
+    except UserError as error:
+        raise UserError(f"--scorer: {error}") from None
     if len(set(sentences)) < 2:
         raise UserError(f"{options.text} holds one sentence, and pairs need two; give more text.")
     pairs = neighbour_pairs(sentences, scorer, options.neighbours)

@@ -111,7 +111,7 @@ class Task:
             # MTEB's own loader then reads the folder as it would read the Hub's.
             dataset = {**self._task.metadata.dataset, "path": str(mirror)}
             self._task.metadata = self._task.metadata.model_copy(update={"dataset": dataset})
-            self.source, self.sha256 = mirror.name, _folder_sha256(mirror)
+            self.source, self.sha256 = mirror.relative_to(folder).as_posix(), _folder_sha256(mirror)
         elif self.name in SAME_PAIRS:
             with suppress(DataUnavailable):
                 self._fill(load_sts(SAME_PAIRS[self.name], folder, hub=False))

@@ -113,7 +113,7 @@ def test_each_pair_of_neighbours_is_listed_once(folder):
     ("change", "message"),
     [
         (["--judge", "nowhere/at-all/model"], "cannot be loaded as a text-generation model"),
-        (["--scorer", "nowhere/at-all/model"], "--scorer: 'nowhere/at-all/model' cannot be loaded"),
+        (["--scorer", "nowhere/at-all/model"], "--scorer: The model 'nowhere/at-all/model' cannot be loaded"),
         (["--prompt", "PROMPT"], "The prompt lacks {sentence2}; write the sentence's place into it."),
         (["--prompt", "missing.txt"], "--prompt: missing.txt cannot be read"),
         (["--output", "TEXT"], "exists already; choose another file."),
@@ -132,3 +132,19 @@ def test_answers_without_a_number_leave_no_file(folder, tmp_path, capsys):
     assert score(folder, "--output", tmp_path / "new.jsonl", "--judge", judge) == 2
     assert "holds a number from 0 to 1; change the prompt or the judge." in capsys.readouterr().err
     assert not (tmp_path / "new.jsonl").exists()
+
+
+def test_a_text_of_one_sentence_has_no_pairs(folder, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("one dog\none dog\n")
+    models = ["--scorer", str(folder / "scorer"), "--judge", str(folder / "judge")]
+    assert main([str(tmp_path / "text.txt"), *models, "--output", str(tmp_path / "new.jsonl")]) == 2
+    assert "text.txt holds one sentence, and pairs need two" in capsys.readouterr().err
+
+
+def test_an_encoder_without_a_pooling_is_pooled_by_cls_as_teachers_are(folder, tmp_path):
+    told = []
+    for scorer in ("encoder", "scorer"):  # The second one is the first with CLS pooling.
+        output = tmp_path / f"{scorer}.jsonl"
+        assert score(folder, "--scorer", folder / scorer, "--output", output) == 0
+        told.append(output.read_text())
+    assert told[0] == told[1]
