@@ -31,6 +31,7 @@ _FOREIGN_TO_MODEL = {
     "cross_encoder": (*_TWIN_ONLY, *_BASE_ONLY),
 }
 PoolingName = Literal["cls", "mean", "max", "first_last"]
+TrainedPoolingName = Literal["cls", "mean", "max", "first_last", "attention"]
 _OPUS_MT = "Helsinki-NLP/opus-mt-{}-{}"
 # This model knows several written forms of Chinese and is told which one.
 _OPUS_MT_PREFIXES = {"zh": ">>cmn_Hans<< "}
@@ -201,7 +202,7 @@ class ModelSpec(Strict):
     random_pooler: bool = Field(
         False, description="Draw the poolers of towers that come without; else such towers are refused."
     )
-    pooling: PoolingName | Literal["attention"] = Field(
+    pooling: TrainedPoolingName = Field(
         "cls",
         description="Pooling of the last hidden state; first_last: mean of the first and the last layer's tokens; "
         "attention: a learned mean over tokens, with which a model loads by trust_remote_code only.",

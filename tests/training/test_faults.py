@@ -158,7 +158,7 @@ def test_faults_between_the_keys_of_a_model(tmp_path, model, sentence):
 def test_a_wrong_choice_names_the_nearest(tmp_path):
     text = STAGES.replace("embedded", "embedded, pooling: men")
     assert told(tmp_path, HEAD + text) == [
-        "r.yaml:6 stages[0].model.pooling: expected 'cls', 'mean', 'max' or 'first_last', found 'men'. "
+        "r.yaml:6 stages[0].model.pooling: expected 'cls', 'mean', 'max', 'first_last' or 'attention', found 'men'. "
         "Did you mean 'mean'?"
     ]
 
