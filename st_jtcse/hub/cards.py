@@ -52,11 +52,6 @@ class CardFacts:
     languages: Sequence[str] = ()
 
 
-def families() -> list[str]:
-    """Return the kinds of models that have a card of their own."""
-    return sorted(path.stem for path in bundled.folder("model_cards").glob("[!_]*.md"))
-
-
 def write_card(model: Any, folder: Path, facts: CardFacts, record: Mapping[str, Any]) -> None:
     """Write the card of a trained model into its folder.
 

@@ -77,7 +77,8 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
         modules: list[nn.Module] = [encoder]
         if with_head:
             modules.append(PoolerModulusHead())
-        learned = None if spec.base is None else _learned_pooling(resolve(spec.base), spec.pooling)
+        # Only then: to resolve the embedded backbone again is to hash its weights again.
+        learned = _learned_pooling(resolve(spec.base)) if spec.base and spec.pooling == "attention" else None
         modules += _pooling(encoder, spec.pooling) if learned is None else [learned]
         if spec.training_head:
             size = encoder.get_embedding_dimension()
@@ -221,10 +222,10 @@ def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransforme
         raise UserError(_refusal([spec.model], error)) from error
 
 
-def _learned_pooling(name: str, pooling: str) -> AttentionPooling | None:
-    """Return the attention pooling that a base was saved with, if attention is asked for and it has one."""
+def _learned_pooling(name: str) -> AttentionPooling | None:
+    """Return the attention pooling that a base was saved with, if it has one."""
     listing = Path(name, "modules.json")
-    if pooling != "attention" or not listing.is_file():
+    if not listing.is_file():
         return None
     entries = json.loads(listing.read_text(encoding="utf-8"))
     found = next((entry["path"] for entry in entries if entry["type"].endswith(".AttentionPooling")), None)
