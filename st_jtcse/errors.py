@@ -1,4 +1,4 @@
-"""The one exception a user is meant to meet."""
+"""The exceptions a user is meant to meet, told without a traceback."""
 
 from __future__ import annotations
 
@@ -13,3 +13,7 @@ class UserError(ValueError):
     def __init__(self, *faults: str) -> None:
         super().__init__("\n".join(faults))
         self.faults = faults
+
+
+class PushFailed(Exception):
+    """The Hub did not take a model, for reasons that pass; the model is on disk, and the push can be repeated."""

@@ -12,34 +12,33 @@ from rich.table import Table
 
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.cli import console
+from st_jtcse.cli.exit_status import exit_status
 from st_jtcse.errors import UserError
 from st_jtcse.reports import convergence_plot, pictures
 from st_jtcse.reports.convergence import Convergence, common_score, convergence, read_curves
 
-USER_FAULT = 2
 NAME = "convergence"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status: 0 done, 2 the user's input is at fault."""
+    """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
     options = _parser().parse_args(argv)
+    return exit_status(lambda: _run(options), interrupted="nothing was written")
+
+
+def _run(options: argparse.Namespace) -> None:
+    curves = read_curves(options.runs)
+    score = common_score(curves) if options.score is None else options.score
+    rows = convergence(curves, score)
+    picture = convergence_plot.draw(curves, rows, score)
     try:
-        curves = read_curves(options.runs)
-        score = common_score(curves) if options.score is None else options.score
-        rows = convergence(curves, score)
-        picture = convergence_plot.draw(curves, rows, score)
-        try:
-            options.output_dir.mkdir(parents=True, exist_ok=True)
-            pictures.save(picture, options.output_dir, NAME)
-            told = {"score": score, "stages": [dataclasses.asdict(row) for row in rows]}
-            write_atomically(options.output_dir / f"{NAME}.json", to_json(told))
-        except OSError as error:
-            raise UserError(f"--output-dir: {options.output_dir} cannot be written: {error.strerror}.") from error
-    except UserError as error:
-        console.tell_faults(error)
-        return USER_FAULT
+        options.output_dir.mkdir(parents=True, exist_ok=True)
+        pictures.save(picture, options.output_dir, NAME)
+        told = {"score": score, "stages": [dataclasses.asdict(row) for row in rows]}
+        write_atomically(options.output_dir / f"{NAME}.json", to_json(told))
+    except OSError as error:
+        raise UserError(f"--output-dir: {options.output_dir} cannot be written: {error.strerror}.") from error
     console.out.print(_table(rows, score))
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:

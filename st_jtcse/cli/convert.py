@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import positive
+from st_jtcse.cli.exit_status import exit_status
 from st_jtcse.errors import UserError
 
-USER_FAULT = 2
-INTERRUPTED = 130
 # Any fixed number: the same towers then always give the same twin.
 POOLER_SEED = 0
 
@@ -19,18 +18,17 @@ POOLER_SEED = 0
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
     options = _parser().parse_args(argv)
+    return exit_status(lambda: _run(options), interrupted="nothing was written")
+
+
+@console.quiet_libraries()
+def _run(options: argparse.Namespace) -> None:
     try:
-        with console.quiet_libraries():
-            options.run(options)
+        options.convert(options)
     except (OSError, ValueError) as error:
         # The libraries' messages have several lines.
-        console.tell_faults(UserError(f"st-convert {options.command}: {' '.join(str(error).split())}"))
-        return USER_FAULT
-    except KeyboardInterrupt:
-        console.err.print("Interrupted; nothing was written.")
-        return INTERRUPTED
+        raise UserError(f"st-convert {options.command}: {' '.join(str(error).split())}") from error
     console.out.print(f"Saved {options.output}.", highlight=False, soft_wrap=True)
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -41,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     join = commands.add_parser("join", help="two encoders -> a twin that SentenceTransformer loads")
-    join.set_defaults(run=_join)
+    join.set_defaults(convert=_join)
     join.add_argument("tower_1", metavar="TOWER_1", help="folder or Hub id of encoder I, BERT or RoBERTa")
     join.add_argument("tower_2", metavar="TOWER_2", help="folder or Hub id of encoder II, of the same shape")
     join.add_argument("output", metavar="OUTPUT", help="folder of the twin, new or empty")
@@ -65,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         help="draw the poolers of encoders that come without, instead of refusing",
     )
     split = commands.add_parser("split", help="a twin -> OUTPUT/tower_1 and OUTPUT/tower_2, plain encoders")
-    split.set_defaults(run=_split)
+    split.set_defaults(convert=_split)
     split.add_argument("twin", metavar="TWIN", help="folder or Hub id of a saved twin")
     split.add_argument("output", metavar="OUTPUT", help="folder of the two encoders, new or empty")
     return parser

@@ -10,25 +10,14 @@ from typing import Any
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import positive
+from st_jtcse.cli.exit_status import exit_status
 from st_jtcse.errors import UserError
-
-USER_FAULT = 2
-INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
     options = _parser().parse_args(argv)
-    try:
-        with console.quiet_libraries():
-            _run(options)
-    except UserError as error:
-        console.tell_faults(error)
-        return USER_FAULT
-    except KeyboardInterrupt:
-        console.err.print("Interrupted; nothing was written.")
-        return INTERRUPTED
-    return 0
+    return exit_status(lambda: _run(options), interrupted="nothing was written")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+@console.quiet_libraries()
 def _run(options: argparse.Namespace) -> None:
     _check(options)
 

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import positive
+from st_jtcse.cli.exit_status import exit_status
 from st_jtcse.errors import UserError
 
 if TYPE_CHECKING:
     from st_jtcse.evaluation.results import Results
 
-USER_FAULT = 2
 INCOMPLETE = 3
-INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,16 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 2 the user's input is at fault, 3 some task has no result, 130 interrupted.
     """
     options = _parser().parse_args(argv)
-    try:
-        with console.quiet_libraries():
-            return _run(options)
-    except UserError as error:
-        console.tell_faults(error)
-        return USER_FAULT
-    except KeyboardInterrupt:
-        kept = "the same command goes on after the finished tasks" if options.output_dir else "nothing was kept"
-        console.err.print(f"Interrupted; {kept}.")
-        return INTERRUPTED
+    kept = "the same command goes on after the finished tasks" if options.output_dir else "nothing was kept"
+    return exit_status(lambda: _run(options), interrupted=kept)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -74,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+@console.quiet_libraries()
 def _run(options: argparse.Namespace) -> int:
     if options.list:
         return _list()

@@ -8,11 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from st_jtcse.cli import console
-from st_jtcse.errors import UserError
-
-FAILED = 1
-USER_FAULT = 2
-INTERRUPTED = 130
+from st_jtcse.cli.exit_status import exit_status
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,21 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 2 the user's input is at fault, 1 the Hub did not take it, 130 interrupted.
     """
     options = _parser().parse_args(argv)
-    # After the help text: this import takes seconds.
-    from st_jtcse.hub.push import PushFailed
-
-    try:
-        with console.quiet_libraries():
-            return _run(options)
-    except UserError as error:
-        console.tell_faults(error)
-        return USER_FAULT
-    except PushFailed as error:
-        console.err.print(error)
-        return FAILED
-    except KeyboardInterrupt:
-        console.err.print("Interrupted; the same command sends what has not arrived.")
-        return INTERRUPTED
+    return exit_status(lambda: _run(options), interrupted="the same command sends what has not arrived")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,13 +35,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(options: argparse.Namespace) -> int:
+@console.quiet_libraries()
+def _run(options: argparse.Namespace) -> None:
     from st_jtcse.hub.push import check_repo, files_to_push, push
 
     if options.dry_run:
         check_repo(options.repo)
         console.show_files(options.repo, files_to_push(options.folder))
-        return 0
+        return
     pushed = push(
         options.folder,
         options.repo,
@@ -68,7 +51,6 @@ def _run(options: argparse.Namespace) -> int:
         force=options.force,
     )
     console.out.print(f"Pushed to {pushed.url}", highlight=False, soft_wrap=True)
-    return 0
 
 
 if __name__ == "__main__":

@@ -10,25 +10,14 @@ from pathlib import Path
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import positive
+from st_jtcse.cli.exit_status import exit_status
 from st_jtcse.errors import UserError
-
-USER_FAULT = 2
-INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
     options = _parser().parse_args(argv)
-    try:
-        with console.quiet_libraries():
-            _run(options)
-    except UserError as error:
-        console.tell_faults(error)
-        return USER_FAULT
-    except KeyboardInterrupt:
-        console.err.print("Interrupted; the same command goes on after the answers it has.")
-        return INTERRUPTED
-    return 0
+    return exit_status(lambda: _run(options), interrupted="the same command goes on after the answers it has")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+@console.quiet_libraries()
 def _run(options: argparse.Namespace) -> None:
     if options.output.exists():
         raise UserError(f"--output: {options.output} exists already; choose another file.")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from st_jtcse import bundled
 from st_jtcse.cli import console
+from st_jtcse.cli.exit_status import exit_status
 from st_jtcse.errors import UserError
 from st_jtcse.training import yaml_source
 from st_jtcse.wording import unknown
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from st_jtcse.training.recipe import LoadedRecipe
     from st_jtcse.training.sweep import Run
 
-FAILED = 1
-USER_FAULT = 2
-INTERRUPTED = 130
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status.
@@ -34,15 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 2 the user's input is at fault, 1 the Hub did not take a finished model, 130 interrupted.
     """
     options = _parser().parse_args(argv)
-    try:
-        return _run(options)
-    except UserError as error:
-        console.tell_faults(error)
-        return USER_FAULT
-    except KeyboardInterrupt as error:
-        where = f" in {error}" if error.args else ""
-        console.err.print(f"Interrupted{where}; the same command with --resume goes on from the last checkpoint.")
-        return INTERRUPTED
+    interrupted = "the same command with --resume goes on from the last checkpoint"
+    return exit_status(lambda: _run(options), interrupted)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,16 +66,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> None:
     if options.list:
         descriptions = {
             name: str(yaml_source.load(path).data.get("description", "")) for name, path in bundled.recipes().items()
         }
         console.show_recipes(descriptions)
-        return 0
+        return
     if options.copy:
         _copy(*options.copy)
-        return 0
+        return
     if options.recipe is None:
         raise UserError("Give a recipe: a YAML file, or a name that st-train --list shows.")
 
@@ -104,10 +94,10 @@ def _run(options: argparse.Namespace) -> int:
     runs = sweep.plan_runs(loaded, options.recipe, overrides) if sweep.is_sweep(loaded.recipe) else []
     if options.dry_run and runs:
         console.show_plan(plan.plan(runs[0].loaded, names), [run.folder for run in runs])
-        return 0
+        return
     if options.dry_run:
         console.show_plan(plan.plan(loaded, names), plan.expected_files(loaded, names))
-        return 0
+        return
     # Every process must know which one writes, before the first of them does.
     PartialState(cpu=bool(loaded.recipe.args.get("use_cpu")))
     # Before the training, which may take days: without a token there would be no push after it.
@@ -117,26 +107,19 @@ def _run(options: argparse.Namespace) -> int:
         sweep.run_all(loaded, runs, names, resume=options.resume)
         if processes.rank() == 0:
             _report(loaded, runs)
-        return 0
+        return
     results = runner.run(loaded, names, resume=options.resume)
     if processes.rank() == 0:
         console.show_results(results)
         if destination is not None:
-            return _push(loaded, destination)
-    return 0
+            _push(loaded, destination)
 
 
-def _push(loaded: LoadedRecipe, destination: PushSpec) -> int:
-    from st_jtcse.hub.push import PushFailed
+def _push(loaded: LoadedRecipe, destination: PushSpec) -> None:
     from st_jtcse.training.publish import push_models
 
-    try:
-        for pushed in push_models(loaded.recipe, destination):
-            console.out.print(f"Pushed to {pushed.url}", highlight=False, soft_wrap=True)
-    except PushFailed as error:
-        console.err.print(error)
-        return FAILED
-    return 0
+    for pushed in push_models(loaded.recipe, destination):
+        console.out.print(f"Pushed to {pushed.url}", highlight=False, soft_wrap=True)
 
 
 def _report(loaded: LoadedRecipe, runs: Sequence[Run]) -> None:

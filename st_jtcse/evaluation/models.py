@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from st_jtcse import embedded
 from st_jtcse.embedding_hash import embedding_sha256
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import weight_files_sha256
+from st_jtcse.modules.listing import MODULES, read_listing
 
 PoolingName = Literal["cls", "mean"]
 
@@ -88,22 +88,16 @@ def load_model(
 def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise UserError(f"{folder} is a file; give the folder of a saved model.")
-    listing = folder / "modules.json"
-    if listing.is_file():
-        try:
-            entries = json.loads(listing.read_text(encoding="utf-8"))
-            parts = [folder / entry["path"] for entry in entries]
-        except (ValueError, TypeError, KeyError):
-            raise UserError(f"{listing} is no list of modules; save the model again.") from None
+    if entries := read_listing(folder):
+        parts = [folder / entry["path"] for entry in entries]
         for entry, part in zip(entries, parts):
             # Normalisation has nothing to save, and git keeps no empty folder.
             if not part.is_dir() and not entry["type"].endswith("Normalize"):
-                raise UserError(f"{part} does not exist, but {listing} names it; copy the whole folder.")
-        root = parts[0] if parts else folder
-        if (root / "config.json").is_file():
-            _check_weights(root)
+                raise UserError(f"{part} does not exist, but {folder / MODULES} names it; copy the whole folder.")
+        if (parts[0] / "config.json").is_file():
+            _check_weights(parts[0])
     elif not (folder / "config.json").is_file():
-        raise UserError(f"{folder} holds neither modules.json nor config.json; give the folder of a saved model.")
+        raise UserError(f"{folder} holds neither {MODULES} nor config.json; give the folder of a saved model.")
     else:
         _check_weights(folder)
 

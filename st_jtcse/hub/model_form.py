@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from st_jtcse.errors import UserError
+from st_jtcse.modules.listing import own_class, read_listing
 from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
 
 # plain: by Sentence-Transformers alone; registered: after `import st_jtcse`, or with the flag; own_modules: with both;
 # remote_code: with the flag, for code that came with the model it starts from.
 Loading = Literal["plain", "registered", "own_modules", "remote_code"]
 Pooling = Literal["cls", "mean", "max", "first_last"]
-MODULES, CONFIG = "modules.json", "config.json"
+CONFIG = "config.json"
 _REGISTERED = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
 _POOLINGS: dict[tuple[tuple[str, ...], str | None], Pooling] = {
     (("Transformer", "Pooling"), "cls"): "cls",
@@ -59,10 +60,9 @@ def model_form(folder: Path) -> ModelForm:
         UserError: A file is no JSON.
     """
     config = _read(folder / CONFIG) or {}
-    listing = _read(folder / MODULES) or []
-    types = [entry["type"] for entry in listing]
-    names = [name.rpartition(".")[2] for name in types]
-    own = next((short for name, short in zip(types, names) if name.startswith("st_jtcse.")), None)
+    listing = read_listing(folder)
+    names = [entry["type"].rpartition(".")[2] for entry in listing]
+    own = own_class(folder)
     architecture = config.get("model_type") or own
     normalize = names[-1:] == ["Normalize"]
     poolings = [

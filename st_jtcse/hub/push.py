@@ -12,20 +12,17 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ge
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # Public, but not in its __all__.
 
-from st_jtcse.errors import UserError
+from st_jtcse.errors import PushFailed, UserError
 from st_jtcse.hub.cards import CARD, updated_card
-from st_jtcse.hub.model_form import CONFIG, MODULES, ModelForm, model_form
+from st_jtcse.hub.model_form import CONFIG, ModelForm, model_form
 from st_jtcse.hub.patience import HUB_ERRORS, brief, patiently, status_of
+from st_jtcse.modules.listing import MODULES
 
 # The Hub takes no file above this: https://huggingface.co/docs/hub/storage-limits.
 LARGEST_FILE = 50 * 10**9
 ADAPTER = "adapter_config.json"
 _WEIGHTS = re.compile(rf"(\.safetensors|\.safetensors\.index\.json|pytorch_model[^/]*\.bin|{ADAPTER})$")
 _SETTINGS = "https://huggingface.co/settings/tokens"
-
-
-class PushFailed(Exception):
-    """The Hub did not take a model, for reasons that pass; the model is on disk, and the push can be repeated."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import torch
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss
 from torch import Tensor
 
+from st_jtcse.losses.negative_ranks import negatives
+
 
 def cosent(scores: Tensor, labels: Tensor, scale: float) -> Tensor:
     r"""CoSENT over given scores: those of higher labels shall be higher.
@@ -48,7 +50,7 @@ def cosent_in_batch(student: Tensor, teacher: Tensor, scale: float) -> Tensor:
     References:
         Huang et al., CoSENT, TASLP 2024, Eq. 8, with the teacher's similarities as labels.
     """
-    others = _others(student)
+    others = negatives(student)
     return cosent(student[others], teacher[others], scale)
 
 
@@ -127,15 +129,10 @@ def listmle(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     return (rest - ranked).sum(dim=1).mean()
 
 
-def _others(similarities: Tensor) -> Tensor:
-    """True where a sentence meets another one."""
-    return ~torch.eye(len(similarities), dtype=torch.bool, device=similarities.device)
-
-
 def _without_diagonal(similarities: Tensor) -> Tensor:
     """Leave out each sentence's similarity with itself: (B, B - 1)."""
     count = len(similarities)
-    return similarities[_others(similarities)].view(count, count - 1)
+    return similarities[negatives(similarities)].view(count, count - 1)
 
 
 def _log_lists(similarities: Tensor, temperature: float) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 
 from st_jtcse.modules.ensemble_encoder import EnsembleEncoder
+from st_jtcse.modules.listing import MODULES, own_class, read_listing
 from st_jtcse.modules.pooler_head import PoolerModulusHead
 from st_jtcse.modules.training_head import TrainingHead
 from st_jtcse.modules.twin_encoder import TwinCrossAttentionEncoder
@@ -39,25 +40,20 @@ def save_for_inference(model: SentenceTransformer, path: str | os.PathLike[str],
         **kwargs: Arguments of ``SentenceTransformer.save_pretrained``.
     """
     model.save_pretrained(os.fspath(path), **kwargs)
-    listing = Path(path, "modules.json")
     kept: list[dict[str, Any]] = []
-    for entry, module in zip(json.loads(listing.read_text(encoding="utf-8")), model):
+    for entry, module in zip(read_listing(path), model):
         if isinstance(module, (PoolerModulusHead, TrainingHead)):
             shutil.rmtree(Path(path, entry["path"]))
             continue
         if isinstance(module, (TwinCrossAttentionEncoder, EnsembleEncoder)):
             entry["type"] = "sentence_transformers.base.modules.transformer.Transformer"
         kept.append(entry | {"idx": len(kept), "name": str(len(kept))})
-    listing.write_text(json.dumps(kept, indent=2), encoding="utf-8")
+    Path(path, MODULES).write_text(json.dumps(kept, indent=2), encoding="utf-8")
     _tell_in_card(Path(path, "README.md"), _way_of_loading(model, Path(path)))
 
 
-def _types(folder: Path) -> list[str]:
-    return [entry["type"] for entry in json.loads(Path(folder, "modules.json").read_text(encoding="utf-8"))]
-
-
 def _way_of_loading(model: SentenceTransformer, folder: Path) -> str | None:
-    if any(name.startswith("st_jtcse.") for name in _types(folder)):
+    if own_class(folder):
         return FLAG_NEEDED
     own = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
     return IMPORT_OR_FLAG if getattr(model.config, "model_type", None) in own else None
@@ -84,7 +80,7 @@ def to_inference(model: SentenceTransformer) -> SentenceTransformer:
     with tempfile.TemporaryDirectory() as folder:
         save_for_inference(model, folder, create_model_card=False)
         # Where a class that is not ST's own is left, it is that of the model in memory: its code has run already.
-        flag = any(not name.startswith("sentence_transformers.") for name in _types(Path(folder)))
+        flag = any(not entry["type"].startswith("sentence_transformers.") for entry in read_listing(folder))
         loaded = SentenceTransformer(folder, device=str(model.device), trust_remote_code=flag)
     loaded.model_card_data = model.model_card_data
     return loaded

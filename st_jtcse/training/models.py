@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +23,7 @@ from st_jtcse.modules import (
     ensemble_of,
 )
 from st_jtcse.modules.in_memory import tokenizer_of, transformer_of
+from st_jtcse.modules.listing import own_class, read_listing
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
@@ -210,7 +209,7 @@ def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransforme
     """
     name = resolve(spec.model)
     # A stage of this run may be of a class that Sentence-Transformers takes with the flag only; it is our own.
-    trust = spec.trust_remote_code or (spec.model.startswith(STAGE_PREFIX) and names_own_modules(name))
+    trust = spec.trust_remote_code or (spec.model.startswith(STAGE_PREFIX) and own_class(name) is not None)
     hub: dict[str, Any] = {"revision": spec.revision, "trust_remote_code": trust}
     try:
         if spec.pooling is None and is_sentence_transformer_model(name, revision=spec.revision):
@@ -224,11 +223,7 @@ def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransforme
 
 def _learned_pooling(name: str) -> AttentionPooling | None:
     """Return the attention pooling that a base was saved with, if it has one."""
-    listing = Path(name, "modules.json")
-    if not listing.is_file():
-        return None
-    entries = json.loads(listing.read_text(encoding="utf-8"))
-    found = next((entry["path"] for entry in entries if entry["type"].endswith(".AttentionPooling")), None)
+    found = next((entry["path"] for entry in read_listing(name) if entry["type"].endswith(".AttentionPooling")), None)
     return None if found is None else AttentionPooling.load(name, subfolder=found)
 
 
@@ -253,16 +248,6 @@ def _ensemble(spec: ModelSpec, resolve: Resolve) -> SentenceTransformer:
     members = spec.members or []
     models = [load_frozen(member, resolve) for member in members]
     return ensemble_of(models, [member.weight for member in members], max_seq_length=spec.max_seq_length)
-
-
-def names_own_modules(folder: str | Path) -> bool:
-    """Whether a saved model needs classes of this package, which Sentence-Transformers takes with the flag only.
-
-    Args:
-        folder: The saved model.
-    """
-    listing = json.loads(Path(folder, "modules.json").read_text(encoding="utf-8"))
-    return any(entry["type"].startswith("st_jtcse.") for entry in listing)
 
 
 def _keep_layers(model: PreTrainedModel, layers: list[int]) -> None:

@@ -19,6 +19,7 @@ from st_jtcse.hashing import weight_files_sha256
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.cards import write_card
 from st_jtcse.losses import JTCSELoss, LSRNSLoss
+from st_jtcse.modules.listing import own_class
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.training import provenance
 from st_jtcse.training.card import card_facts, reported_as, title
@@ -28,7 +29,7 @@ from st_jtcse.training.guards import StopOnNonFiniteLoss, interruptible
 from st_jtcse.training.inputs import DEV, Inputs
 from st_jtcse.training.loss_weights import LossWeights
 from st_jtcse.training.model_kinds import kind_of
-from st_jtcse.training.models import build_cross_encoder, build_model, names_own_modules, resolver
+from st_jtcse.training.models import build_cross_encoder, build_model, resolver
 from st_jtcse.training.recipe import LoadedRecipe, stage_args
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.schema import LossSpec, StageSpec
@@ -115,7 +116,7 @@ def _finish(
     kind = kind_of(stage.model)
     kind.save(model, staging)
     # The saved model is what counts: it is read back before it is scored.
-    trust = stage.model.trust_remote_code or names_own_modules(staging)
+    trust = stage.model.trust_remote_code or own_class(staging) is not None
     saved = kind.load(staging, trust)
     record |= {
         "parameters": sum(parameter.numel() for parameter in saved.parameters()),
