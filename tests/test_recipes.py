@@ -142,6 +142,50 @@ def test_jtcse_and_tncse_have_the_papers_constants():
     assert [s.args["learning_rate"] for s in recipe.stages[:2]] == [1.5e-5, 2e-5]
 
 
+NLI, OTHER = (1, 64), (4, 16)
+COSENT = {
+    "cosent-nli-bert": (*NLI, "first_last"),
+    "cosent-nli-roberta": (*NLI, "cls"),
+    "cosent-baselines-nli-bert": (*NLI, "first_last"),
+    "cosent-baselines-stsb-bert": (*OTHER, "mean"),
+} | {f"cosent-{data}-bert": (*OTHER, "mean") for data in ("stsb", "sickr", "paws", "mrpc")}
+
+
+@pytest.mark.parametrize("name", COSENT)
+def test_cosent_has_the_papers_constants(name):
+    recipe = load_recipe(name).recipe
+    args = recipe.args
+    assert (args["num_train_epochs"], args["per_device_train_batch_size"]) == COSENT[name][:2]
+    assert (args["lr_scheduler_type"], args["warmup_steps"], args["weight_decay"]) == ("linear", 0.1, 0.01)
+    assert recipe.stages[0].loss.type == "CoSENTLoss" and recipe.stages[0].loss.arguments == {"scale": 20.0}
+    for stage in recipe.stages:
+        assert (stage.model.pooling, stage.model.max_seq_length) == (COSENT[name][2], 128)
+        assert stage.args == {"learning_rate": 2e-5}
+
+
+@pytest.mark.parametrize("ranking", ["listnet", "listmle", "cosent"])
+def test_rankcse_has_the_papers_constants(ranking):
+    recipe = load_recipe(f"rankcse-{ranking}-bert").recipe
+    (stage,) = recipe.stages
+    assert (recipe.args["per_device_train_batch_size"], recipe.args["eval_steps"]) == (128, 125)
+    assert (stage.args["learning_rate"], stage.model.max_seq_length) == (3e-5, 32)
+    assert [teacher.weight for teacher in stage.teachers] == [0.33333333, 0.66666667]
+    own = {"listnet": {"teacher_temperature": 0.025}, "cosent": {"cosent_scale": 20.0}, "listmle": {}}[ranking]
+    weights = {"consistency_weight": 1.0, "distillation_weight": 1.0}
+    assert stage.loss.arguments == {"ranking": ranking, "temperature": 0.05} | weights | own
+
+
+@pytest.mark.parametrize("name", ["lsrns-bert", "lsrns-roberta"])
+def test_lsrns_has_the_papers_constants(name):
+    recipe = load_recipe(name).recipe
+    (stage,) = recipe.stages
+    wanted = {"num_train_epochs": 4, "per_device_train_batch_size": 64, "eval_steps": 125}
+    assert {key: recipe.args[key] for key in wanted} == wanted
+    assert stage.args["learning_rate"] in (1e-5, 2e-5, 3e-5) and stage.model.training_head
+    assert stage.loss.arguments["temperature"] == 0.05 and stage.loss.arguments["ranks"] == "soft"
+    assert stage.loss.arguments["retention"] == "linear"
+
+
 REPORTED = {name for suite in suites().values() for row in suite.rows for name in row.reported}
 
 

@@ -22,8 +22,6 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
     "classes": ("sentence1", "sentence2", "label"),
     "none": ("anchor", "positive", "negative"),
 }
-# How SNLI marks rows on which its annotators did not agree.
-UNLABELLED = ("-1", "-")
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,8 @@ class Labelled:
 
     Args:
         dataset: The text columns, and ``label`` unless there is none.
-        skipped_unlabelled: Rows labelled -1 or "-", which were left out.
+        skipped_unlabelled: Rows labelled -1 or "-", as SNLI marks those on which its annotators did not agree; they
+            were left out.
         sha256: Hash of the rows as JSON lines.
     """
 
@@ -64,25 +63,21 @@ def load_labelled(
         The rows, in the order of the sources.
 
     Raises:
-        UserError: A source is missing or faulty (up to five rows are named), all scores are equal, or they are
-            classes.
+        UserError: A source is missing or faulty (up to five rows are named), no row is left, all scores are equal, or
+            they are classes.
     """
     columns: list[list[str]] = []
     labels: list[float] = []
     digest, faults, skipped = hashlib.sha256(), [], 0
     for source in sources:
-        if source.file is not None and source.file.suffix == ".txt":
-            raise UserError(
-                f"{source.label}: labelled rows need columns, found a text file; give .jsonl, .csv or .parquet."
-            )
-        names = source.columns or COLUMNS["scores" if bins else kind]
+        names = _names(source, COLUMNS["scores" if bins else kind])
         texts = names if kind == "none" else names[:-1]
         columns = columns or [[] for _ in texts]
         if len(texts) != len(columns) or len(texts) < 2:
             raise UserError(f"{source.label}: expected {max(2, len(columns))} text columns, found {', '.join(texts)}.")
         for row in read_rows(source):
             _check_columns(row, names)
-            if kind != "none" and str(row.values[names[-1]]) in UNLABELLED:
+            if kind != "none" and _is_unlabelled(row.values[names[-1]], kind, score_range, mapping, bins):
                 skipped += 1
                 continue
             label = None if kind == "none" else _label(row, names[-1], kind, score_range, mapping, bins)
@@ -98,12 +93,24 @@ def load_labelled(
                 labels.append(label)
     if faults:
         raise UserError(*told(faults, sources[0].label))
+    if not columns[0]:
+        raise UserError(
+            f"{sources[0].label} holds no labelled row, {skipped} are marked -1 or '-' as unlabelled; label some."
+        )
     if kind == "scores":
         _check_scores(labels, score_range, mapping is not None, sources[0])
     table = {f"sentence{number}": pa.array(column) for number, column in enumerate(columns, 1)}
     if kind != "none":
         table["label"] = pa.array(labels, pa.float32()) if kind == "scores" else pa.array(map(int, labels), pa.int64())
     return Labelled(Dataset(pa.table(table)), skipped, digest.hexdigest())
+
+
+def _names(source: Source, default: Sequence[str]) -> Sequence[str]:
+    if source.file is not None and source.file.suffix == ".txt":
+        raise UserError(
+            f"{source.label}: labelled rows need columns, found a text file; give .jsonl, .csv or .parquet."
+        )
+    return source.columns or default
 
 
 def _check_columns(row: Row, names: Sequence[str]) -> None:
@@ -129,6 +136,25 @@ def _check_scores(labels: Sequence[float], score_range: tuple[float, float], map
         )
 
 
+def _is_unlabelled(
+    given: Any,
+    kind: Kind,
+    score_range: tuple[float, float],
+    mapping: Mapping[str, float] | None,
+    bins: int | None,
+) -> bool:
+    """Whether a row is marked as having no label, which -1 is only where it cannot be one."""
+    if mapping is not None:
+        return (given == "-" and "-" not in mapping) or (number(given) == -1 and -1 not in map(number, mapping))
+    is_class = kind == "classes" and bins is None
+    return given == "-" or (number(given) == -1 and (is_class or not score_range[0] <= -1 <= score_range[1]))
+
+
+def _written(given: Any) -> str:
+    """Return a label as a recipe's mapping writes it."""
+    return str(given).lower() if isinstance(given, bool) else str(given)
+
+
 def _label(
     row: Row,
     name: str,
@@ -140,11 +166,11 @@ def _label(
     """Return a row's label as training wants it, or the sentence that says what is wrong with it."""
     given: Any = row.values[name]
     if mapping is not None:
-        if str(given) not in mapping:
+        if _written(given) not in mapping:
             return (
                 f"{row.place}: expected one of {', '.join(mapping)} in {name!r}, found {given!r}; extend data.mapping."
             )
-        given = mapping[str(given)]
+        given = mapping[_written(given)]
     value = number(given)
     if value is None:
         return f"{row.place}: expected a number in {name!r}, found {given!r}; correct the row, or give data.mapping."

@@ -58,7 +58,8 @@ class LSRNSLoss(SimCSELoss):
         groups: Number of percentile groups or bins.
         retention: α: ``"linear"``, ``"exponential"`` or ``"reciprocal"``.
         asymmetric: Whether L_CL weighs its negatives; otherwise it is SimCSE's.
-        rank_loss: ``"listnet"`` and ``"listmle"`` over each anchor's list, ``"cosent"`` over all pairs of the batch.
+        rank_loss: ``"listnet"`` and ``"listmle"`` over each anchor's list, the latter in the scores' own order;
+            ``"cosent"`` over all pairs of the batch.
         rank_temperature: Temperature > 0 of ListNet's target over the ranks as grades, 1 - (r - 1) / M.
         epsilon: ε in [0, 1).
         contrastive_weight: a.
@@ -209,7 +210,7 @@ class LSRNSLoss(SimCSELoss):
             weights = negative_weights(mass) if self.asymmetric else scores.new_ones(scores.shape)
             terms["contrastive"] = self.contrastive_weight * asymmetric_contrastive(student, weights, self.temperature)
         if self.rank_weight:
-            terms["rank"] = self.rank_weight * self._rank(student, relevance(ranked))
+            terms["rank"] = self.rank_weight * self._rank(student, relevance(ranked), scores)
         if self.smoothing_weight:
             terms["smoothing"] = self.smoothing_weight * label_smoothing(student, mass, self.temperature, self.epsilon)
         return terms
@@ -224,11 +225,12 @@ class LSRNSLoss(SimCSELoss):
                     scores[i, j] = partners[other]
         return scores
 
-    def _rank(self, student: Tensor, grades: Tensor) -> Tensor:
+    def _rank(self, student: Tensor, grades: Tensor, scores: Tensor) -> Tensor:
         if self.rank_loss == "listnet":
             return listnet(student, grades, self.temperature, self.rank_temperature)
         if self.rank_loss == "listmle":
-            return listmle(student, grades, self.temperature)
+            # Only the order counts, and groups and bins leave most of it open, which the scores do not.
+            return listmle(student, scores, self.temperature)
         return cosent_in_batch(student, grades, 1 / self.temperature)
 
     def get_config_dict(self) -> dict[str, Any]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pydantic import ValidationError
 
 from st_jtcse.training.components import argument_faults, loss_faults
-from st_jtcse.training.faults import Fault
-from st_jtcse.training.schema import STAGE_PREFIX, LossSpec
+from st_jtcse.training.faults import Fault, from_pydantic
+from st_jtcse.training.schema import STAGE_PREFIX, DataSpec, LossSpec
 from st_jtcse.training.yaml_source import Loc, dotted
 from st_jtcse.wording import nearest, shown, unknown
 
@@ -33,6 +33,7 @@ _LABELS_OF_CROSS_ENCODERS = {
     "CrossEntropyLoss": "classes",
 }
 
+_NO_SOURCE = "expected exactly one of 'train' and 'pairs', found neither. Give one of them."
 _Stages = list[tuple[int, dict[str, Any]]]
 
 
@@ -122,32 +123,66 @@ def _models(stage: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
 
 
 def _data(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
+    common = data.get("data")
+    if isinstance(common, dict) and not _has_source(common):
+        yield Fault(("data",), _NO_SOURCE)
     for index, stage in stages:
-        if stage.get("loss") is not None and stage.get("data") is None and data.get("data") is None:
+        own = stage.get("data")
+        if stage.get("loss") is not None and own is None and common is None:
             yield Fault(
                 ("stages", index),
                 "expected training data of the stage or the recipe, found none. Add 'data: {train: FILE}' to either.",
             )
+        if not isinstance(own, dict) or _has_source(own):
+            continue
+        if common is None:
+            yield Fault(("stages", index, "data"), _NO_SOURCE)
+        elif _is_valid(own) and _is_valid(common):
+            try:
+                DataSpec.model_validate(common | own)
+            except ValidationError as error:
+                yield from (
+                    Fault(("stages", index, "data"), f"{fault.text} The rest is the recipe's 'data'.")
+                    for fault in from_pydantic(error)
+                )
+
+
+def _has_source(block: dict[str, Any]) -> bool:
+    return block.get("train") is not None or block.get("pairs") is not None
+
+
+def _is_valid(block: Any) -> bool:
+    """Whether a data block's own validation, which is told with the whole recipe's, finds nothing."""
+    try:
+        DataSpec.model_validate(block)
+    except ValidationError:
+        return False
+    return True
+
+
+def _data_of(data: dict[str, Any], index: int, stage: dict[str, Any]) -> tuple[dict[str, Any], Callable[[str], Loc]]:
+    """Return the data block a stage trains on, and where each of its keys is written."""
+    own, common = _mapping(stage.get("data")), _mapping(data.get("data"))
+    block = own if _has_source(own) else common | own
+    return block, lambda key: ("stages", index, "data", key) if key in own else ("data", key)
 
 
 def _labels(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
     for index, stage in stages:
-        own = stage.get("data")
-        block = _mapping(data.get("data") if own is None else own)
-        where: Loc = ("data",) if own is None else ("stages", index, "data")
+        block, where = _data_of(data, index, stage)
         loss = _mapping(stage.get("loss")).get("type")
         known = _LABELS_OF_CROSS_ENCODERS if _is_cross_encoder(stage) else _LABELS_OF
         wanted = known.get(loss) if isinstance(loss, str) else None
         if block.get("pairs") is None:
             if wanted is not None and block.get("train") is not None:
                 yield Fault(
-                    (*where, "train"), f"expected labelled rows for {loss}, found sentences. Give 'pairs' instead."
+                    where("train"), f"expected labelled rows for {loss}, found sentences. Give 'pairs' instead."
                 )
             continue
         found = block.get("labels", "scores")
         if wanted is not None and found != wanted:
             yield Fault(
-                (*where, "labels" if "labels" in block else "pairs"),
+                where("labels" if "labels" in block else "pairs"),
                 f"expected 'labels: {wanted}' for {loss}, found {shown(found)}. Set it, or choose another loss.",
             )
         for key in ("augment", "teachers"):

@@ -88,7 +88,8 @@ def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[st
     if faults or refused:
         raise UserError(*tell(source, faults), *refused)
     folder = Path(os.path.abspath(path)).parent
-    return LoadedRecipe(_anchored(recipe, (), source, folder), folder, path.stem, path, source)
+    whole = _with_whole_data(_anchored(recipe, (), source, folder))
+    return LoadedRecipe(whole, folder, path.stem, path, source)
 
 
 def resolved_yaml(recipe: Recipe) -> str:
@@ -120,6 +121,22 @@ def stage_args(recipe: Recipe, stage: StageSpec) -> dict[str, Any]:
 def stage_evaluate(recipe: Recipe, stage: StageSpec) -> EvaluateSpec | None:
     """Return what a stage is evaluated on: its own block, else the recipe's, if any."""
     return stage.evaluate if stage.evaluate is not None else recipe.evaluate
+
+
+def _with_whole_data(recipe: Recipe) -> Recipe:
+    """Lay the data blocks of stages that name no source over the recipe's."""
+    if recipe.data is None:
+        return recipe
+    common = recipe.data.model_dump(exclude_unset=True)
+    stages = [
+        stage
+        if stage.data is None or stage.data.sources
+        else stage.model_copy(
+            update={"data": DataSpec.model_validate(common | stage.data.model_dump(exclude_unset=True))}
+        )
+        for stage in recipe.stages
+    ]
+    return recipe.model_copy(update={"stages": stages})
 
 
 def _find(reference: str) -> tuple[Path, str]:

@@ -91,7 +91,7 @@ Sources = Annotated[list[Source], BeforeValidator(_list_shorthand), Field(min_le
 
 
 class DataSpec(Strict):
-    """What a stage trains on: sentences (`train`) or labelled rows (`pairs`)."""
+    """What a stage trains on: sentences (`train`) or labelled rows (`pairs`); a stage may leave both to the recipe."""
 
     train: Sources | None = Field(
         None, description="A source or a list of sources; their sentences are joined in order."
@@ -117,9 +117,8 @@ class DataSpec(Strict):
 
     @model_validator(mode="after")
     def _one_kind(self) -> DataSpec:
-        if (self.train is None) == (self.pairs is None):
-            found = "neither" if self.train is None else "both"
-            raise ValueError(f"expected exactly one of 'train' and 'pairs', found {found}. Give one of them.")
+        if self.train is not None and self.pairs is not None:
+            raise ValueError("expected exactly one of 'train' and 'pairs', found both. Give one of them.")
         foreign = [key for key in self._foreign() if key in self.model_fields_set]
         if foreign:
             raise ValueError(f"expected 'pairs' beside '{foreign[0]}', found 'train'. Remove '{foreign[0]}'.")
@@ -140,7 +139,7 @@ class DataSpec(Strict):
         return self.train or self.pairs or []
 
     def _foreign(self) -> tuple[str, ...]:
-        return ("labels", "score_range", "mapping", "bins") if self.pairs is None else ()
+        return ("labels", "score_range", "mapping", "bins") if self.train is not None else ()
 
 
 class EvaluateSpec(Strict):
@@ -307,7 +306,11 @@ class StageSpec(Strict):
 
     name: str = Field(pattern=NAME_PATTERN, description="Folder name of the stage; later stages use stage:NAME.")
     model: ModelSpec = Field(description="What the stage starts from.")
-    data: DataSpec | None = Field(None, description="Training data; default: the recipe's.")
+    data: DataSpec | None = Field(
+        None,
+        description="Training data; default: the recipe's, and without a source of its own the block is laid over the "
+        "recipe's key by key.",
+    )
     loss: LossSpec | None = Field(
         description="The training objective; null: the model is assembled, saved and evaluated as it is."
     )

@@ -34,6 +34,41 @@ def test_three_way_ranks_come_from_words_and_unlabelled_rows_are_counted(tmp_pat
     assert classes.dataset["label"][:] == [1, 2] and str(classes.dataset.features["label"]) == "Value('int64')"
 
 
+@pytest.mark.parametrize(
+    ("kind", "score_range", "mapping", "labels"),
+    [
+        ("scores", (-1.0, 1.0), None, [0.0, 1.0, 0.5]),
+        ("scores", (0.0, 1.0), {"-1": 0, "1": 1, "0": 0.5}, [0.0, 1.0, 0.5]),
+        ("classes", (0.0, 5.0), {"-1.0": 2, "1": 1, "0": 0}, "expected one of -1.0, 1, 0 in 'label', found -1;"),
+    ],
+)
+def test_minus_one_is_a_label_where_the_recipe_says_so(tmp_path, kind, score_range, mapping, labels):
+    names = ("sentence1", "sentence2", "score" if kind == "scores" else "label")
+    source = write(tmp_path / "p.jsonl", [["a", "b", -1], ["c", "d", 1], ["e", "f", 0]], names)
+    if isinstance(labels, str):
+        with pytest.raises(UserError, match=labels):
+            load_labelled([source], kind, score_range, mapping)
+        return
+    found = load_labelled([source], kind, score_range, mapping)
+    assert found.dataset["label"][:] == labels and found.skipped_unlabelled == 0
+
+
+@pytest.mark.parametrize("mark", [-1, "-1", -1.0, "-"])
+def test_a_mark_is_skipped_in_any_spelling_and_a_file_of_nothing_else_is_refused(tmp_path, mark):
+    rows = [["a", "b", mark], ["c", "d", 1], ["e", "f", 0]]
+    names = ("sentence1", "sentence2", "label")
+    some = write(tmp_path / "some.jsonl", rows, names)
+    assert load_labelled([some], "classes", (0.0, 5.0)).skipped_unlabelled == 1
+    with pytest.raises(UserError, match=r"none.jsonl holds no labelled row, 1 are marked -1 or '-' as unlabelled"):
+        load_labelled([write(tmp_path / "none.jsonl", rows[:1], names)], "classes", (0.0, 5.0))
+
+
+def test_a_boolean_is_written_as_in_json(tmp_path):
+    rows = [["a", "b", True], ["c", "d", False]]
+    source = write(tmp_path / "p.jsonl", rows, ("sentence1", "sentence2", "label"))
+    assert load_labelled([source], "classes", (0.0, 5.0), {"true": 1, "false": 0}).dataset["label"][:] == [1, 0]
+
+
 def test_texts_without_label(tmp_path):
     source = write(tmp_path / "t.jsonl", [["a", "b", "c"]] * 2, ("anchor", "positive", "negative"))
     found = load_labelled([source, source], "none", (0.0, 5.0))

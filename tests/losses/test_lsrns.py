@@ -158,11 +158,12 @@ def test_equal_weights_over_the_rows_of_both_views_are_nt_xent_exactly():
     torch.testing.assert_close(found, nt_xent(*views, 0.05), rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("ranks", ["soft", "percentile", "bins"])
 @pytest.mark.parametrize("rank_loss", ["listnet", "listmle", "cosent"])
-def test_the_loss_does_not_depend_on_the_order_of_the_batch(student, similarities, rank_loss):
+def test_the_loss_does_not_depend_on_the_order_of_the_batch(student, similarities, rank_loss, ranks):
     own, scores = similarities
     order = torch.tensor([3, 0, 5, 1, 4, 2])
-    loss = LSRNSLoss(student, rank_loss=rank_loss)
+    loss = LSRNSLoss(student, rank_loss=rank_loss, ranks=ranks, groups=2)
     moved = loss.compute_loss_from_similarities(own[order][:, order], scores[order][:, order])
     for name, value in loss.compute_loss_from_similarities(own, scores).items():
         torch.testing.assert_close(moved[name], value, rtol=1e-10, atol=0)

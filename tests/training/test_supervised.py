@@ -8,6 +8,8 @@ from sentence_transformers import CrossEncoder
 from test_run import results, train
 from test_stages import ENCODER, project, write  # noqa: F401  # project is a fixture
 
+from st_jtcse.training.recipe import load_recipe
+
 PAIRS = {"pairs": "pairs.jsonl"}
 
 
@@ -105,6 +107,26 @@ def test_cross_entropy_trains_beside_it(rows, loss, labels, range_, outputs):
     assert results(rows)["stages"][0]["steps"] == 4
 
 
+def test_a_data_block_without_a_source_is_laid_over_the_recipes(rows):
+    softmax = stage({"type": "SoftmaxLoss", "embedding_dimension": 32, "num_labels": 5})
+    own = {"labels": "classes", "bins": 5}
+    write(
+        rows,
+        stage({"type": "CoSENTLoss"}) | {"name": "cosent", "data": None},
+        softmax | {"name": "softmax", "data": own},
+        softmax | {"name": "own_source", "data": PAIRS | own},
+    )
+    common = f"data={{pairs: {rows / 'pairs.jsonl'}, score_range: [0, 10]}}"
+    assert train(rows, "--set", common) == 0
+    records = results(rows)["stages"]
+    assert [record["sentences"] for record in records] == [160, 160, 160]
+    assert len({record["data_sha256"]["train"] for record in records}) == 3
+    stages = load_recipe(str(rows / "recipe.yaml"), [common]).recipe.stages
+    assert stages[0].data is None
+    assert [block.data.score_range for block in stages[1:]] == [(0.0, 10.0), (0.0, 5.0)]
+    assert stages[1].data.sources == stages[2].data.sources
+
+
 @pytest.mark.parametrize(
     ("block", "message"),
     [
@@ -131,7 +153,11 @@ def test_cross_entropy_trains_beside_it(rows, loss, labels, range_, outputs):
         (cross({"type": "CoSENTLoss"}), "stages[0].loss.type: expected the name of a loss, found 'CoSENTLoss'."),
         (cross({"type": "CrossEntropyLoss"}), "expected 'labels: classes' for CrossEntropyLoss, found 'scores'."),
         (stage({"type": "CrossEncoderCoSENTLoss"}), "expected the name of a loss, found 'CrossEncoderCoSENTLoss'."),
-        (ENCODER | {"data": {"score_range": [0, 1]}}, "expected exactly one of 'train' and 'pairs', found neither."),
+        (
+            ENCODER | {"data": {"score_range": [0, 1]}},
+            "stages[0].data: expected 'pairs' beside 'score_range', found 'train'. Remove 'score_range'. The rest is "
+            "the recipe's 'data'.",
+        ),
     ],
 )
 def test_data_that_do_not_fit_the_loss_are_refused(rows, capsys, block, message):
