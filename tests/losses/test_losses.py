@@ -130,8 +130,8 @@ def test_a_single_tower_trains_on_nce_and_the_modulus_of_its_own_views(single):
     ("settings", "message"),
     [
         (dict(), "icnce_weight and cross_weight need two towers, but the model's first module is a Transformer"),
-        (dict(icnce_weight=0, cross_weight=0, nce_weight=0, ictm_weight=0), "not all 0"),
-        (dict(icnce_weight=0, cross_weight=0, nce_weight=-1.0), "must be >= 0"),
+        (dict(icnce_weight=0, cross_weight=0, nce_weight=0, ictm_weight=0), "must not all be 0"),
+        (dict(icnce_weight=0, cross_weight=0, nce_weight=-1.0), "nce_weight must not be negative, found -1.0"),
         (dict(icnce_weight=0, cross_weight=0, temperature=0.0), "temperature must be positive, found 0.0"),
         (dict(icnce_weight=0, cross_weight=0, direction="2_to_1"), "direction must be 'random' or '1_to_2'"),
     ],

@@ -171,8 +171,9 @@ def test_rankcse_terms_can_be_switched_off(student):
     ("settings", "message"),
     [
         ({"ranking": "lambda"}, "ranking must be one of listnet, listmle, cosent, found 'lambda'"),
-        ({"teacher_temperature": 0}, "must be positive"),
-        ({"distillation_weight": -1}, "must not be negative"),
+        ({"teacher_temperature": 0}, "teacher_temperature must be positive, found 0"),
+        ({"cosent_scale": 0}, "cosent_scale must be positive, found 0"),
+        ({"distillation_weight": -1}, "distillation_weight must not be negative, found -1"),
     ],
 )
 def test_rankcse_refuses_values_out_of_range(student, settings, message):

@@ -199,6 +199,14 @@ stages:
     ]
 
 
+def test_a_loss_value_out_of_range_is_told_with_its_line_or_its_option(write):
+    text = GOOD.replace("temperature: 0.05", "temperature: -1")
+    assert faults(write, text, "stages.joint.loss.ictm_weight=-0.5") == [
+        "r.yaml:14 stages[0].loss.temperature: expected a number above 0, found -1. Correct the value.",
+        "--set stages.joint.loss.ictm_weight: expected a number of at least 0, found -0.5. Correct the value.",
+    ]
+
+
 @pytest.mark.parametrize(
     "text",
     [
