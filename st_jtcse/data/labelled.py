@@ -34,11 +34,13 @@ class Labelled:
         dataset: The text columns, and ``label`` unless there is none.
         skipped_unlabelled: Rows labelled -1 or "-", which were left out.
         sha256: Hash of the rows as JSON lines.
+        first_rows: By label, the file and line where it is met first.
     """
 
     dataset: Dataset
     skipped_unlabelled: int
     sha256: str
+    first_rows: dict[float, str]
 
 
 def load_labelled(
@@ -69,6 +71,7 @@ def load_labelled(
     """
     columns: list[list[str]] = []
     labels: list[float] = []
+    first_rows: dict[float, str] = {}
     digest, faults, skipped = hashlib.sha256(), [], 0
     for source in sources:
         if source.file is not None and source.file.suffix == ".txt":
@@ -96,6 +99,7 @@ def load_labelled(
                 column.append(cell)
             if isinstance(label, float):
                 labels.append(label)
+                first_rows.setdefault(label, row.place)
     if faults:
         raise UserError(*told(faults, sources[0].label))
     if kind == "scores":
@@ -103,7 +107,7 @@ def load_labelled(
     table = {f"sentence{number}": pa.array(column) for number, column in enumerate(columns, 1)}
     if kind != "none":
         table["label"] = pa.array(labels, pa.float32()) if kind == "scores" else pa.array(map(int, labels), pa.int64())
-    return Labelled(Dataset(pa.table(table)), skipped, digest.hexdigest())
+    return Labelled(Dataset(pa.table(table)), skipped, digest.hexdigest(), first_rows)
 
 
 def _check_columns(row: Row, names: Sequence[str]) -> None:
