@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -29,6 +30,8 @@ POSITIVE = Demand("be positive", "a number above 0", lambda value: value > 0)
 NOT_NEGATIVE = Demand("not be negative", "a number of at least 0", lambda value: value >= 0)
 SHARE = Demand("be at least 0 and below 1", "a number of at least 0 and below 1", lambda value: 0 <= value < 1)
 
+_FINITE = Demand("be finite", "a finite number", math.isfinite)
+
 
 def one_of(*choices: str) -> Demand:
     """Demand one of these words."""
@@ -52,7 +55,7 @@ class Misfit(NamedTuple):
 
 @dataclass(frozen=True)
 class Demands:
-    """What the arguments of a loss must be; None passes, it stands for a default.
+    """What the arguments of a loss must be; None passes, it stands for a default, and infinity never does.
 
     Args:
         of: By argument.
@@ -70,6 +73,7 @@ class Demands:
         """
         for name, demand in self.of.items():
             value = arguments.get(name)
+            demand = _FINITE if value in (math.inf, -math.inf) else demand
             if value is not None and not demand.holds(value):
                 yield Misfit(
                     name,

@@ -170,7 +170,7 @@ def test_simcse_with_both_views_is_nt_xent(single):
     torch.testing.assert_close(loss.compute_loss_from_embeddings([a, b]), nt_xent(a, b, 0.1))
 
 
-@pytest.mark.parametrize("settings", [dict(temperature=0), dict(candidates="all")])
+@pytest.mark.parametrize("settings", [dict(temperature=0), dict(temperature=float("inf")), dict(candidates="all")])
 def test_simcse_refuses_degenerate_settings(single, settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
         SimCSELoss(single, **settings)

@@ -204,6 +204,14 @@ def test_a_list_becomes_the_tuple_that_the_loss_wants(model):
                 ("length_chunks", "expected a number above 0, found 0. Correct the value."),
             ],
         ),
+        (
+            {"type": "SimCSELoss", "temperature": float("inf")},
+            [("temperature", "expected a finite number, found inf. Correct the value.")],
+        ),
+        (
+            {"type": "RankCSELoss", "consistency_weight": float("nan")},
+            [("consistency_weight", "expected a number of at least 0, found nan. Correct the value.")],
+        ),
         # Of a wrong type: told once, and the others beside it.
         (
             {"type": "SimCSELoss", "temperature": "0.1", "length_chunks": -1},
