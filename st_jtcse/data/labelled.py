@@ -33,11 +33,13 @@ class Labelled:
         skipped_unlabelled: Rows labelled -1 or "-", as SNLI marks those on which its annotators did not agree; they
             were left out.
         sha256: Hash of the rows as JSON lines.
+        first_rows: By label, the file and line where it is met first.
     """
 
     dataset: Dataset
     skipped_unlabelled: int
     sha256: str
+    first_rows: dict[float, str]
 
 
 def load_labelled(
@@ -68,6 +70,7 @@ def load_labelled(
     """
     columns: list[list[str]] = []
     labels: list[float] = []
+    first_rows: dict[float, str] = {}
     digest, faults, skipped = hashlib.sha256(), [], 0
     for source in sources:
         names = _names(source, COLUMNS["scores" if bins else kind])
@@ -91,6 +94,7 @@ def load_labelled(
                 column.append(cell)
             if isinstance(label, float):
                 labels.append(label)
+                first_rows.setdefault(label, row.place)
     if faults:
         raise UserError(*told(faults, sources[0].label))
     if not columns[0]:
@@ -102,7 +106,7 @@ def load_labelled(
     table = {f"sentence{number}": pa.array(column) for number, column in enumerate(columns, 1)}
     if kind != "none":
         table["label"] = pa.array(labels, pa.float32()) if kind == "scores" else pa.array(map(int, labels), pa.int64())
-    return Labelled(Dataset(pa.table(table)), skipped, digest.hexdigest())
+    return Labelled(Dataset(pa.table(table)), skipped, digest.hexdigest(), first_rows)
 
 
 def _names(source: Source, default: Sequence[str]) -> Sequence[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from sentence_transformers.cross_encoder import CrossEncoder
 from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 
 from st_jtcse.errors import UserError
+from st_jtcse.losses.demands import POSITIVE, Demands
 from st_jtcse.losses.ranking import cosent
 
 
@@ -57,12 +58,13 @@ class CrossEncoderCoSENTLoss(nn.Module):
         Huang et al., CoSENT, TASLP 2024, Eq. 11.
     """
 
+    demands: ClassVar[Demands] = Demands({"scale": POSITIVE})
+
     def __init__(self, model: CrossEncoder, *, scale: float = 1.0) -> None:
         super().__init__()
         if model.num_labels != 1:
             raise UserError(f"CrossEncoderCoSENTLoss needs a cross-encoder with one output, found {model.num_labels}.")
-        if not scale > 0:
-            raise UserError(f"scale must be positive, found {scale}.")
+        self.demands.refuse(scale=scale)
         self.model = model
         self.scale = scale
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
+from st_jtcse.losses.demands import NOT_NEGATIVE, POSITIVE, Demands, one_of
 from st_jtcse.losses.functional import interaction_nt_xent, interaction_tensor_modulus, nt_xent
 from st_jtcse.losses.matryoshka import Terms, cut_as_embedding, whole_dimension
 from st_jtcse.losses.views import encode_views, single_column, split_views
@@ -47,7 +48,7 @@ class JTCSELoss(nn.Module):
             :func:`~st_jtcse.losses.views.encode_views`; the loss is the same.
 
     Raises:
-        UserError: The model lacks what a term needs, or there is not exactly one text column.
+        UserError: A value is out of range, the model lacks what a term needs, or there is not exactly one text column.
 
     Inputs:
         +----------+--------+
@@ -81,6 +82,19 @@ class JTCSELoss(nn.Module):
         JTCSE (Zong et al.), Eq. 11 to 15; TNCSE (Zong et al., AAAI 2025, doi 10.1609/aaai.v39i24.34816), Eq. 5 to 7.
     """
 
+    demands: ClassVar[Demands] = Demands(
+        {
+            "temperature": POSITIVE,
+            "nce_weight": NOT_NEGATIVE,
+            "icnce_weight": NOT_NEGATIVE,
+            "cross_weight": NOT_NEGATIVE,
+            "ictm_weight": NOT_NEGATIVE,
+            "direction": one_of("random", "1_to_2"),
+            "length_chunks": POSITIVE,
+        },
+        not_all_zero=("nce_weight", "icnce_weight", "cross_weight", "ictm_weight"),
+    )
+
     def __init__(
         self,
         model: SentenceTransformer,
@@ -107,16 +121,10 @@ class JTCSELoss(nn.Module):
         self.gather_across_devices = gather_across_devices
         self.length_chunks = length_chunks
         self._embedding_dimension = whole_dimension(model)
+        self.demands.refuse(**self.get_config_dict())
         self._check(model)
 
     def _check(self, model: SentenceTransformer) -> None:
-        if not self.temperature > 0:
-            raise UserError(f"temperature must be positive, found {self.temperature}.")
-        if self.direction not in ("random", "1_to_2"):
-            raise UserError(f"direction must be 'random' or '1_to_2', found {self.direction!r}.")
-        weights = (self.nce_weight, self.icnce_weight, self.cross_weight, self.ictm_weight)
-        if min(weights) < 0 or not any(weights):
-            raise UserError(f"The weights of JTCSELoss must be >= 0 and not all 0, found {weights}.")
         encoder = model[0]
         if isinstance(encoder, TwinCrossAttentionEncoder):
             if self.cross_weight and encoder.model.config.cross_attention_every is None:

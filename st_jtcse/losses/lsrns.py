@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util.distributed import all_gather
 from torch import Tensor
 
-from st_jtcse.errors import UserError
+from st_jtcse.losses.demands import NOT_NEGATIVE, POSITIVE, SHARE, Demands, one_of
 from st_jtcse.losses.matryoshka import Terms, refuse_cut_labels
 from st_jtcse.losses.negative_ranks import (
     RANKS,
@@ -105,6 +105,24 @@ class LSRNSLoss(SimCSELoss):
 
     # What the recipes' teachers are stored as: dot products of these labels are similarities.
     teacher_form = "concatenation"
+    demands: ClassVar[Demands] = Demands(
+        {
+            "temperature": POSITIVE,
+            "scorer_temperature": POSITIVE,
+            "ranks": one_of(*RANKS),
+            "softness": POSITIVE,
+            "groups": POSITIVE,
+            "retention": one_of(*RETENTIONS),
+            "rank_loss": one_of(*RANK_LOSSES),
+            "rank_temperature": POSITIVE,
+            "epsilon": SHARE,
+            "contrastive_weight": NOT_NEGATIVE,
+            "rank_weight": NOT_NEGATIVE,
+            "smoothing_weight": NOT_NEGATIVE,
+            "length_chunks": POSITIVE,
+        },
+        not_all_zero=("contrastive_weight", "rank_weight", "smoothing_weight"),
+    )
 
     def __init__(
         self,
@@ -145,7 +163,7 @@ class LSRNSLoss(SimCSELoss):
         self.rank_weight = rank_weight
         self.smoothing_weight = smoothing_weight
         self._judged: dict[int, dict[int, float]] = {}
-        self._check()
+        self.demands.refuse(**self.get_config_dict())
 
     def use_pair_scores(self, pairs: Sequence[tuple[str, str, float]]) -> None:
         """Take these scores instead of the scorer's similarities wherever both sentences meet in a batch.
@@ -164,21 +182,6 @@ class LSRNSLoss(SimCSELoss):
         for first, second, score in pairs:
             self._judged.setdefault(keys[first], {})[keys[second]] = score
             self._judged.setdefault(keys[second], {})[keys[first]] = score
-
-    def _check(self) -> None:
-        for name, known in (("ranks", RANKS), ("retention", RETENTIONS), ("rank_loss", RANK_LOSSES)):
-            if getattr(self, name) not in known:
-                raise UserError(f"{name} must be one of {', '.join(known)}, found {getattr(self, name)!r}.")
-        for name in ("scorer_temperature", "softness", "groups", "rank_temperature"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"{name} of LSRNSLoss must be positive, found {getattr(self, name)}.")
-        if not 0 <= self.epsilon < 1:
-            raise UserError(f"epsilon of LSRNSLoss must be at least 0 and below 1, found {self.epsilon}.")
-        weights = (self.contrastive_weight, self.rank_weight, self.smoothing_weight)
-        if min(weights) < 0 or max(weights) == 0:
-            raise UserError(
-                f"The weights of LSRNSLoss must not be negative, and one of them positive, found {weights}."
-            )
 
     def forward(  # type: ignore[override]  # ST's trainer sums the terms of a dict
         self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_jtcse.errors import UserError
+from st_jtcse.losses.demands import NOT_NEGATIVE, POSITIVE, Demands, one_of
 from st_jtcse.losses.matryoshka import Terms, refuse_cut_labels
 from st_jtcse.losses.ranking import cosent_in_batch, listmle, listnet, ranking_consistency
 from st_jtcse.losses.simcse import SimCSELoss
@@ -77,6 +77,17 @@ class RankCSELoss(SimCSELoss):
 
     # What the recipes' teachers are stored as: dot products of these labels are similarities.
     teacher_form = "concatenation"
+    demands: ClassVar[Demands] = Demands(
+        {
+            "temperature": POSITIVE,
+            "ranking": one_of(*RANKINGS),
+            "teacher_temperature": POSITIVE,
+            "cosent_scale": POSITIVE,
+            "consistency_weight": NOT_NEGATIVE,
+            "distillation_weight": NOT_NEGATIVE,
+            "length_chunks": POSITIVE,
+        }
+    )
 
     def __init__(
         self,
@@ -103,12 +114,7 @@ class RankCSELoss(SimCSELoss):
         self.cosent_scale = cosent_scale
         self.consistency_weight = consistency_weight
         self.distillation_weight = distillation_weight
-        if ranking not in RANKINGS:
-            raise UserError(f"ranking must be one of {', '.join(RANKINGS)}, found {ranking!r}.")
-        if not min(self.teacher_temperature, cosent_scale) > 0:
-            raise UserError("teacher_temperature and cosent_scale of RankCSELoss must be positive.")
-        if min(consistency_weight, distillation_weight) < 0:
-            raise UserError("consistency_weight and distillation_weight of RankCSELoss must not be negative.")
+        self.demands.refuse(**self.get_config_dict())
 
     def forward(  # type: ignore[override]  # ST's trainer sums the terms of a dict
         self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None

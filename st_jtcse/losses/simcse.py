@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor
 
+from st_jtcse.losses.demands import POSITIVE, Demands, one_of
 from st_jtcse.losses.matryoshka import whole_dimension
 from st_jtcse.losses.views import encode_views, single_column, split_views
 
@@ -33,7 +34,7 @@ class SimCSELoss(MultipleNegativesRankingLoss):
             :func:`~st_jtcse.losses.views.encode_views`; the loss is the same.
 
     Raises:
-        UserError: There is not exactly one text column.
+        UserError: A value is out of range, or there is not exactly one text column.
 
     Inputs:
         +----------+--------+
@@ -62,6 +63,10 @@ class SimCSELoss(MultipleNegativesRankingLoss):
         Gao et al., SimCSE, EMNLP 2021, Eq. 4; JTCSE (Zong et al.), Eq. 11.
     """
 
+    demands: ClassVar[Demands] = Demands(
+        {"temperature": POSITIVE, "candidates": one_of("other_view", "both_views"), "length_chunks": POSITIVE}
+    )
+
     def __init__(
         self,
         model: SentenceTransformer,
@@ -71,10 +76,7 @@ class SimCSELoss(MultipleNegativesRankingLoss):
         gather_across_devices: bool = False,
         length_chunks: int | None = None,
     ) -> None:
-        if not temperature > 0:
-            raise ValueError(f"temperature must be positive, found {temperature}.")
-        if candidates not in ("other_view", "both_views"):
-            raise ValueError(f"candidates must be 'other_view' or 'both_views', found {candidates!r}.")
+        self.demands.refuse(temperature=temperature, candidates=candidates, length_chunks=length_chunks)
         super().__init__(
             model,
             scale=1 / temperature,

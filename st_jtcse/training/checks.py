@@ -7,31 +7,23 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from st_jtcse.training.components import argument_faults, loss_faults
+from st_jtcse.training.components import argument_faults, loss_faults, loss_names
 from st_jtcse.training.faults import Fault, from_pydantic
+from st_jtcse.training.loss_needs import (
+    LABELS_OF,
+    LABELS_OF_CROSS_ENCODERS,
+    OF_SENTENCES,
+    OF_SEVERAL_OUTPUTS,
+    OF_TEACHERS,
+    classes_of,
+    needs_teachers,
+)
 from st_jtcse.training.schema import STAGE_PREFIX, DataSpec, LossSpec
 from st_jtcse.training.yaml_source import Loc, dotted
 from st_jtcse.wording import nearest, shown, unknown
 
 # Files of a run that lie beside the stages' folders.
 RESERVED_STAGE_NAMES = frozenset({"recipe.yaml", "results.json"})
-
-# What the labels of these losses are; the others take sentences, or tell themselves what they need.
-_LABELS_OF = {
-    "CoSENTLoss": "scores",
-    "AnglELoss": "scores",
-    "CosineSimilarityLoss": "scores",
-    "SoftmaxLoss": "classes",
-    "ContrastiveLoss": "classes",
-    "OnlineContrastiveLoss": "classes",
-    "TripletLoss": "none",
-}
-_LABELS_OF_CROSS_ENCODERS = {
-    "CrossEncoderCoSENTLoss": "scores",
-    "MSELoss": "scores",
-    "BinaryCrossEntropyLoss": "scores",
-    "CrossEntropyLoss": "classes",
-}
 
 _NO_SOURCE = "expected exactly one of 'train' and 'pairs', found neither. Give one of them."
 _Stages = list[tuple[int, dict[str, Any]]]
@@ -51,16 +43,25 @@ def check(data: dict[str, Any]) -> list[Fault]:
         *_references(stages),
         *_data(data, stages),
         *_labels(data, stages),
+        *_classes(data, stages),
+        *_teachers(data, stages),
         *_pair_scores(data, stages),
         *_losses(stages),
         *_arguments(data, stages),
         *_evaluation(data, stages),
+        *_several_outputs(data, stages),
         *_push(data, stages),
     ]
 
 
 def _is_cross_encoder(stage: dict[str, Any]) -> bool:
     return _mapping(stage.get("model")).get("cross_encoder") is not None
+
+
+def _outputs(stage: dict[str, Any]) -> int | None:
+    """Return the outputs of a stage's cross-encoder; None if it is none, or the number is none."""
+    outputs = _mapping(stage.get("model")).get("num_labels", 1)
+    return outputs if _is_cross_encoder(stage) and isinstance(outputs, int) else None
 
 
 def _mapping(value: Any) -> dict[str, Any]:
@@ -167,18 +168,26 @@ def _data_of(data: dict[str, Any], index: int, stage: dict[str, Any]) -> tuple[d
     return block, lambda key: ("stages", index, "data", key) if key in own else ("data", key)
 
 
+def _loss(stage: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name of a stage's loss, empty if there is none, and its block."""
+    block = _mapping(stage.get("loss"))
+    name = block.get("type")
+    return name if isinstance(name, str) else "", block
+
+
 def _labels(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
     for index, stage in stages:
         block, where = _data_of(data, index, stage)
-        loss = _mapping(stage.get("loss")).get("type")
-        known = _LABELS_OF_CROSS_ENCODERS if _is_cross_encoder(stage) else _LABELS_OF
-        wanted = known.get(loss) if isinstance(loss, str) else None
+        loss, _ = _loss(stage)
+        wanted = (LABELS_OF_CROSS_ENCODERS if _is_cross_encoder(stage) else LABELS_OF).get(loss)
         if block.get("pairs") is None:
             if wanted is not None and block.get("train") is not None:
                 yield Fault(
                     where("train"), f"expected labelled rows for {loss}, found sentences. Give 'pairs' instead."
                 )
             continue
+        if loss in OF_SENTENCES and not _is_cross_encoder(stage):
+            yield Fault(where("pairs"), f"expected sentences for {loss}, found pairs. Give 'train' instead.")
         found = block.get("labels", "scores")
         if wanted is not None and found != wanted:
             yield Fault(
@@ -190,6 +199,47 @@ def _labels(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
                 yield Fault(
                     ("stages", index, key), f"expected sentences in data.train beside '{key}', found pairs. Remove one."
                 )
+
+
+def _classes(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
+    for index, stage in stages:
+        block, where = _data_of(data, index, stage)
+        loss, arguments = _loss(stage)
+        classes = classes_of(loss, arguments, _outputs(stage))
+        if classes is None:
+            continue
+        bins = block.get("bins")
+        if classes.key and classes.count < 2:
+            yield Fault(
+                ("stages", index, *classes.key),
+                f"expected an output for each class of {loss}, 2 or more, found {classes.count}. Raise it.",
+            )
+        elif isinstance(bins, int) and bins > classes.count:
+            way = f", or set {dotted(('stages', index, *classes.key))} to {bins}" if classes.key else ""
+            yield Fault(
+                where("bins"),
+                f"expected at most {classes.count} classes for {loss}, found {bins}. Lower 'bins'{way}.",
+            )
+
+
+def _teachers(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
+    for index, stage in stages:
+        block, _ = _data_of(data, index, stage)
+        loss, arguments = _loss(stage)
+        cross_encoder = _is_cross_encoder(stage)
+        if block.get("train") is None:
+            continue
+        loc: Loc = ("stages", index, "teachers")
+        if not stage.get("teachers"):
+            if needs_teachers(loss, arguments) and not cross_encoder:
+                yield Fault(
+                    loc, f"expected the models that {loss} learns from, found none. Add 'teachers: [{{model: NAME}}]'."
+                )
+        elif loss in loss_names(cross_encoder) and (loss not in OF_TEACHERS or cross_encoder):
+            way = "" if cross_encoder else f", or choose one of: {', '.join(OF_TEACHERS)}"
+            yield Fault(
+                loc, f"expected no teachers beside {loss}, which learns from none, found some. Remove them{way}."
+            )
 
 
 def _pair_scores(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
@@ -252,6 +302,24 @@ def _evaluation(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
                 loc,
                 f"expected pairs to evaluate on in {block}.dev or the recipe's evaluate.dev, found none. "
                 f"Add them, or remove '{key}'.",
+            )
+
+
+def _several_outputs(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
+    for index, stage in stages:
+        outputs = _outputs(stage)
+        if outputs is None or outputs < 2:
+            continue
+        loss, _ = _loss(stage)
+        evaluate = _mapping(data.get("evaluate") if stage.get("evaluate") is None else stage["evaluate"])
+        loc: Loc = ("stages", index, "model", "num_labels")
+        if loss in loss_names(cross_encoder=True) and loss != OF_SEVERAL_OUTPUTS:
+            yield Fault(loc, f"expected 1 output for {loss}, found {outputs}. Set 1, or choose {OF_SEVERAL_OUTPUTS}.")
+        elif evaluate.get("dev") is not None or evaluate.get("test"):
+            yield Fault(
+                loc,
+                f"expected 1 output, the score that 'evaluate' correlates, found {outputs}. Set 1, or evaluate the "
+                f"stage on nothing by {dotted(('stages', index, 'evaluate'))}: {{}}.",
             )
 
 

@@ -92,7 +92,7 @@ def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, 
     for name, parameter in parameters.items():
         if parameter.required and name not in spec.arguments:
             faults.append(_missing(spec.type, name, parameter))
-    return faults
+    return [*faults, *_out_of_range(losses[spec.type], parameters, spec, {key for key, _ in faults})]
 
 
 def build_loss(spec: LossSpec, model: SentenceTransformer | CrossEncoder) -> nn.Module:
@@ -152,7 +152,11 @@ def argument_faults(args: Mapping[str, Any]) -> list[tuple[str, str]]:
 @dataclasses.dataclass(frozen=True)
 class _Parameter:
     annotation: Any | None  # What YAML can give; None if it can give nothing.
-    required: bool
+    default: Any  # inspect.Parameter.empty if there is none.
+
+    @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
 
 
 def _losses(cross_encoder: bool) -> dict[str, type[nn.Module]]:
@@ -185,10 +189,23 @@ def _parameters(loss: type[nn.Module]) -> dict[str, _Parameter]:
             annotation = type(parameter.default) if isinstance(parameter.default, (bool, int, float, str)) else None
         else:
             annotation = resolved(annotation, loss.__init__.__module__)
-        found[name] = _Parameter(
-            None if annotation is None else settable(annotation), parameter.default is parameter.empty
-        )
+        found[name] = _Parameter(None if annotation is None else settable(annotation), parameter.default)
     return found
+
+
+def _out_of_range(
+    loss: type[nn.Module], parameters: Mapping[str, _Parameter], spec: LossSpec, told: set[str]
+) -> list[tuple[str, str]]:
+    """Ask one of our losses for its values, the recipe's laid over the defaults."""
+    from st_jtcse.losses.demands import Demands
+
+    demands = getattr(loss, "demands", None)
+    if not isinstance(demands, Demands):
+        return []
+    defaults = {name: parameter.default for name, parameter in parameters.items() if not parameter.required}
+    # A value of a wrong type is told already, and compares with nothing.
+    values = {name: value for name, value in (defaults | spec.arguments).items() if name not in told}
+    return [(misfit.argument, misfit.expectation) for misfit in demands.misfits(values)]
 
 
 def _missing(loss: str, name: str, parameter: _Parameter) -> tuple[str, str]:

@@ -9,13 +9,12 @@ from typing import Any
 
 from st_jtcse import data
 from st_jtcse.errors import UserError
+from st_jtcse.training.loss_needs import IN_BATCH, classes_of
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.recipe import LoadedRecipe, stage_args, stage_data, stage_evaluate
 from st_jtcse.training.schema import DataSpec, SourceSpec, StageSpec
 
 DEV = "dev"
-# Losses that compare the sentences of a batch with each other.
-_IN_BATCH = ("SimCSELoss", "JTCSELoss", "RankCSELoss", "LSRNSLoss", "MultipleNegativesRankingLoss")
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,8 @@ def load_inputs(loaded: LoadedRecipe, stages: Sequence[StageSpec]) -> dict[str, 
         The inputs by stage name.
 
     Raises:
-        UserError: A file is missing or faulty, or there are fewer sentences than one batch.
+        UserError: A file is missing or faulty, there are fewer sentences than one batch, or labels beyond a
+            loss's classes.
     """
     recipe = loaded.recipe
     texts: dict[str, data.Sentences | data.Labelled] = {}
@@ -62,6 +62,7 @@ def load_inputs(loaded: LoadedRecipe, stages: Sequence[StageSpec]) -> dict[str, 
                 texts[key] = _read(spec)
             sentences = texts[key]
             _check_batch(stage, stage_args(recipe, stage), len(sentences.dataset))
+            _check_classes(stage, sentences)
             hashes["train"] = sentences.sha256
         evaluators = {}
         if evaluate := stage_evaluate(recipe, stage):
@@ -94,10 +95,27 @@ def _check_batch(stage: StageSpec, args: dict[str, Any], sentences: int) -> None
             f"Stage {stage.name!r} has {sentences} training sentences, fewer than one batch of {batch}; "
             "add sentences or lower args.per_device_train_batch_size."
         )
-    if batch == 1 and stage.loss and stage.loss.type in _IN_BATCH:
+    if batch == 1 and stage.loss and stage.loss.type in IN_BATCH:
         raise UserError(
             f"Stage {stage.name!r}: {stage.loss.type} compares the sentences of a batch, found batches of 1; raise "
             "args.per_device_train_batch_size."
+        )
+
+
+def _check_classes(stage: StageSpec, rows: data.Sentences | data.Labelled) -> None:
+    if stage.loss is None or not isinstance(rows, data.Labelled):
+        return
+    outputs = None if stage.model.cross_encoder is None else stage.model.num_labels
+    classes = classes_of(stage.loss.type, stage.loss.arguments, outputs)
+    if classes is None:
+        return
+    beyond = {label: place for label, place in rows.first_rows.items() if label >= classes.count}
+    if beyond:
+        label, place = next(iter(beyond.items()))
+        way = f"set {'.'.join(classes.key)} to {max(beyond) + 1:g}" if classes.key else "give data.mapping"
+        raise UserError(
+            f"{place}: expected a class below {classes.count} for {stage.loss.type} of stage {stage.name!r}, found "
+            f"{label:g}; correct the row, or {way}."
         )
 
 

@@ -30,6 +30,7 @@ def test_three_way_ranks_come_from_words_and_unlabelled_rows_are_counted(tmp_pat
     source = Source(file=source.file, columns=("premise", "hypothesis", "label"))
     found = load_labelled([source], "scores", (0.0, 2.0), NLI)
     assert found.dataset["label"][:] == [0.5, 1.0] and found.skipped_unlabelled == 2
+    assert found.first_rows == {0.5: f"{source.file}:1", 1.0: f"{source.file}:4"}
     classes = load_labelled([source], "classes", (0.0, 5.0), NLI)
     assert classes.dataset["label"][:] == [1, 2] and str(classes.dataset.features["label"]) == "Value('int64')"
 

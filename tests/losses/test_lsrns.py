@@ -259,12 +259,12 @@ def test_judged_pairs_replace_the_scorers_similarities(student):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epsilon": 1.0}, "epsilon of LSRNSLoss must be at least 0 and below 1, found 1.0."),
-        ({"epsilon": -0.1}, "epsilon of LSRNSLoss must be at least 0 and below 1, found -0.1."),
+        ({"epsilon": 1.0}, "epsilon must be at least 0 and below 1, found 1.0."),
+        ({"epsilon": -0.1}, "epsilon must be at least 0 and below 1, found -0.1."),
         ({"ranks": "hard"}, "ranks must be one of soft, percentile, bins, found 'hard'."),
         ({"retention": "none"}, "retention must be one of linear, exponential, reciprocal, found 'none'."),
         ({"rank_loss": "mse"}, "rank_loss must be one of listnet, listmle, cosent, found 'mse'."),
-        ({"scorer_temperature": 0.0}, "scorer_temperature of LSRNSLoss must be positive, found 0.0."),
+        ({"scorer_temperature": 0.0}, "scorer_temperature must be positive, found 0.0."),
         ({"rank_weight": -1.0}, "must not be negative"),
         ({"contrastive_weight": 0.0, "rank_weight": 0.0, "smoothing_weight": 0.0}, "one of them positive"),
     ],

@@ -113,6 +113,15 @@ def test_gradients(similarities, term):
     assert gradcheck(lambda s: term(s, teacher), (student.requires_grad_(),))
 
 
+def test_gradients_of_cosent_with_ties():
+    scores = torch.tensor([0.3, -0.9, 0.7, 0.1, 0.2, 0.65], dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([1.0, 0.0, 2.0, 1.0, 0.0, 1.0], dtype=torch.float64)
+    assert gradcheck(lambda s: cosent(s, labels, 5.0), (scores,))
+    # The one of the highest label shall rise, one of the lowest fall, and all of them together stay where they are.
+    (gradient,) = torch.autograd.grad(cosent(scores, labels, 5.0), scores)
+    assert gradient[2] < 0 < gradient[1] and float(gradient.sum()) == pytest.approx(0, abs=1e-12)
+
+
 def test_a_batch_of_one_sentence_has_nothing_to_rank():
     one = torch.ones(1, 1)
     for value in (cosent_in_batch(one, one, 20.0), listnet(one, one, 1, 1), listmle(one, one, 1)):
@@ -171,8 +180,9 @@ def test_rankcse_terms_can_be_switched_off(student):
     ("settings", "message"),
     [
         ({"ranking": "lambda"}, "ranking must be one of listnet, listmle, cosent, found 'lambda'"),
-        ({"teacher_temperature": 0}, "must be positive"),
-        ({"distillation_weight": -1}, "must not be negative"),
+        ({"teacher_temperature": 0}, "teacher_temperature must be positive, found 0"),
+        ({"cosent_scale": 0}, "cosent_scale must be positive, found 0"),
+        ({"distillation_weight": -1}, "distillation_weight must not be negative, found -1"),
     ],
 )
 def test_rankcse_refuses_values_out_of_range(student, settings, message):
@@ -199,6 +209,18 @@ def test_the_cross_encoders_cosent_is_the_double_sum_of_its_outputs(cross_encode
     assert float(loss.detach()) == pytest.approx(double_sum([float(score) for score in scores], labels, 1.0), rel=1e-4)
     with pytest.raises(UserError, match="needs two text columns, found 1"):
         CrossEncoderCoSENTLoss(cross_encoder)([first], torch.tensor(labels))
+
+
+def test_equal_labels_teach_a_cross_encoder_nothing(cross_encoder):
+    texts = [make_sentences(6, seed=1), make_sentences(6, seed=2)]
+    loss = CrossEncoderCoSENTLoss(cross_encoder)(texts, torch.full((6,), 2.0))
+    loss.backward()
+    assert float(loss.detach()) == 0
+    gradients = [parameter.grad for parameter in cross_encoder.parameters() if parameter.grad is not None]
+    assert gradients and all(float(gradient.abs().max()) == 0 for gradient in gradients)
+    # One label apart, and the same pairs teach.
+    CrossEncoderCoSENTLoss(cross_encoder)(texts, torch.tensor([2.0, 2.0, 2.0, 1.0, 2.0, 2.0])).backward()
+    assert max(float(gradient.abs().max()) for gradient in gradients) > 0
 
 
 def test_a_cross_encoder_with_several_outputs_is_refused(tmp_path):

@@ -1,6 +1,7 @@
 """Losses and training arguments are resolved in a closed world and checked before anything runs."""
 
 import dataclasses
+import inspect
 import subprocess
 import sys
 from enum import Enum
@@ -166,6 +167,81 @@ def test_a_list_becomes_the_tuple_that_the_loss_wants(model):
     assert loss.scale == 10.0
 
 
+@pytest.mark.parametrize(
+    ("block", "faults"),
+    [
+        (
+            {"type": "LSRNSLoss", "epsilon": 1.5, "temperature": -1, "groups": 0},
+            [
+                ("temperature", "expected a number above 0, found -1. Correct the value."),
+                ("groups", "expected a number above 0, found 0. Correct the value."),
+                ("epsilon", "expected a number of at least 0 and below 1, found 1.5. Correct the value."),
+            ],
+        ),
+        (
+            {"type": "LSRNSLoss", "contrastive_weight": 0, "rank_weight": 0.0, "smoothing_weight": 0},
+            [
+                (
+                    "contrastive_weight",
+                    "expected one weight above 0, found 0 for contrastive_weight, rank_weight and smoothing_weight. "
+                    "Make one of them positive.",
+                )
+            ],
+        ),
+        (
+            {"type": "RankCSELoss", "cosent_scale": 0, "teacher_temperature": 0.0, "distillation_weight": -1},
+            [
+                ("teacher_temperature", "expected a number above 0, found 0.0. Correct the value."),
+                ("cosent_scale", "expected a number above 0, found 0. Correct the value."),
+                ("distillation_weight", "expected a number of at least 0, found -1. Correct the value."),
+            ],
+        ),
+        ({"type": "RankCSELoss", "teacher_temperature": None}, []),
+        (
+            {"type": "JTCSELoss", "cross_weight": -0.5, "length_chunks": 0},
+            [
+                ("cross_weight", "expected a number of at least 0, found -0.5. Correct the value."),
+                ("length_chunks", "expected a number above 0, found 0. Correct the value."),
+            ],
+        ),
+        (
+            {"type": "SimCSELoss", "temperature": float("inf")},
+            [("temperature", "expected a finite number, found inf. Correct the value.")],
+        ),
+        (
+            {"type": "RankCSELoss", "consistency_weight": float("nan")},
+            [("consistency_weight", "expected a number of at least 0, found nan. Correct the value.")],
+        ),
+        # Of a wrong type: told once, and the others beside it.
+        (
+            {"type": "SimCSELoss", "temperature": "0.1", "length_chunks": -1},
+            [
+                ("temperature", "expected a number, found '0.1'. Remove the quotes."),
+                ("length_chunks", "expected a number above 0, found -1. Correct the value."),
+            ],
+        ),
+    ],
+)
+def test_values_out_of_range_are_told_without_a_model(block, faults):
+    assert loss_faults(spec(**block)) == faults
+
+
+def test_a_cross_encoders_loss_tells_its_values_too():
+    faults = [("scale", "expected a number above 0, found -1. Correct the value.")]
+    assert loss_faults(spec(type="CrossEncoderCoSENTLoss", scale=-1), cross_encoder=True) == faults
+
+
+@pytest.mark.parametrize("name", ours.__all__)
+def test_what_a_loss_demands_is_of_its_arguments_and_met_by_its_defaults(name):
+    loss = getattr(ours, name)
+    parameters = inspect.signature(loss).parameters
+    assert {"model"} < set(parameters) > set(loss.demands.of) >= set(loss.demands.not_all_zero)
+    # Each weight, temperature and scale has its range.
+    numbers = {key for key in parameters if key.endswith(("weight", "temperature", "scale"))}
+    assert numbers <= set(loss.demands.of)
+    assert loss_faults(spec(type=name), name.startswith("CrossEncoder")) == []
+
+
 def test_building_a_faulty_block_is_refused(model):
     with pytest.raises(UserError) as caught:
         build_loss(spec(type="CoSENTLoss", scal=1), model)
@@ -174,9 +250,9 @@ def test_building_a_faulty_block_is_refused(model):
 
 def test_a_value_that_the_loss_itself_refuses_is_the_users_fault(model):
     with pytest.raises(UserError) as caught:
-        build_loss(spec(type="SimCSELoss", temperature=-1), model)
+        build_loss(spec(type="MultipleNegativesRankingLoss", scale=0), model)
     assert str(caught.value).startswith(
-        "loss.type: expected arguments that SimCSELoss accepts, found: temperature must"
+        "loss.type: expected arguments that MultipleNegativesRankingLoss accepts, found: Scale must be a positive"
     )
 
 

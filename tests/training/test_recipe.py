@@ -165,7 +165,7 @@ stages:
     data: {train: a.txt}
   - name: "12"
     model: {base: embedded}
-    loss: {type: MSELoss}
+    loss: {type: SimCSELoss}
     data: {train: a.txt}
 """
     assert faults(write, text, "sed=1", "stages.two.args.max_steps=x") == [
@@ -193,9 +193,19 @@ stages:
         "recipe. Use one of: one, two.",
         "r.yaml:18 stages[3].name: expected a name free for a folder, found 'results.json', a file of the run. "
         "Choose another.",
+        "r.yaml:18 stages[3].teachers: expected the models that MSELoss learns from, found none. "
+        "Add 'teachers: [{model: NAME}]'.",
         "r.yaml:22 stages[4].name: expected a name that --set cannot read as a position, found '12'. Add a letter.",
         "--set stages.two.args.max_steps: expected a whole number, found 'x'. Correct the value.",
         "--set sed: expected a key of a recipe, found 'sed'. Did you mean 'seed'?",
+    ]
+
+
+def test_a_loss_value_out_of_range_is_told_with_its_line_or_its_option(write):
+    text = GOOD.replace("temperature: 0.05", "temperature: -1")
+    assert faults(write, text, "stages.joint.loss.ictm_weight=-0.5") == [
+        "r.yaml:14 stages[0].loss.temperature: expected a number above 0, found -1. Correct the value.",
+        "--set stages.joint.loss.ictm_weight: expected a number of at least 0, found -0.5. Correct the value.",
     ]
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from conftest import make_sentences
 from sentence_transformers import CrossEncoder
-from test_run import results, train
+from test_run import refusal, results, train
 from test_stages import ENCODER, project, write  # noqa: F401  # project is a fixture
 
 from st_jtcse.training.recipe import load_recipe
@@ -164,3 +164,154 @@ def test_data_that_do_not_fit_the_loss_are_refused(rows, capsys, block, message)
     write(rows, block)
     assert train(rows) == 2
     assert message in capsys.readouterr().err
+
+
+CLASSES = {"labels": "classes", "pairs": {"file": "pairs.jsonl", "columns": ["sentence1", "sentence2", "label"]}}
+SOFTMAX = {"type": "SoftmaxLoss", "embedding_dimension": 32}
+TAUGHT = {"teachers": [{"model": "./b"}]}
+
+
+def outputs(block, number, **more):
+    return block | {"model": block["model"] | {"num_labels": number}} | more
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (
+            stage(SOFTMAX | {"num_labels": 2}, labels="classes", bins=5),
+            "stages[0].data.bins: expected at most 2 classes for SoftmaxLoss, found 5. Lower 'bins', or set "
+            "stages[0].loss.num_labels to 5.",
+        ),
+        (
+            stage({"type": "OnlineContrastiveLoss"}, labels="classes", bins=3),
+            "stages[0].data.bins: expected at most 2 classes for OnlineContrastiveLoss, found 3. Lower 'bins'.",
+        ),
+        (
+            stage(SOFTMAX | {"num_labels": 1}, **CLASSES),
+            "stages[0].loss.num_labels: expected an output for each class of SoftmaxLoss, 2 or more, found 1. Raise",
+        ),
+        (
+            cross({"type": "CrossEntropyLoss"}, **CLASSES),
+            "stages[0].model.num_labels: expected an output for each class of CrossEntropyLoss, 2 or more, found 1.",
+        ),
+        (
+            outputs(cross({"type": "CrossEntropyLoss"}, labels="classes", bins=3), 2, evaluate={}),
+            "stages[0].data.bins: expected at most 2 classes for CrossEntropyLoss, found 3. Lower 'bins', or set "
+            "stages[0].model.num_labels to 3.",
+        ),
+        (
+            outputs(cross({"type": "CrossEncoderCoSENTLoss"}), 3),
+            "stages[0].model.num_labels: expected 1 output for CrossEncoderCoSENTLoss, found 3. Set 1, or choose "
+            "CrossEntropyLoss.",
+        ),
+        (
+            outputs(cross({"type": "BinaryCrossEntropyLoss"}), 2),
+            "stages[0].model.num_labels: expected 1 output for BinaryCrossEntropyLoss, found 2.",
+        ),
+        (
+            outputs(cross({"type": "CrossEntropyLoss"}, **CLASSES), 3),
+            "stages[0].model.num_labels: expected 1 output, the score that 'evaluate' correlates, found 3. Set 1, or "
+            "evaluate the stage on nothing by stages[0].evaluate: {}.",
+        ),
+        (
+            outputs({"name": "cross", "model": {"cross_encoder": "./a"}, "loss": None}, 3),
+            "stages[0].model.num_labels: expected 1 output, the score that 'evaluate' correlates, found 3.",
+        ),
+    ],
+)
+def test_outputs_that_do_not_fit_the_classes_are_refused(rows, capsys, block, message):
+    write(rows, block)
+    assert message in refusal(rows, capsys)
+    assert message in refusal(rows, capsys, "--dry-run")
+
+
+def test_a_stage_of_several_outputs_opts_out_of_the_recipes_evaluation(rows):
+    write(rows, outputs(cross({"type": "CrossEntropyLoss"}, **CLASSES), 3, evaluate={}), eval_strategy="no")
+    assert train(rows, "--dry-run") == 0
+    assert train(rows) == 0
+    assert results(rows)["stages"][0]["spearman"] == {}
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (
+            stage(SOFTMAX | {"num_labels": 2}, **CLASSES),
+            "SoftmaxLoss of stage 'encoder', found 2; correct the row, or ",
+        ),
+        (stage(SOFTMAX | {"num_labels": 2}, **CLASSES), "or set loss.num_labels to 5."),
+        (stage({"type": "ContrastiveLoss"}, **CLASSES), "found 2; correct the row, or give data.mapping."),
+        (stage({"type": "OnlineContrastiveLoss"}, **CLASSES), "for OnlineContrastiveLoss of stage 'encoder', found 2;"),
+        (
+            outputs(cross({"type": "CrossEntropyLoss"}, **CLASSES), 2, evaluate={}),
+            "for CrossEntropyLoss of stage 'cross', found 2; correct the row, or set model.num_labels to 5.",
+        ),
+    ],
+)
+def test_the_first_label_beyond_the_classes_is_named_before_anything_is_written(rows, capsys, block, message):
+    lines = [json.loads(line) for line in (rows / "pairs.jsonl").read_text().splitlines()]
+    lines[6]["label"], lines[9]["label"] = 2, 4
+    (rows / "pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write(rows, block, eval_strategy="no")
+    for options in ([], ["--dry-run"]):
+        told = refusal(rows, capsys, *options)
+        assert message in told and f"{rows}/pairs.jsonl:7: expected a class below 2 for " in told
+    # With a mapping onto the classes the same rows train.
+    block["data"] = block["data"] | {"mapping": {"0": 0, "1": 1, "2": 1, "4": 0}}
+    write(rows, block, eval_strategy="no")
+    assert train(rows, "--dry-run") == 0
+
+
+@pytest.mark.parametrize("loss", ["RankCSELoss", "LSRNSLoss", "MSELoss", "EmbedDistillLoss"])
+def test_a_loss_that_learns_from_teachers_is_refused_without(rows, capsys, loss):
+    write(rows, ENCODER | {"loss": {"type": loss}})
+    told = refusal(rows, capsys, "--dry-run")
+    assert f"stages[0].teachers: expected the models that {loss} learns from, found none. Add 'teachers: [" in told
+    write(rows, ENCODER | {"loss": {"type": loss}} | TAUGHT)
+    assert train(rows, "--dry-run") == 0
+
+
+def test_rankcse_without_its_distillation_needs_no_teachers(rows):
+    write(rows, ENCODER | {"loss": {"type": "RankCSELoss", "distillation_weight": 0}})
+    assert train(rows) == 0
+    assert "distillation" not in results(rows)["stages"][0]["log"][0]
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (ENCODER, "stages[0].teachers: expected no teachers beside SimCSELoss, which learns from none, found some."),
+        (
+            {"name": "twin", "model": {"towers": ["./a", "./b"]}, "loss": {"type": "JTCSELoss"}},
+            "stages[0].teachers: expected no teachers beside JTCSELoss, which learns from none, found some. Remove "
+            "them, or choose one of: RankCSELoss, LSRNSLoss, MSELoss, EmbedDistillLoss.",
+        ),
+        (
+            ENCODER | {"loss": {"type": "MultipleNegativesRankingLoss"}},
+            "expected no teachers beside MultipleNegativesRankingLoss, which learns from none, found some.",
+        ),
+    ],
+)
+def test_teachers_that_no_loss_listens_to_are_refused(rows, capsys, block, message):
+    write(rows, block | TAUGHT)
+    assert message in refusal(rows, capsys, "--dry-run")
+
+
+@pytest.mark.parametrize("loss", ["SimCSELoss", "JTCSELoss", "RankCSELoss", "LSRNSLoss", "MSELoss", "EmbedDistillLoss"])
+def test_a_loss_over_sentences_is_refused_on_pairs(rows, capsys, loss):
+    write(rows, stage({"type": loss}))
+    told = refusal(rows, capsys, "--dry-run")
+    assert f"stages[0].data.pairs: expected sentences for {loss}, found pairs. Give 'train' instead." in told
+    assert told.count("expected ") == 1
+
+
+@pytest.mark.parametrize(
+    "block",
+    [stage({"type": "CoSENTLoss"}), stage({"type": "AnglELoss"}), cross({"type": "CrossEncoderCoSENTLoss"})],
+    ids=lambda block: block["loss"]["type"],
+)
+def test_one_pair_has_no_order(rows, capsys, block):
+    write(rows, block, per_device_train_batch_size=1)
+    told = refusal(rows, capsys, "--dry-run")
+    assert f"{block['loss']['type']} compares the sentences of a batch, found batches of 1; raise" in told
