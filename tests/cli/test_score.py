@@ -8,6 +8,7 @@ from st_jtcse.cli.score import main
 from st_jtcse.data import Source, load_pair_scores
 from st_jtcse.data.judge import Judge, judged_scores, score_of
 from st_jtcse.data.neighbours import neighbour_pairs
+from st_jtcse.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +143,28 @@ def test_each_pair_of_neighbours_is_listed_once(folder):
     nearest = sorted(range(1, 8), key=lambda other: -float(embeddings[0] @ embeddings[other]))[:3]
     with_first = {second for first, second in pairs if first == sentences[0]}
     assert {sentences[other] for other in nearest} <= with_first
+
+
+@pytest.mark.parametrize(("spoilt", "fault"), [(float("nan"), "is not finite"), (0.0, "is zero, so it has no cosine")])
+def test_a_sentence_without_a_usable_embedding_is_named(folder, spoilt, fault):
+    scorer = make_model(folder / "encoder")
+    sentences = list(dict.fromkeys(make_sentences(8)))
+    encode = scorer.forward
+
+    def forward(features, **kwargs):
+        found = encode(features, **kwargs)
+        texts = scorer.tokenizer.batch_decode(features["input_ids"], skip_special_tokens=True)
+        found["sentence_embedding"][[text == sentences[5] for text in texts]] = spoilt
+        return found
+
+    scorer.forward = forward
+    with pytest.raises(UserError) as caught:
+        # Repeated sentences count once, rows as they are in the text.
+        neighbour_pairs([sentences[0], *sentences], scorer, 3)
+    assert str(caught.value) == (
+        f"A scorer's embedding of sentence 7, {sentences[5]!r}, {fault}; leave the sentence out, or choose another "
+        "scorer."
+    )
 
 
 @pytest.mark.parametrize(
