@@ -208,6 +208,8 @@ def hub(monkeypatch, tmp_path):
         for name, value in settings.items():
             monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
         monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", hub.endpoint)
+        # transformers keeps a client of the endpoint that it met first.
+        monkeypatch.setattr("transformers.utils.hub._hf_api", None, raising=False)
         yield hub
     close_session()
 

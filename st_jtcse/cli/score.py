@@ -89,11 +89,13 @@ def _run(options: argparse.Namespace) -> None:
         if score is not None
     ]
     if not lines:
-        raise UserError(f"No answer to {len(pairs)} pairs holds a number from 0 to 1; change the prompt or the judge.")
+        raise UserError(
+            f"No answer to {len(pairs)} pairs begins with a number from 0 to 1; change the prompt or the judge."
+        )
     write_atomically(options.output, "".join(lines))
     unread = len(pairs) - len(lines)
     console.out.print(
-        f"Wrote {len(lines)} pairs to {options.output}; {unread} answers hold no number from 0 to 1.",
+        f"Wrote {len(lines)} pairs to {options.output}; {unread} answers do not begin with a number from 0 to 1.",
         highlight=False,
         soft_wrap=True,
     )

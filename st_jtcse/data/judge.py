@@ -31,7 +31,17 @@ PROMPT = (
 )
 SHARD_SIZE = 1000
 _FIELDS = ("{sentence1}", "{sentence2}")
-_NUMBER = re.compile(r"\d+(?:\.\d+)?|\.\d+")
+_MARKS = r"[*_\"'`\u201c\u201d\u2018\u2019]*"
+# A number in the middle of an answer may be anything: "Sentence 1 and Sentence 2 differ: 0.1" would be 1.
+_ANSWER = re.compile(
+    rf"\s*{_MARKS}(?:(?:similarity(?:\s+score)?|score|answer)\s*{_MARKS}:{_MARKS}\s*)?{_MARKS}"
+    # "1. Both are" numbers a list.
+    r"(?P<number>[0-9]*\.[0-9]+|[0-9]+(?!\.\s+\S))"
+    rf"{_MARKS}[.,;:!?]?{_MARKS}(?=\s|$)"
+    # "1 out of 5", "0.2 - 0.4" and "0, 8" are other numbers.
+    r"(?!\s*(?:[/%]|\(?(?:out\s+)?of\b|percent\b|(?:[-\u2013\u2014]|to\b|or\b)\s*[0-9.])|(?<=[.,])[^\S\n]*[0-9])",
+    re.IGNORECASE,
+)
 
 
 class Judge:
@@ -118,7 +128,9 @@ class Judge:
 def judged_scores(
     pairs: Sequence[tuple[str, str]], judge: Judge, cache_dir: Path, shard_size: int = SHARD_SIZE
 ) -> list[float | None]:
-    """Return the score of each pair; answers given before, or in an interrupted run, are not asked again.
+    """Return the score of each pair; an interrupted run goes on after its answers, and a finished one asks nothing.
+
+    Answers are kept for the list of pairs as a whole: one pair more or less, and all are asked again.
 
     Args:
         pairs: Two sentences each.
@@ -127,7 +139,7 @@ def judged_scores(
         shard_size: Pairs that an interruption loses at most.
 
     Returns:
-        The first number of each answer, None where there is none from 0 to 1.
+        The number that each answer begins with, see :func:`score_of`.
 
     Raises:
         UserError: The disk is full.
@@ -146,15 +158,17 @@ def judged_scores(
 
 
 def score_of(answer: str) -> float | None:
-    """Read the first number of an answer; None if there is none, or it is not in [0, 1].
+    """Read the number from 0 to 1 that an answer begins with, None if it begins with none.
+
+    A label before it ("Similarity:", "Score:", "Answer:"), quotes and Markdown's asterisks are passed over. The number
+    stands alone: what could be a part of a whole, a range or another way of writing is none.
 
     Args:
         answer: What the model wrote.
     """
-    found = _NUMBER.search(answer)
-    score = float(found[0]) if found else -1.0
-    is_negative = found is not None and answer[: found.start()].rstrip().endswith("-")
-    return score if 0 <= score <= 1 and not is_negative else None
+    found = _ANSWER.match(answer)
+    score = float(found["number"]) if found else -1.0
+    return score if 0 <= score <= 1 else None
 
 
 def _load(name: str, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBase]:

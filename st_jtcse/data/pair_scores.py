@@ -36,6 +36,8 @@ def load_pair_scores(source: Source, sentences: Collection[str]) -> PairScores:
         UserError: The source is missing or faulty, names a sentence that the corpus has not, or gives a pair two
             scores; up to five rows are named.
     """
+    if source.file is not None and source.file.suffix == ".txt":
+        raise UserError(f"{source.label}: judged pairs need columns, found a text file; give .jsonl, .csv or .parquet.")
     columns, known = source.columns or COLUMNS, set(sentences)
     seen: dict[frozenset[str], tuple[float, str]] = {}
     pairs: list[tuple[str, str, float]] = []

@@ -27,6 +27,14 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_CACHE = Path(HF_HOME, "st-jtcse")
 _METADATA = b"st_jtcse"
+_NOT_WRITABLE = "the folder cannot be written: make it writable"
+_WRITE_ERRORS = {
+    errno.ENOSPC: "no space is left on the disk: free some",
+    errno.EDQUOT: "your quota of the disk is used up: free some space",
+    errno.EACCES: _NOT_WRITABLE,
+    errno.EROFS: _NOT_WRITABLE,
+    errno.ENOTDIR: "a part of this path is a file: move it",
+}
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,8 @@ def cached_columns(job: Job, cache_dir: Path) -> Dataset:
     """Return a job's columns, memory-mapped; what an earlier or interrupted run has computed is used.
 
     In a distributed run every process computes its share of the shards. The file is the same, byte for byte, however
-    often the work was interrupted and however many processes shared it.
+    often the work was interrupted and however many processes shared it. Of several runs at once the first to finish
+    wins, and the others take its file.
 
     Args:
         job: The columns.
@@ -78,22 +87,42 @@ def cached_columns(job: Job, cache_dir: Path) -> Dataset:
         One row a sentence, in the order of the sentences.
 
     Raises:
-        UserError: The disk is full, or a file was made with other settings.
+        UserError: The folder cannot be written, or a file was made with other settings.
     """
     final = cache_dir / f"{job.kind}-{hashlib.sha256(job.text.encode()).hexdigest()[:16]}.arrow"
+    folder = final.with_suffix(".shards")
     if not _is_whole(final, job):
-        with _disk_full_told(cache_dir):
-            _build(job, final)
+        with _taking_anothers(job, final):
+            _compute(job, folder)
+    # All processes wait, for another run's file may have come between their looks at it.
+    processes.wait_for_all()
+    if processes.rank() == 0 and not _is_whole(final, job):
+        with _taking_anothers(job, final):
+            _join(job, folder, final)
+    processes.wait_for_all()
+    if processes.rank() == 0:
+        # Also what a run left that was killed between its two last steps.
+        shutil.rmtree(folder, ignore_errors=True)
     return Dataset.from_file(str(final))
 
 
-def _build(job: Job, final: Path) -> None:
-    folder = final.with_suffix(".shards")
-    folder.mkdir(parents=True, exist_ok=True)
+@contextmanager
+def _taking_anothers(job: Job, final: Path) -> Iterator[None]:
+    """Let it pass that another run has joined its shards, and removed all, if it left the whole file."""
+    try:
+        yield
+    except FileNotFoundError:
+        if not _is_whole(final, job):
+            raise
+
+
+def _compute(job: Job, folder: Path) -> None:
+    with _write_errors_told(folder.parent):
+        folder.mkdir(parents=True, exist_ok=True)
     own = range(processes.rank(), job.shards, processes.count())
     finished = [shard for shard in own if _finished_shard(folder, shard)]
     if finished:
-        logger.info("%s: %d of %d shards were finished before", final.name, len(finished), len(own))
+        logger.info("%s: %d of %d shards were finished before", folder.stem, len(finished), len(own))
     columns = (
         TextColumn(job.kind),
         BarColumn(),
@@ -107,14 +136,11 @@ def _build(job: Job, final: Path) -> None:
             rows = job.rows(shard)
             if shard not in finished:
                 table = job.compute(job.sentences[rows.start : rows.stop]["sentence"])
-                _write_shard(folder, shard, table)
+                with _write_errors_told(folder.parent):
+                    _write_shard(folder, shard, table)
             progress.advance(task, len(rows))
             speed = progress.tasks[task].speed
             progress.update(task, rate=f"{speed:.0f} sentences/s" if speed else "")
-    processes.wait_for_all()
-    if processes.rank() == 0:
-        _join(job, folder, final)
-    processes.wait_for_all()
 
 
 def _write_shard(folder: Path, shard: int, table: pa.Table) -> None:
@@ -131,22 +157,24 @@ def _finished_shard(folder: Path, shard: int) -> Path | None:
         if sha256(path)[:16] == path.stem.split("-")[1]:
             return path
         logger.warning("%s is damaged and is computed again", path)
-        path.unlink()
+        path.unlink(missing_ok=True)
     return None
 
 
 def _join(job: Job, folder: Path, final: Path) -> None:
     paths = [_finished_shard(folder, shard) for shard in range(job.shards)]
     missing = [shard for shard, path in enumerate(paths) if path is None]
+    if missing and _is_whole(final, job):  # Another run has joined the rest, and removed it.
+        return
     if missing:
         raise UserError(f"{folder}: shard {missing[0]} was damaged while others were computed; run again to repair it.")
     whole = [path for path in paths if path is not None]
     with pa.ipc.open_stream(str(whole[0])) as first:
         schema = first.schema.with_metadata({_METADATA: job.text.encode()})
     partial = folder / f".joined.{os.getpid()}.partial"
-    _write_stream(partial, schema, _batches(whole))
-    partial.replace(final)
-    shutil.rmtree(folder)
+    with _write_errors_told(folder.parent):
+        _write_stream(partial, schema, _batches(whole))
+        partial.replace(final)
 
 
 def _batches(paths: list[Path]) -> Iterator[pa.RecordBatch]:
@@ -198,13 +226,13 @@ def _first_difference(stored: str, wanted: str) -> str:
 
 
 @contextmanager
-def _disk_full_told(folder: Path) -> Iterator[None]:
+def _write_errors_told(cache_dir: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        reason = _WRITE_ERRORS.get(error.errno or 0)
+        if reason is None:
             raise
         raise UserError(
-            f"{folder}: no space left on the disk; finished shards are kept: free some space, or choose another "
-            "cache_dir, and run again."
+            f"{cache_dir}: {reason}, or choose another cache_dir, and run again; finished shards are kept."
         ) from error

@@ -12,6 +12,7 @@ from datasets import Dataset, concatenate_datasets
 from sentence_transformers import SentenceTransformer
 
 from st_jtcse.data.shards import Job, cached_columns
+from st_jtcse.data.usable_embeddings import check_embeddings
 from st_jtcse.embedding_hash import embedding_sha256
 from st_jtcse.errors import UserError
 
@@ -53,7 +54,8 @@ def with_teacher_labels(
 
     Raises:
         UserError: The weights do not match the teachers, the embeddings' sizes differ so that they cannot be summed,
-            a concatenation has a negative weight, or an embedding is beyond half precision.
+            a concatenation has a negative weight, or an embedding is not finite, beyond half precision, or zero in a
+            concatenation.
     """
     if len(weights) != len(teachers):
         raise UserError(f"Expected one weight a teacher, found {len(weights)} for {len(teachers)}; give as many.")
@@ -61,10 +63,14 @@ def with_teacher_labels(
         raise UserError(f"Weights of similarities cannot be negative, found {min(weights):g}; leave that teacher out.")
     label_size(teachers, form)
 
+    def corpus() -> list[str]:
+        found: list[str] = sentences["sentence"][:]
+        return found
+
     def encode(texts: list[str]) -> pa.Table:
         embeddings = [np.asarray(teacher.encode(texts, batch_size=batch_size)) for teacher in teachers]
         for vectors in embeddings:
-            _check_vectors(vectors, texts, form)
+            check_embeddings(vectors, texts, "teacher", corpus, for_cosines=form == "concatenation")
         return pa.table({"label": _half(_combined(embeddings, weights, form))})
 
     settings = {
@@ -94,27 +100,6 @@ def label_size(teachers: Sequence[SentenceTransformer], form: Form = "sum") -> i
     if len(set(sizes)) != 1:
         raise UserError(f"Teachers whose embeddings are summed must have one size, found {sizes}; leave one out.")
     return sizes[0]
-
-
-def _check_vectors(vectors: np.ndarray, texts: Sequence[str], form: Form) -> None:
-    """Refuse embeddings that nothing can be compared with, naming the first such sentence."""
-    broken = ~np.isfinite(vectors).all(axis=1)
-    if broken.any():
-        raise UserError(
-            f"A teacher's embedding of {_quoted(texts, broken)} is not finite; leave the sentence out, or choose "
-            "another teacher."
-        )
-    zero = (vectors == 0).all(axis=1)
-    if form == "concatenation" and zero.any():
-        raise UserError(
-            f"A teacher's embedding of {_quoted(texts, zero)} is zero, so it has no cosine; leave the sentence out, or "
-            "choose another teacher."
-        )
-
-
-def _quoted(texts: Sequence[str], faulty: np.ndarray) -> str:
-    text = texts[int(np.flatnonzero(faulty)[0])]
-    return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
 def _combined(embeddings: Sequence[np.ndarray], weights: Sequence[float], form: Form) -> np.ndarray:

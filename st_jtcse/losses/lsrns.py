@@ -172,6 +172,9 @@ class LSRNSLoss(SimCSELoss):
 
         Args:
             pairs: Two sentences and their similarity, in either order.
+
+        Raises:
+            UserError: Two pairs of the same tokens have different scores.
         """
         sentences = list(dict.fromkeys(text for first, second, _ in pairs for text in (first, second)))
         keys: dict[str, int] = {}
@@ -179,7 +182,15 @@ class LSRNSLoss(SimCSELoss):
             some = sentences[start : start + _TOKENISED_AT_ONCE]
             keys.update(zip(some, _token_keys(self.model.preprocess(some)).tolist()))
         self._judged = {}
-        for first, second, score in pairs:
+        taken: dict[frozenset[int], tuple[str, str, float]] = {}
+        for pair in pairs:
+            first, second, score = pair
+            earlier = taken.setdefault(frozenset((keys[first], keys[second])), pair)
+            if earlier[2] != score:
+                raise UserError(
+                    f"The judged pair {first!r}, {second!r} has the score {score:g}, and {earlier[0]!r}, "
+                    f"{earlier[1]!r}, which has the same tokens to this model, {earlier[2]:g}; keep one of them."
+                )
             self._judged.setdefault(keys[first], {})[keys[second]] = score
             self._judged.setdefault(keys[second], {})[keys[first]] = score
 
@@ -220,13 +231,19 @@ class LSRNSLoss(SimCSELoss):
 
     def _with_judged(self, scores: Tensor, keys: Tensor) -> Tensor:
         listed = (all_gather(keys.contiguous()) if self.gather_across_devices else keys).tolist()
-        scores = scores.clone()
-        for i, key in enumerate(listed):
-            partners = self._judged.get(key, {})
-            for j, other in enumerate(listed):
-                if i != j and other in partners:
-                    scores[i, j] = partners[other]
-        return scores
+        found = [
+            (i, j, partners[other])
+            for i, key in enumerate(listed)
+            if (partners := self._judged.get(key))
+            for j, other in enumerate(listed)
+            if i != j and other in partners
+        ]
+        if not found:
+            return scores
+        rows, columns, values = zip(*found)
+        # At once: an assignment each would be a launch each on a GPU.
+        places = torch.tensor([rows, columns], device=scores.device)
+        return scores.index_put(tuple(places), scores.new_tensor(values))
 
     def _rank(self, student: Tensor, grades: Tensor, scores: Tensor) -> Tensor:
         if self.rank_loss == "listnet":

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
-from sentence_transformers.util import is_sentence_transformer_model
+from sentence_transformers.util import is_sentence_transformer_model, load_file_path
 from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
@@ -23,7 +24,7 @@ from st_jtcse.modules import (
     ensemble_of,
 )
 from st_jtcse.modules.in_memory import tokenizer_of, transformer_of
-from st_jtcse.modules.listing import own_class, read_listing
+from st_jtcse.modules.listing import MODULES, own_class, read_listing
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
@@ -77,7 +78,9 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
         if with_head:
             modules.append(PoolerModulusHead())
         # Only then: to resolve the embedded backbone again is to hash its weights again.
-        learned = _learned_pooling(resolve(spec.base)) if spec.base and spec.pooling == "attention" else None
+        learned = (
+            _learned_pooling(resolve(spec.base), spec.revision) if spec.base and spec.pooling == "attention" else None
+        )
         modules += _pooling(encoder, spec.pooling) if learned is None else [learned]
         if spec.training_head:
             size = encoder.get_embedding_dimension()
@@ -221,10 +224,12 @@ def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransforme
         raise UserError(_refusal([spec.model], error)) from error
 
 
-def _learned_pooling(name: str) -> AttentionPooling | None:
-    """Return the attention pooling that a base was saved with, if it has one."""
-    found = next((entry["path"] for entry in read_listing(name) if entry["type"].endswith(".AttentionPooling")), None)
-    return None if found is None else AttentionPooling.load(name, subfolder=found)
+def _learned_pooling(name: str, revision: str | None) -> AttentionPooling | None:
+    """Return the attention pooling that a base was saved with, in a folder or on the Hub, if it has one."""
+    listing = load_file_path(name, MODULES, revision=revision)
+    entries = [] if listing is None else read_listing(Path(listing).parent)
+    found = next((entry["path"] for entry in entries if entry["type"].endswith(".AttentionPooling")), None)
+    return None if found is None else AttentionPooling.load(name, subfolder=found, revision=revision)
 
 
 def _pooling(encoder: Transformer, name: str) -> list[nn.Module]:

@@ -8,6 +8,7 @@ from st_jtcse.cli.score import main
 from st_jtcse.data import Source, load_pair_scores
 from st_jtcse.data.judge import Judge, judged_scores, score_of
 from st_jtcse.data.neighbours import neighbour_pairs
+from st_jtcse.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -92,10 +93,45 @@ def test_an_interrupted_judge_goes_on_after_its_answers(folder, tmp_path, monkey
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
-    [("0.8", 0.8), ("Similarity: .5.", 0.5), ("1", 1.0), ("7 of 10", None), ("-0.5", None), ("none", None), ("", None)],
+    [
+        ("0.8", 0.8),
+        ("1", 1.0),
+        ("0.", 0.0),
+        ("Similarity: .5.", 0.5),
+        ("**Score:** 0.8", 0.8),
+        ('Answer: "0.25"', 0.25),
+        ("**Similarity score: 0.3**", 0.3),
+        ("0.8\nSentence 1: a dog", 0.8),
+        ("0.8, because both run", 0.8),
+        ("0.8 - very similar", 0.8),
+        ("0.8\n0.7", 0.8),
+    ],
 )
-def test_the_first_number_counts(answer, expected):
+def test_an_answer_that_begins_with_a_number_is_that_number(answer, expected):
     assert score_of(answer) == expected
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "", "none", "7 of 10", "1.5", "0,8", "0, 8", "1/5", "1 / 5", "*1*/10", "1 out of 10", "1 (out of 10)", "1 of 5",
+        "1%", "0.5 percent", "0.2-0.4", "0.2 - 0.4", "0 to 1", "0 or 1", "1e-3", "-0.5", "\u22120.5", "0.8.1", "1st",
+        "Sentence 1 and Sentence 2 are unrelated: 0.1", "The similarity is 0.8", "1. Sentence 1 is of a dog", "1:10",
+    ],
+)  # fmt: skip
+def test_any_other_answer_is_none(answer):
+    assert score_of(answer) is None
+
+
+def test_answers_are_kept_for_the_whole_list_of_pairs(folder, tmp_path, monkeypatch):
+    pairs = [tuple(make_sentences(2, seed)) for seed in range(5)]
+    judge = Judge(str(folder / "judge"), max_new_tokens=2)
+    answers, asked = judge.answers, []
+    monkeypatch.setattr(judge, "answers", lambda some: asked.extend(some) or answers(some))
+    whole = judged_scores(pairs, judge, tmp_path)
+    asked.clear()
+    assert judged_scores(pairs, judge, tmp_path) == whole and not asked
+    assert judged_scores(pairs[:4], judge, tmp_path) == whole[:4] and asked == pairs[:4]
 
 
 def test_each_pair_of_neighbours_is_listed_once(folder):
@@ -107,6 +143,28 @@ def test_each_pair_of_neighbours_is_listed_once(folder):
     nearest = sorted(range(1, 8), key=lambda other: -float(embeddings[0] @ embeddings[other]))[:3]
     with_first = {second for first, second in pairs if first == sentences[0]}
     assert {sentences[other] for other in nearest} <= with_first
+
+
+@pytest.mark.parametrize(("spoilt", "fault"), [(float("nan"), "is not finite"), (0.0, "is zero, so it has no cosine")])
+def test_a_sentence_without_a_usable_embedding_is_named(folder, spoilt, fault):
+    scorer = make_model(folder / "encoder")
+    sentences = list(dict.fromkeys(make_sentences(8)))
+    encode = scorer.forward
+
+    def forward(features, **kwargs):
+        found = encode(features, **kwargs)
+        texts = scorer.tokenizer.batch_decode(features["input_ids"], skip_special_tokens=True)
+        found["sentence_embedding"][[text == sentences[5] for text in texts]] = spoilt
+        return found
+
+    scorer.forward = forward
+    with pytest.raises(UserError) as caught:
+        # Repeated sentences count once, rows as they are in the text.
+        neighbour_pairs([sentences[0], *sentences], scorer, 3)
+    assert str(caught.value) == (
+        f"A scorer's embedding of sentence 7, {sentences[5]!r}, {fault}; leave the sentence out, or choose another "
+        "scorer."
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,7 +188,7 @@ def test_faults_are_one_sentence(folder, tmp_path, capsys, change, message):
 def test_answers_without_a_number_leave_no_file(folder, tmp_path, capsys):
     judge = save_language_model(tmp_path / "judge", 1, ("maybe", "perhaps"))
     assert score(folder, "--output", tmp_path / "new.jsonl", "--judge", judge) == 2
-    assert "holds a number from 0 to 1; change the prompt or the judge." in capsys.readouterr().err
+    assert "begins with a number from 0 to 1; change the prompt or the judge." in capsys.readouterr().err
     assert not (tmp_path / "new.jsonl").exists()
 
 

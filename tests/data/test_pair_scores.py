@@ -34,3 +34,9 @@ def test_a_faulty_row_is_named(tmp_path, row, message):
     with pytest.raises(UserError) as caught:
         load_pair_scores(source, CORPUS)
     assert len(caught.value.faults) == 1 and message in caught.value.faults[0]
+
+
+def test_a_text_file_is_told_what_it_lacks(tmp_path):
+    (tmp_path / "s.txt").write_text("a cat\n")
+    with pytest.raises(UserError, match="judged pairs need columns, found a text file; give"):
+        load_pair_scores(Source(file=tmp_path / "s.txt"), CORPUS)

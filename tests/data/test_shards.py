@@ -1,4 +1,8 @@
+import dataclasses
+import errno
 import logging
+import os
+import shutil
 
 import pyarrow as pa
 import pytest
@@ -88,9 +92,96 @@ def test_a_full_disk_is_told_and_finished_shards_are_kept(job, tmp_path, monkeyp
     # Writing to this device fails as writing to a full disk does.
     monkeypatch.setattr("os.getpid", lambda: 7)
     (shards / ".00001.7.partial").symlink_to("/dev/full")
-    with pytest.raises(UserError, match="no space left on the disk; finished shards are kept"):
+    with pytest.raises(UserError, match="no space is left on the disk: free some, or choose another cache_dir"):
         cached_columns(job, tmp_path)
     assert [path.name[:5] for path in shards.iterdir()] == ["00000"]
     computed.clear()
     assert cached_columns(job, tmp_path)["length"][:] == [len(text) for text in SENTENCES]
     assert [len(texts) for texts in computed] == [4, 2]
+
+
+@pytest.mark.parametrize("number", [errno.EDQUOT, errno.EACCES, errno.EROFS])
+def test_a_cache_that_cannot_be_written_is_told(job, tmp_path, monkeypatch, number):
+    def refuse(descriptor):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("os.fsync", refuse)
+    with pytest.raises(UserError) as caught:
+        cached_columns(job[0], tmp_path)
+    reason = "your quota of the disk is used up: free some space"
+    if number != errno.EDQUOT:
+        reason = "the folder cannot be written: make it writable"
+    assert str(caught.value) == (
+        f"{tmp_path}: {reason}, or choose another cache_dir, and run again; finished shards are kept."
+    )
+
+
+def test_a_cache_that_is_a_file_is_told(job, tmp_path):
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(UserError, match=r"cache: a part of this path is a file: move it, or choose another cache_dir"):
+        cached_columns(job[0], tmp_path / "cache")
+
+
+def test_an_error_of_the_computation_is_not_the_caches(job, tmp_path):
+    def refuse(texts):
+        raise PermissionError(errno.EACCES, "not this cache")
+
+    with pytest.raises(PermissionError, match="not this cache"):
+        cached_columns(dataclasses.replace(job[0], compute=refuse), tmp_path)
+
+
+def test_shards_left_beside_the_finished_file_are_removed(job, tmp_path):
+    job, computed = job
+    shards = interrupt(job, tmp_path, at=2)
+    kept = {path.name: path.read_bytes() for path in shards.iterdir()}
+    cached_columns(job, tmp_path)
+    # As after a kill between the two.
+    shards.mkdir()
+    for name, content in kept.items():
+        (shards / name).write_bytes(content)
+    computed.clear()
+    assert cached_columns(job, tmp_path)["length"][:] == [len(text) for text in SENTENCES]
+    assert not computed and [path.suffix for path in tmp_path.iterdir()] == [".arrow"]
+
+
+@pytest.mark.parametrize("remade", [False, True])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_of_two_runs_at_once_the_second_takes_the_file_of_the_first(job, tmp_path, at, remade):
+    job, _ = job
+    asked = []
+
+    def beside_another(texts):
+        asked.append(texts[0])
+        if texts[0] == SENTENCES[job.rows(at).start]:
+            (shards,) = tmp_path.glob("*.shards")
+            cached_columns(job, tmp_path)
+            assert not shards.exists()
+            if remade:  # As where the first run cannot remove what is being written.
+                shards.mkdir()
+        return job.compute(texts)
+
+    found = cached_columns(dataclasses.replace(job, compute=beside_another), tmp_path)
+    assert found["length"][:] == [len(text) for text in SENTENCES]
+    assert [path.suffix for path in tmp_path.iterdir()] == [".arrow"]
+    # It asks for no more once its folder is gone.
+    assert len(asked) == (3 if remade else at + 1)
+
+
+def test_a_run_whose_shards_another_has_joined_takes_the_file(job, tmp_path, monkeypatch):
+    job, computed = job
+    others = iter([lambda: cached_columns(job, tmp_path)])
+    monkeypatch.setattr("st_jtcse.processes.wait_for_all", lambda: next(others, lambda: None)())
+    assert cached_columns(job, tmp_path)["length"][:] == [len(text) for text in SENTENCES]
+    assert len(computed) == 3 and [path.suffix for path in tmp_path.iterdir()] == [".arrow"]
+
+
+def test_shards_that_vanish_without_a_file_are_an_error(job, tmp_path):
+    job, _ = job
+
+    def vanish(texts):
+        for shards in tmp_path.glob("*.shards"):
+            shutil.rmtree(shards)
+        return job.compute(texts)
+
+    with pytest.raises(FileNotFoundError):
+        cached_columns(dataclasses.replace(job, compute=vanish), tmp_path)

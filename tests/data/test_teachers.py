@@ -85,9 +85,13 @@ def test_a_sentence_without_a_usable_embedding_is_named(tower_folders, tmp_path,
             final.weight.zero_()
             final.bias.zero_()
     first = next(text for text in SENTENCES if not value or SENTENCES[3].split()[0] in text.split())
+    # Two good sentences and a shard before it, where the first sentence with the word is faulty.
+    others = [text for text in SENTENCES if value and SENTENCES[3].split()[0] not in text.split()][:2]
     with pytest.raises(UserError) as caught:
-        label([broken], [1.0], tmp_path, form=form)
-    assert f"A teacher's embedding of {first!r} {message}" in str(caught.value)
+        label([broken], [1.0], tmp_path, [*others, *SENTENCES], form=form, shard_size=2)
+    row = [*others, *SENTENCES].index(first) + 1
+    assert f"A teacher's embedding of sentence {row}, {first!r}, {message}" in str(caught.value)
+    assert row > 2 or not value
 
 
 @pytest.mark.parametrize(

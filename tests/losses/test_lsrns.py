@@ -1,5 +1,6 @@
 """LS-RNS against sums written out in float64, and the properties its weights must have."""
 
+import itertools
 import math
 
 import pytest
@@ -10,9 +11,10 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import cos_sim
 from torch.autograd import gradcheck
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from st_jtcse.errors import UserError
-from st_jtcse.losses import LSRNSLoss, SimCSELoss
+from st_jtcse.losses import LSRNSLoss, SimCSELoss, lsrns
 from st_jtcse.losses import negative_ranks as functions
 from st_jtcse.losses.functional import cosines, nt_xent
 from st_jtcse.losses.negative_ranks import (
@@ -254,6 +256,52 @@ def test_judged_pairs_replace_the_scorers_similarities(student):
     for name, value in found.items():
         torch.testing.assert_close(value, expected[name])
         assert not torch.isclose(value, plain[name])
+
+
+class Operations(TorchDispatchMode):
+    """Counts what is launched."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+def test_judged_pairs_are_assigned_at_once_however_many(student):
+    sentences = list(dict.fromkeys(make_sentences(12)))[:8]
+    pairs = [(*pair, number / 28) for number, pair in enumerate(itertools.combinations(sentences, 2))]
+    keys = lsrns._token_keys(student.preprocess(sentences))
+    scores = torch.rand(8, 8)
+    launched = []
+    for count in (1, 28):
+        loss = LSRNSLoss(student)
+        loss.use_pair_scores(pairs[:count])
+        with Operations() as operations:
+            found = loss._with_judged(scores, keys)
+        launched.append(operations.count)
+        expected = scores.clone()
+        for first, second, score in pairs[:count]:
+            i, j = sentences.index(first), sentences.index(second)
+            expected[i, j] = expected[j, i] = score
+        assert torch.equal(found, expected)
+    assert launched[0] == launched[1]
+    # A batch without any judged pair.
+    loss.use_pair_scores([("the dog runs home", "a cat", 0.5)])
+    assert torch.equal(loss._with_judged(scores, keys), scores)
+
+
+def test_two_scores_of_the_same_tokens_are_refused(student):
+    loss = LSRNSLoss(student)
+    student.max_seq_length = 5  # Three words.
+    pairs = [("a cat", "the big dog runs", 0.25), ("the big dog plays", "a cat", 0.75)]
+    with pytest.raises(UserError) as caught:
+        loss.use_pair_scores(pairs)
+    assert str(caught.value) == (
+        "The judged pair 'the big dog plays', 'a cat' has the score 0.75, and 'a cat', 'the big dog runs', which has "
+        "the same tokens to this model, 0.25; keep one of them."
+    )
+    loss.use_pair_scores([(first, second, 0.25) for first, second, _ in pairs])
 
 
 @pytest.mark.parametrize(

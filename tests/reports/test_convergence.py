@@ -8,6 +8,7 @@ from conftest import make_sentences, save_encoder
 
 from st_jtcse.cli.convergence import main
 from st_jtcse.cli.train import main as train
+from st_jtcse.errors import UserError
 from st_jtcse.reports.convergence import Curve, Evaluation, common_score, convergence, read_curves
 
 
@@ -107,6 +108,61 @@ def test_faults_are_one_sentence(runs, tmp_path, capsys):
     assert "not the results of st-train" in told(str(tmp_path))
     (tmp_path / "results.json").write_text('{"recipe": "tiny", "seed": 1, "stages": []}')
     assert "no stage was evaluated on dev while it trained" in told(str(tmp_path))
+
+
+def changed(runs, folder, change):
+    """The first run's results under another seed, with a change to its first stage's record."""
+    folder.mkdir(exist_ok=True)
+    told = json.loads((runs / "s1" / "results.json").read_text()) | {"seed": 3}
+    change(told["stages"][0])
+    (folder / "results.json").write_text(json.dumps(told))
+    return folder
+
+
+def evaluated(record):
+    return next(entry for entry in record["log"] if "eval_dev_spearman_cosine" in entry)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda record: evaluated(record).pop("train_seconds"), "not the results of st-train (no 'train_seconds')"),
+        (lambda record: record.pop("data_sha256"), "not the results of st-train (no 'data_sha256')"),
+        (lambda record: record["spearman"].update(test=None), "not the results of st-train (TypeError"),
+        (
+            lambda record: evaluated(record).update(eval_dev_spearman_cosine=math.nan),
+            "the score of the stage 'cosent' on dev at step 2 is nan, which no mean can hold; leave the run out",
+        ),
+        (lambda record: record["spearman"].update(test=math.nan), "the score of the stage 'cosent' on test is nan"),
+    ],
+)
+def test_results_that_cannot_be_read_are_named(runs, tmp_path, change, message):
+    with pytest.raises(UserError) as caught:
+        read_curves([changed(runs, tmp_path / "run", change)])
+    assert str(caught.value).startswith(f"{tmp_path / 'run' / 'results.json'}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [({"train": "0" * 64}, "train"), ({"test": "0" * 64}, "test"), ({"pair_scores": "0" * 64}, "pair_scores")],
+)
+def test_a_stage_of_other_data_is_refused(runs, tmp_path, change, name):
+    other = changed(runs, tmp_path / "run", lambda record: record["data_sha256"].update(change))
+    with pytest.raises(UserError) as caught:
+        read_curves([runs / "s1", other])
+    assert str(caught.value) == (
+        f"{other} and {runs / 's1'}: the stage 'cosent' is of other data ({name}) in one than in the other; compare "
+        "runs over the same data."
+    )
+
+
+def test_a_test_set_of_one_run_alone_is_no_other_data(runs, tmp_path):
+    def more(record):
+        record["data_sha256"]["more"] = "0" * 64
+        record["spearman"]["more"] = 50.0
+
+    curves = read_curves([runs / "s1", changed(runs, tmp_path / "run", more)])
+    assert convergence(curves, 1.0)[0].final.keys() == {"dev", "test"}
 
 
 def test_a_folder_that_cannot_be_written_is_named(runs, tmp_path, capsys):
