@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util.distributed import all_gather
 from torch import Tensor
 
+from st_jtcse.errors import UserError
 from st_jtcse.losses.demands import NOT_NEGATIVE, POSITIVE, SHARE, Demands, one_of
 from st_jtcse.losses.matryoshka import Terms, refuse_cut_labels
 from st_jtcse.losses.negative_ranks import (
