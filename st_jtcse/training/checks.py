@@ -12,9 +12,11 @@ from st_jtcse.training.faults import Fault, from_pydantic
 from st_jtcse.training.loss_needs import (
     LABELS_OF,
     LABELS_OF_CROSS_ENCODERS,
+    OF_ONE_COLUMN,
     OF_SENTENCES,
     OF_SEVERAL_OUTPUTS,
     OF_TEACHERS,
+    OF_TWO_COLUMNS,
     classes_of,
     needs_teachers,
 )
@@ -43,6 +45,7 @@ def check(data: dict[str, Any]) -> list[Fault]:
         *_references(stages),
         *_data(data, stages),
         *_labels(data, stages),
+        *_views(data, stages),
         *_classes(data, stages),
         *_teachers(data, stages),
         *_pair_scores(data, stages),
@@ -199,6 +202,27 @@ def _labels(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
                 yield Fault(
                     ("stages", index, key), f"expected sentences in data.train beside '{key}', found pairs. Remove one."
                 )
+
+
+def _views(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
+    for index, stage in stages:
+        block, _ = _data_of(data, index, stage)
+        loss, _ = _loss(stage)
+        if block.get("train") is None or _is_cross_encoder(stage):
+            continue
+        pair = _mapping(stage.get("augment")).get("mode") == "pair"
+        if pair and loss in OF_ONE_COLUMN:
+            yield Fault(
+                ("stages", index, "augment", "mode"),
+                f"expected 'replace' for {loss}, which makes both views itself, found 'pair'. Set it, or choose "
+                f"{OF_TWO_COLUMNS}.",
+            )
+        if not pair and loss == OF_TWO_COLUMNS:
+            yield Fault(
+                ("stages", index, "loss", "type"),
+                f"expected a loss that makes both views itself, found {OF_TWO_COLUMNS}. Choose SimCSELoss, or add "
+                "'augment' with 'mode: pair'.",
+            )
 
 
 def _classes(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:

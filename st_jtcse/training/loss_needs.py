@@ -25,8 +25,11 @@ LABELS_OF_CROSS_ENCODERS = {
 
 # Losses of bi-encoders that read a vector a sentence as its label, as teachers give it; no other loss does.
 OF_TEACHERS = ("RankCSELoss", "LSRNSLoss", "MSELoss", "EmbedDistillLoss")
+# Losses of bi-encoders that make both views of one column themselves, and one that is given them as two.
+OF_ONE_COLUMN = ("SimCSELoss", "JTCSELoss", "RankCSELoss", "LSRNSLoss")
+OF_TWO_COLUMNS = "MultipleNegativesRankingLoss"
 # Losses of bi-encoders that train on sentences alone, or with their teachers' vectors.
-OF_SENTENCES = ("SimCSELoss", "JTCSELoss", *OF_TEACHERS)
+OF_SENTENCES = (*OF_ONE_COLUMN, "MSELoss", "EmbedDistillLoss")
 # Losses that compare the rows of a batch with each other.
 IN_BATCH = (
     "SimCSELoss",

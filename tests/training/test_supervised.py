@@ -315,3 +315,22 @@ def test_one_pair_has_no_order(rows, capsys, block):
     write(rows, block, per_device_train_batch_size=1)
     told = refusal(rows, capsys, "--dry-run")
     assert f"{block['loss']['type']} compares the sentences of a batch, found batches of 1; raise" in told
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (
+            {"augment": {"pivots": ["fr"], "mode": "pair"}},
+            "stages[0].augment.mode: expected 'replace' for SimCSELoss, which makes both views itself, found 'pair'.",
+        ),
+        (
+            {"loss": {"type": "MultipleNegativesRankingLoss"}},
+            "stages[0].loss.type: expected a loss that makes both views itself, found MultipleNegativesRankingLoss. "
+            "Choose SimCSELoss, or add 'augment' with 'mode: pair'.",
+        ),
+    ],
+)
+def test_a_loss_and_the_views_it_does_not_take_are_refused(rows, capsys, block, message):
+    write(rows, ENCODER | block)
+    assert message in refusal(rows, capsys, "--dry-run")
