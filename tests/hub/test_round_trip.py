@@ -198,7 +198,8 @@ def test_what_cannot_be_pushed_is_told_before_the_training(hub, recipe_file, tmp
     assert status == 2 and "'org/has space' cannot name a repository" in told
     status, told = train(capsys, recipe_file, "--set", "push.repos.joined=org/x")
     assert status == 2 and "joined" in told and "Did you mean 'joint'?" in told
-    settings = ("--set", "push.repos={joint: org/x}", "--stage", "distilled", "--set", "stages.distilled.teachers=[]")
+    alone = ("--set", "stages.distilled.loss={type: SimCSELoss}", "--set", "stages.distilled.teachers=[]")
+    settings = ("--set", "push.repos={joint: org/x}", "--stage", "distilled", *alone)
     status, told = train(capsys, recipe_file, *settings)
     assert status == 2 and "The stages to push (joint) are neither chosen nor finished" in told
     status, told = train(capsys, recipe_file, "--set", "seeds=1..2")
