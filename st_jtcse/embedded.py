@@ -13,6 +13,15 @@ HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
+def place(name: str) -> str:
+    """Return where a model lies as its user calls it: the backbone's folder for its name, else the name itself.
+
+    Args:
+        name: The backbone's name, a folder or a Hub id.
+    """
+    return str(folder()) if name == NAME else name
+
+
 def folder() -> Path:
     """Return the backbone's folder, after checking its weights.
 

@@ -134,7 +134,7 @@ def _load(name: str, trust_remote_code: bool, seed: int) -> tuple[Any, list[str]
 
     # A checkpoint without pooler weights draws them.
     set_seed(seed)
-    path = str(embedded.folder()) if name == embedded.NAME else name
+    path = embedded.place(name)
     try:
         model = SentenceTransformer(path, trust_remote_code=trust_remote_code)
         is_whole = is_sentence_transformer_model(path)

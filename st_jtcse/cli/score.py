@@ -73,10 +73,9 @@ def _run(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         bf16=options.bf16,
     )
-    place = str(embedded.folder()) if options.scorer == embedded.NAME else options.scorer
     try:
         # As a recipe's teachers are: an encoder without a pooling of its own is pooled by CLS.
-        scorer = load_frozen(WeightedModelSpec.model_validate({"model": place}), lambda name: name)
+        scorer = load_frozen(WeightedModelSpec.model_validate({"model": options.scorer}), embedded.place)
     except UserError as error:
         raise UserError(f"--scorer: {error}") from None
     if len(set(sentences)) < 2:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from datasets import Dataset
 
 from st_jtcse.data.pairs import number, text_fault, told
-from st_jtcse.data.rows import Row, Source, columns_of, read_rows
+from st_jtcse.data.rows import Row, Source, check_columnar, columns_of, read_rows
 from st_jtcse.errors import UserError
 
 Kind = Literal["scores", "classes", "none"]
@@ -73,7 +73,8 @@ def load_labelled(
     first_rows: dict[float, str] = {}
     digest, faults, skipped = hashlib.sha256(), [], 0
     for source in sources:
-        names = _names(source, COLUMNS["scores" if bins else kind])
+        check_columnar(source, "labelled rows")
+        names = source.columns or COLUMNS["scores" if bins else kind]
         texts = names if kind == "none" else names[:-1]
         columns = columns or [[] for _ in texts]
         if len(texts) != len(columns) or len(texts) < 2:
@@ -107,14 +108,6 @@ def load_labelled(
     if kind != "none":
         table["label"] = pa.array(labels, pa.float32()) if kind == "scores" else pa.array(map(int, labels), pa.int64())
     return Labelled(Dataset(pa.table(table)), skipped, digest.hexdigest(), first_rows)
-
-
-def _names(source: Source, default: Sequence[str]) -> Sequence[str]:
-    if source.file is not None and source.file.suffix == ".txt":
-        raise UserError(
-            f"{source.label}: labelled rows need columns, found a text file; give .jsonl, .csv or .parquet."
-        )
-    return source.columns or default
 
 
 def _check_columns(row: Row, names: Sequence[str]) -> None:

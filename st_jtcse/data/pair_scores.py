@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from st_jtcse.data.pairs import COLUMNS, number, text_fault, told
-from st_jtcse.data.rows import Row, Source, columns_of, read_rows
+from st_jtcse.data.rows import Row, Source, check_columnar, columns_of, read_rows
 from st_jtcse.errors import UserError
 
 
@@ -36,8 +36,7 @@ def load_pair_scores(source: Source, sentences: Collection[str]) -> PairScores:
         UserError: The source is missing or faulty, names a sentence that the corpus has not, or gives a pair two
             scores; up to five rows are named.
     """
-    if source.file is not None and source.file.suffix == ".txt":
-        raise UserError(f"{source.label}: judged pairs need columns, found a text file; give .jsonl, .csv or .parquet.")
+    check_columnar(source, "judged pairs")
     columns, known = source.columns or COLUMNS, set(sentences)
     seen: dict[frozenset[str], tuple[float, str]] = {}
     pairs: list[tuple[str, str, float]] = []

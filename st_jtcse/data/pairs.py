@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from st_jtcse.data.rows import Row, Source, columns_of, read_rows
+from st_jtcse.data.rows import Row, Source, check_columnar, columns_of, read_rows
 from st_jtcse.errors import UserError
 
 COLUMNS = ("sentence1", "sentence2", "score")
@@ -49,8 +49,7 @@ def load_pairs(source: Source, score_range: tuple[float, float]) -> Pairs:
     columns = source.columns or COLUMNS
     if len(columns) != 3:
         raise UserError(f"{source.label}: 'columns' of pairs are [first, second, score], found {list(columns)}.")
-    if source.file is not None and source.file.suffix == ".txt":
-        raise UserError(f"{source.label}: pairs need columns, found a text file; give .jsonl, .csv or .parquet.")
+    check_columnar(source, "pairs")
     pairs, digest, faults = Pairs(), hashlib.sha256(), []
     for row in read_rows(source):
         missing = [name for name in columns if name not in row.values]

@@ -58,6 +58,20 @@ class Row:
     values: dict[str, Any]
 
 
+def check_columnar(source: Source, rows: str) -> None:
+    """Refuse a text file, which has lines only.
+
+    Args:
+        source: Where rows are to be read.
+        rows: What they are, for the message.
+
+    Raises:
+        UserError: The source is a text file.
+    """
+    if source.file is not None and source.file.suffix == ".txt":
+        raise UserError(f"{source.label}: {rows} need columns, found a text file; give .jsonl, .csv or .parquet.")
+
+
 def columns_of(row: Row) -> str:
     """Name a row's columns for a message."""
     return ", ".join(map(str, row.values)) or "none"

@@ -91,12 +91,13 @@ def cached_columns(job: Job, cache_dir: Path) -> Dataset:
     """
     final = cache_dir / f"{job.kind}-{hashlib.sha256(job.text.encode()).hexdigest()[:16]}.arrow"
     folder = final.with_suffix(".shards")
-    if not _is_whole(final, job):
+    found = _is_whole(final, job)
+    if not found:
         with _taking_anothers(job, final):
             _compute(job, folder)
     # All processes wait, for another run's file may have come between their looks at it.
     processes.wait_for_all()
-    if processes.rank() == 0 and not _is_whole(final, job):
+    if processes.rank() == 0 and not found and not _is_whole(final, job):
         with _taking_anothers(job, final):
             _join(job, folder, final)
     processes.wait_for_all()

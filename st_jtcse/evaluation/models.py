@@ -58,7 +58,7 @@ def load_model(
     Raises:
         UserError: It cannot be loaded, or is a plain encoder and `pooling` is not given.
     """
-    place = str(embedded.folder()) if name == embedded.NAME else name
+    place = embedded.place(name)
     hub: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     if Path(place).exists():
         _check_folder(Path(place))

@@ -143,7 +143,7 @@ def _data(data: dict[str, Any], stages: _Stages) -> Iterator[Fault]:
             yield Fault(("stages", index, "data"), _NO_SOURCE)
         elif _is_valid(own) and _is_valid(common):
             try:
-                DataSpec.model_validate(common | own)
+                DataSpec.model_validate(_data_of(data, index, stage)[0])
             except ValidationError as error:
                 yield from (
                     Fault(("stages", index, "data"), f"{fault.text} The rest is the recipe's 'data'.")

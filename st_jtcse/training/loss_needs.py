@@ -31,16 +31,7 @@ OF_TWO_COLUMNS = "MultipleNegativesRankingLoss"
 # Losses of bi-encoders that train on sentences alone, or with their teachers' vectors.
 OF_SENTENCES = (*OF_ONE_COLUMN, "MSELoss", "EmbedDistillLoss")
 # Losses that compare the rows of a batch with each other.
-IN_BATCH = (
-    "SimCSELoss",
-    "JTCSELoss",
-    "RankCSELoss",
-    "LSRNSLoss",
-    "MultipleNegativesRankingLoss",
-    "CoSENTLoss",
-    "AnglELoss",
-    "CrossEncoderCoSENTLoss",
-)
+IN_BATCH = (*OF_ONE_COLUMN, OF_TWO_COLUMNS, "CoSENTLoss", "AnglELoss", "CrossEncoderCoSENTLoss")
 # The one loss of cross-encoders with several outputs.
 OF_SEVERAL_OUTPUTS = "CrossEntropyLoss"
 

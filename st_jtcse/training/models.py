@@ -40,10 +40,8 @@ def resolver(folder: RunFolder) -> Resolve:
     """
 
     def resolve(name: str) -> str:
-        if name == embedded.NAME:
-            return str(embedded.folder())
         if not name.startswith(STAGE_PREFIX):
-            return name
+            return embedded.place(name)
         stage = name.removeprefix(STAGE_PREFIX)
         if folder.record(stage) is None:
             raise UserError(

@@ -108,7 +108,7 @@ def _parameters(spec: ModelSpec, stages: dict[str, StageSpec]) -> int:
 
 def _parameters_of(name: str, spec: ModelSpec, stages: dict[str, StageSpec]) -> int:
     if not name.startswith(STAGE_PREFIX):
-        return _count(load_config(str(embedded.folder()) if name == embedded.NAME else name, spec), spec)
+        return _count(load_config(embedded.place(name), spec), spec)
     earlier = stages[name.removeprefix(STAGE_PREFIX)].model
     if spec.tower is not None and earlier.towers:
         return _parameters_of(earlier.towers[spec.tower - 1], spec.model_copy(update={"tower": None}), stages)
