@@ -1,0 +1,39 @@
+"""Models saved by earlier versions give what they gave then; tests/assets/README.md says how they were made."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from test_loading import WITHOUT_PLUGIN, run
+
+ASSETS = Path(__file__).parents[1] / "assets"
+VERSIONS = sorted(path.name for path in ASSETS.iterdir() if path.is_dir())
+FLAG_NEEDED = {"multi_tokenizer_ensemble", "attention_pooling", "twin_in_training"}
+
+
+def told(version):
+    return json.loads((ASSETS / version / "embeddings.json").read_text())
+
+
+CASES = [(version, family) for version in VERSIONS for family in told(version)["found"]]
+
+
+@pytest.mark.parametrize(("version", "family"), CASES)
+def test_a_saved_model_gives_what_it_gave(version, family):
+    folder, sentences = str(ASSETS / version / family), told(version)["sentences"]
+    if family == "cross_encoder":
+        found = CrossEncoder(folder, device="cpu").predict([(sentences[0], other) for other in sentences])
+    else:
+        model = SentenceTransformer(folder, device="cpu", trust_remote_code=family in FLAG_NEEDED)
+        found = model.encode(sentences)
+    assert np.abs(found - np.array(told(version)["found"][family])).max() <= 1e-6
+
+
+@pytest.mark.parametrize(("version", "family"), [case for case in CASES if case[1] in ("twin", "ensemble_encoder")])
+def test_the_modelling_file_saved_then_loads_without_the_package(version, family, tmp_path):
+    script = WITHOUT_PLUGIN.format(sentences=told(version)["sentences"], flag=", trust_remote_code=True")
+    result = run(script, ASSETS / version / family, tmp_path / "e.npy", tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert np.abs(np.load(tmp_path / "e.npy") - np.array(told(version)["found"][family])).max() <= 1e-6
