@@ -25,7 +25,7 @@ from st_jtcse.evaluation import runner
 from st_jtcse.evaluation.models import Evaluated, embedding_sha256
 from st_jtcse.evaluation.results import Results
 from st_jtcse.evaluation.selection import select
-from st_jtcse.modules.in_memory import transformer_of
+from st_jtcse.modules.joining import transformer_of
 
 PAIRS = {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STSB": 1379, "SICKR": 4927}
 SENTENCES = 26_000

@@ -12,6 +12,7 @@ FLOORS = [
     "atomic",
     "hashing",
     "embedding_hash",
+    "pooling_names",
     "output_folder",
     "processes",
     "bundled",

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import positive
 from st_jtcse.cli.exit_status import exit_status
-from st_jtcse.errors import UserError
+from st_jtcse.cli.ways_out import FLAGS
+from st_jtcse.errors import UserError, ways_out
 
 # Any fixed number: the same towers then always give the same twin.
 POOLER_SEED = 0
@@ -24,10 +25,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 @console.quiet_libraries()
 def _run(options: argparse.Namespace) -> None:
     try:
-        options.convert(options)
-    except (OSError, ValueError) as error:
-        # The libraries' messages have several lines.
-        raise UserError(f"st-convert {options.command}: {' '.join(str(error).split())}") from error
+        with ways_out(FLAGS):
+            options.convert(options)
+    except UserError as error:
+        raise UserError(f"st-convert {options.command}: {error}") from error
     console.out.print(f"Saved {options.output}.", highlight=False, soft_wrap=True)
 
 

@@ -6,12 +6,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import get_args
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import positive
 from st_jtcse.cli.exit_status import exit_status
-from st_jtcse.errors import UserError
+from st_jtcse.cli.ways_out import FLAGS
+from st_jtcse.errors import UserError, ways_out
+from st_jtcse.pooling_names import PoolingName
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
         default=42,
         help="seed of that draw, of t-SNE and of poolers that a checkpoint lacks (default: 42)",
     )
+    parser.add_argument(
+        "--pooling", choices=get_args(PoolingName), help="pool the encoders so instead of by the models' own modules"
+    )
     parser.add_argument("--trust-remote-code", action="store_true", help="run code that comes with a model")
     return parser
 
@@ -69,8 +74,11 @@ def _run(options: argparse.Namespace) -> None:
     _check(options)
 
     # After the cheap answers: these imports take seconds.
+    from transformers import set_seed
+
     from st_jtcse.data import Source, load_pairs
     from st_jtcse.diagnostics import drawing
+    from st_jtcse.modules import load_sentence_transformer
     from st_jtcse.output_folder import check_new, new_folder
     from st_jtcse.reports.diagnosis import Plan, diagnose
     from st_jtcse.reports.diagnosis_report import PAGE, SUMMARY, summary_row, write_report
@@ -85,9 +93,12 @@ def _run(options: argparse.Namespace) -> None:
     diagnoses = []
     for number, (name, given) in enumerate(zip(_short_names(options.models), options.models), start=1):
         console.err.print(f"[{number}/{len(options.models)}] {name}")
-        model, notes = _load(given, options.trust_remote_code, options.seed)
+        set_seed(options.seed)  # A checkpoint without pooler weights draws them.
+        with ways_out(FLAGS):
+            model = load_sentence_transformer(
+                given, pooling=options.pooling, trust_remote_code=options.trust_remote_code
+            )
         diagnoses.append(diagnose(name, model, plan))
-        diagnoses[-1].notes.extend(notes)
     facts = {"environment": environment()}
     with new_folder(options.output_dir) as folder:
         write_report(folder, diagnoses, plan, facts)
@@ -120,31 +131,6 @@ def _short_names(models: Sequence[str]) -> list[str]:
     """Name models by the last part of their paths, or by the whole where that leaves doubt."""
     names = [Path(model).name or model for model in models]
     return names if len(set(names)) == len(names) else list(models)
-
-
-def _load(name: str, trust_remote_code: bool, seed: int) -> tuple[Any, list[str]]:
-    """Return a model, and what its user should know about the way it was loaded."""
-    from safetensors import SafetensorError
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.util import is_sentence_transformer_model
-    from transformers import set_seed
-
-    import st_jtcse  # noqa: F401  # registers the twin and the ensemble
-    from st_jtcse import embedded
-
-    # A checkpoint without pooler weights draws them.
-    set_seed(seed)
-    path = embedded.place(name)
-    try:
-        model = SentenceTransformer(path, trust_remote_code=trust_remote_code)
-        is_whole = is_sentence_transformer_model(path)
-    except (OSError, ValueError, SafetensorError) as error:
-        reason = " ".join(str(error).split())
-        way_out = "check the name, or give a folder with a whole model."
-        if "trust_remote_code" in reason:
-            way_out = "it comes with code: if you trust that, add --trust-remote-code."
-        raise UserError(f"The model {name!r} cannot be loaded ({reason[:300]}); {way_out}") from error
-    return model, [] if is_whole else ["There is no modules.json: Sentence-Transformers averages the tokens."]
 
 
 if __name__ == "__main__":

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import positive
 from st_jtcse.cli.exit_status import exit_status
-from st_jtcse.errors import UserError
+from st_jtcse.cli.ways_out import FLAGS
+from st_jtcse.errors import UserError, ways_out
+from st_jtcse.pooling_names import PoolingName
 
 if TYPE_CHECKING:
     from st_jtcse.evaluation.results import Results
@@ -55,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         "--card", action="store_true", help="keep the results in MODEL/evaluation and show them in the model's card"
     )
     parser.add_argument(
-        "--pooling", choices=("cls", "mean"), help="pool the encoder so instead of by the model's own modules"
+        "--pooling", choices=get_args(PoolingName), help="pool the encoder so instead of by the model's own modules"
     )
     parser.add_argument("--revision", metavar="NAME", help="commit, tag or branch of a model on the Hub")
     parser.add_argument("--device", metavar="NAME", help="e.g. cpu or cuda:1 (default: the fastest there is)")
@@ -85,13 +87,14 @@ def _run(options: argparse.Namespace) -> int:
     # Of each retry; that data cannot be had is told once a task.
     hub_logging.set_verbosity_error()
     selection = select(options.suites, options.tasks, options.data)
-    evaluated = load_model(
-        options.model,
-        pooling=options.pooling,
-        revision=options.revision,
-        trust_remote_code=options.trust_remote_code,
-        device=options.device,
-    )
+    with ways_out(FLAGS):
+        evaluated = load_model(
+            options.model,
+            pooling=options.pooling,
+            revision=options.revision,
+            trust_remote_code=options.trust_remote_code,
+            device=options.device,
+        )
     if options.card:  # Others will read it: where the model lies here is nothing to them.
         evaluated = replace(evaluated, name=Path(options.model).absolute().name)
     results = Results(evaluated, options.output_dir)

@@ -7,11 +7,14 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import positive
 from st_jtcse.cli.exit_status import exit_status
-from st_jtcse.errors import UserError
+from st_jtcse.cli.ways_out import FLAGS
+from st_jtcse.errors import UserError, ways_out
+from st_jtcse.pooling_names import PoolingName
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,6 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("text", type=Path, metavar="TEXT", help="the training sentences: .txt, .jsonl, .csv, .parquet")
     parser.add_argument("--scorer", required=True, metavar="MODEL", help="whose neighbours are judged, or embedded")
+    parser.add_argument("--pooling", choices=get_args(PoolingName), help="how a scorer that is a plain encoder pools")
     parser.add_argument("--judge", required=True, metavar="MODEL", help="folder or Hub id of a text-generation model")
     parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="the scores, .jsonl; a new file")
     parser.add_argument("--neighbours", type=positive, default=5, metavar="N", help="of each sentence (default: 5)")
@@ -49,15 +53,12 @@ def _run(options: argparse.Namespace) -> None:
         raise UserError(f"--output: the folder of {options.output} does not exist; make it.")
 
     # After the cheap answers: these imports take seconds.
-    import st_jtcse  # noqa: F401  # registers the twin and the ensemble
-    from st_jtcse import embedded
     from st_jtcse.atomic import write_atomically
     from st_jtcse.data import Source, load_sentences
     from st_jtcse.data.judge import PROMPT, Judge, judged_scores
     from st_jtcse.data.neighbours import neighbour_pairs
     from st_jtcse.data.shards import DEFAULT_CACHE
-    from st_jtcse.training.models import load_frozen
-    from st_jtcse.training.schema import WeightedModelSpec
+    from st_jtcse.modules import load_sentence_transformer
 
     sentences = load_sentences([Source(file=options.text)]).dataset["sentence"][:]
     prompt = PROMPT
@@ -74,8 +75,8 @@ def _run(options: argparse.Namespace) -> None:
         bf16=options.bf16,
     )
     try:
-        # As a recipe's teachers are: an encoder without a pooling of its own is pooled by CLS.
-        scorer = load_frozen(WeightedModelSpec.model_validate({"model": options.scorer}), embedded.place)
+        with ways_out(FLAGS):
+            scorer = load_sentence_transformer(options.scorer, pooling=options.pooling)
     except UserError as error:
         raise UserError(f"--scorer: {error}") from None
     if len(set(sentences)) < 2:

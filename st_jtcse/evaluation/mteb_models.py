@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from st_jtcse.embedding_hash import embedding_sha256
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.models import PoolingName, load_model
+from st_jtcse.evaluation.models import load_model
 from st_jtcse.evaluation.mteb_library import (
     MODEL_REGISTRY,
     ModelMeta,
@@ -20,6 +20,7 @@ from st_jtcse.evaluation.mteb_library import (
     quietly,
 )
 from st_jtcse.evaluation.unique_texts import UniqueTexts
+from st_jtcse.pooling_names import PoolingName
 
 # Stands where MTEB wants an organisation on the Hub.
 LOCAL = "local"

@@ -6,6 +6,7 @@ from st_jtcse.modules.assembly import ensemble_of
 from st_jtcse.modules.attention_pooling import AttentionPooling
 from st_jtcse.modules.ensemble_encoder import EnsembleEncoder
 from st_jtcse.modules.inference import save_for_inference, to_inference
+from st_jtcse.modules.loading import load_sentence_transformer
 from st_jtcse.modules.multi_tokenizer_ensemble import MultiTokenizerEnsemble
 from st_jtcse.modules.pooler_head import PoolerModulusHead
 from st_jtcse.modules.training_head import TrainingHead
@@ -19,6 +20,7 @@ __all__ = [
     "TrainingHead",
     "TwinCrossAttentionEncoder",
     "ensemble_of",
+    "load_sentence_transformer",
     "save_for_inference",
     "to_inference",
 ]

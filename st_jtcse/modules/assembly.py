@@ -9,20 +9,19 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from sentence_transformers.util import is_sentence_transformer_model
 
 from st_jtcse.modules.ensemble_encoder import EnsembleEncoder
+from st_jtcse.modules.joining import SUMMED_TYPES, tokenizer_difference
+from st_jtcse.modules.loading import load_sentence_transformer
 from st_jtcse.modules.multi_tokenizer_ensemble import MultiTokenizerEnsemble
-from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
-from st_jtcse.towers.modeling_ensemble_encoder import MEMBER_TYPES, tokenizer_difference
-
-_ENCODER_TYPES = (*MEMBER_TYPES, TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
+from st_jtcse.pooling_names import PoolingName
 
 
 def ensemble_of(
     models: Sequence[SentenceTransformer | str | os.PathLike[str]],
     weights: Sequence[float] | None = None,
     *,
+    pooling: PoolingName | None = None,
     max_seq_length: int | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
@@ -33,9 +32,9 @@ def ensemble_of(
     :class:`~st_jtcse.modules.MultiTokenizerEnsemble`.
 
     Args:
-        models: Models, or their folders or Hub ids. A folder without `modules.json` is an encoder whose CLS state is
-            the embedding.
+        models: Models, or their folders or Hub ids.
         weights: Factor of each model; 1.0 by default.
+        pooling: Pool the encoders in these folders so; None: each model is itself, and a plain encoder is refused.
         max_seq_length: Longest input in tokens; None: each model's own, or the least of them where they become one
             encoder.
         revision: Commit, tag or branch of the Hub models.
@@ -45,10 +44,12 @@ def ensemble_of(
         The model, for inference and for teaching.
 
     Raises:
-        ValueError: There is no model, the weights do not match, or the embeddings' sizes differ.
+        UserError: A model cannot be loaded, there is none, the weights do not match, or the embeddings' sizes differ.
     """
+    options: dict[str, Any] = dict(pooling=pooling, revision=revision, trust_remote_code=trust_remote_code)
     members = [
-        model if isinstance(model, SentenceTransformer) else _load(os.fspath(model), revision, trust_remote_code)
+        # On the CPU: the ensemble is moved as a whole.
+        model if isinstance(model, SentenceTransformer) else load_sentence_transformer(model, device="cpu", **options)
         for model in models
     ]
     if members and _share_a_tokenizer(members):
@@ -67,16 +68,6 @@ def ensemble_of(
     return SentenceTransformer(modules=[ensemble])
 
 
-def _load(name: str, revision: str | None, trust_remote_code: bool) -> SentenceTransformer:
-    hub: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
-    # On the CPU: the ensemble is moved as a whole.
-    if is_sentence_transformer_model(name, revision=revision):
-        return SentenceTransformer(name, device="cpu", **hub)
-    encoder = Transformer(name, model_kwargs=dict(hub), config_kwargs=dict(hub), processor_kwargs=dict(hub))
-    pooling = Pooling(encoder.get_embedding_dimension(), "cls")
-    return SentenceTransformer(modules=[encoder, pooling], device="cpu")
-
-
 def _share_a_tokenizer(members: Sequence[SentenceTransformer]) -> bool:
     if not all(_is_cls_encoder(member) for member in members):
         return False
@@ -91,4 +82,4 @@ def _is_cls_encoder(member: SentenceTransformer) -> bool:
         return False
     is_plain = len(member) == 2 and member.default_prompt_name is None and member.truncate_dim is None
     pooling: Any = member[1]
-    return is_plain and pooling.pooling_mode == "cls" and getattr(member.config, "model_type", "") in _ENCODER_TYPES
+    return is_plain and pooling.pooling_mode == "cls" and getattr(member.config, "model_type", "") in SUMMED_TYPES

@@ -6,9 +6,12 @@ import os
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import AutoModel
 
+from st_jtcse.errors import UserError
 from st_jtcse.modules.inference import save_for_inference
+from st_jtcse.modules.joining import tokenizer_of
+from st_jtcse.modules.loading import load_config, reading
 from st_jtcse.modules.twin_encoder import TwinCrossAttentionEncoder
 from st_jtcse.output_folder import new_folder
 from st_jtcse.towers import TwinEncoderConfig
@@ -39,11 +42,9 @@ def join_towers(
         pooler_seed: Seed of the poolers of towers that come without; None refuses such towers.
 
     Raises:
-        ValueError: The towers differ or lack weights, or the output folder holds something.
+        UserError: The towers differ or lack weights, or the output folder holds something.
     """
     with new_folder(output) as folder:
-        for tower in (tower_1, tower_2):
-            _model_type(tower)
         encoder = TwinCrossAttentionEncoder.from_towers(
             tower_1, tower_2, cross_attention_every, cross_residual, pooler_seed, max_seq_length=max_seq_length
         )
@@ -59,28 +60,17 @@ def split_twin(twin: str | os.PathLike[str], output: str | os.PathLike[str]) -> 
         output: Folder of the folders ``tower_1`` and ``tower_2``; it appears whole or not at all.
 
     Raises:
-        ValueError: The model is no twin or lacks weights, or the output folder holds something.
+        UserError: The model is no twin or lacks weights, or the output folder holds something.
     """
     with new_folder(output) as folder:
-        found = _model_type(twin)
+        found = load_config(twin).model_type
         if found != TwinEncoderConfig.model_type:
-            raise ValueError(f"{twin} holds a {found} model, not a twin encoder.")
-        model, report = AutoModel.from_pretrained(twin, output_loading_info=True)
+            raise UserError(f"{twin} holds a {found} model, not a twin encoder.")
+        with reading(twin):
+            model, report = AutoModel.from_pretrained(twin, output_loading_info=True)
         if report["missing_keys"]:
-            raise ValueError(f"{twin} lacks the weight {min(report['missing_keys'])!r}; it is no whole twin.")
-        tokenizer = AutoTokenizer.from_pretrained(twin)
+            raise UserError(f"{twin} lacks the weight {min(report['missing_keys'])!r}; it is no whole twin.")
+        tokenizer = tokenizer_of(twin, {})
         for name, tower in zip(TOWER_FOLDERS, model.to_towers()):
             tower.save_pretrained(folder / name)
             tokenizer.save_pretrained(folder / name)
-
-
-def _model_type(name: str | os.PathLike[str]) -> str:
-    try:
-        found: str = AutoConfig.from_pretrained(name).model_type
-    except OSError as error:
-        # The library's message names the Hub's address, but not the model.
-        raise ValueError(
-            f"{name} cannot be loaded: it is no local folder with a model, and the Hub gave no such model or cannot be "
-            "reached; check the name, or give a local folder."
-        ) from error
-    return found

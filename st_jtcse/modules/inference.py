@@ -11,11 +11,10 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
-from st_jtcse.modules.ensemble_encoder import EnsembleEncoder
+from st_jtcse.modules.joining import JoinedEncoder
 from st_jtcse.modules.listing import MODULES, own_class, read_listing
 from st_jtcse.modules.pooler_head import PoolerModulusHead
 from st_jtcse.modules.training_head import TrainingHead
-from st_jtcse.modules.twin_encoder import TwinCrossAttentionEncoder
 from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
 
 IMPORT_OR_FLAG = (
@@ -45,7 +44,7 @@ def save_for_inference(model: SentenceTransformer, path: str | os.PathLike[str],
         if isinstance(module, (PoolerModulusHead, TrainingHead)):
             shutil.rmtree(Path(path, entry["path"]))
             continue
-        if isinstance(module, (TwinCrossAttentionEncoder, EnsembleEncoder)):
+        if isinstance(module, JoinedEncoder):
             entry["type"] = "sentence_transformers.base.modules.transformer.Transformer"
         kept.append(entry | {"idx": len(kept), "name": str(len(kept))})
     Path(path, MODULES).write_text(json.dumps(kept, indent=2), encoding="utf-8")

@@ -43,3 +43,13 @@ def own_class(folder: str | os.PathLike[str]) -> str | None:
     """
     types = (entry["type"] for entry in read_listing(folder))
     return next((name.rpartition(".")[2] for name in types if name.startswith(f"{_PACKAGE}.")), None)
+
+
+def may_run(folder: str | os.PathLike[str], asked: bool) -> bool:
+    """Return ``trust_remote_code`` for a folder that this package wrote: its own classes need no asking.
+
+    Args:
+        folder: The saved model.
+        asked: Whether the user allowed code that comes with the model.
+    """
+    return asked or own_class(folder) is not None

@@ -10,7 +10,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import InputModule
 from torch import Tensor, nn
 
+from st_jtcse.errors import UserError
 from st_jtcse.modules.inference import save_for_inference
+from st_jtcse.modules.joining import told_by_the_user
+from st_jtcse.towers.modeling_ensemble_encoder import check_weights
 
 _PART_KWARGS = ("model_kwargs", "processor_kwargs", "config_kwargs")
 
@@ -27,7 +30,7 @@ class MultiTokenizerEnsemble(InputModule):
         weights: Factor w_k of each member; 1.0 by default.
 
     Raises:
-        ValueError: There is no member, the weights do not match them, the embeddings' sizes differ, or a member cuts
+        UserError: There is no member, the weights do not match them, the embeddings' sizes differ, or a member cuts
             its embeddings, which it would not do when loaded again.
 
     Example:
@@ -51,8 +54,9 @@ class MultiTokenizerEnsemble(InputModule):
 
     def __init__(self, members: Sequence[SentenceTransformer], weights: Sequence[float] | None = None) -> None:
         super().__init__()
-        _check(members, weights)
-        self.weights = [1.0] * len(members) if weights is None else [float(weight) for weight in weights]
+        with told_by_the_user():
+            self.weights = check_weights(weights, len(members))
+        _check(members)
         # Typed as Any: nn.ModuleList forgets what it holds.
         self.members: Any = nn.ModuleList(members)
         self.forward_kwargs = {key for member in members for key in member.get_model_kwargs()}
@@ -127,20 +131,16 @@ class MultiTokenizerEnsemble(InputModule):
         return cls(members, weights)
 
 
-def _check(members: Sequence[SentenceTransformer], weights: Sequence[float] | None) -> None:
-    if not members:
-        raise ValueError("An ensemble needs at least one member, found none.")
-    if weights is not None and len(weights) != len(members):
-        raise ValueError(f"An ensemble needs one weight a member, found {len(weights)} for {len(members)}.")
+def _check(members: Sequence[SentenceTransformer]) -> None:
     sizes = [member.get_embedding_dimension() for member in members]
     for number, (size, member) in enumerate(zip(sizes, members), start=1):
         if size != sizes[0]:
-            raise ValueError(
+            raise UserError(
                 f"The members' embeddings differ in size: {sizes[0]} in the first, {size} in no. {number}; "
                 "a sum needs one size."
             )
         if member.truncate_dim is not None:
-            raise ValueError(
+            raise UserError(
                 f"Member no. {number} cuts its embeddings to {member.truncate_dim} (truncate_dim), which is not saved "
                 "with it; load it without, and cut the ensemble's."
             )

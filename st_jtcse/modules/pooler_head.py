@@ -8,6 +8,8 @@ import torch
 from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Module
 
+from st_jtcse.errors import UserError
+
 
 class PoolerModulusHead(Module):
     r"""Pooler outputs p_t = tanh(W_t h_t + b_t) of each tower, for the modulus term.
@@ -19,7 +21,7 @@ class PoolerModulusHead(Module):
     The poolers are the encoder's own: the head holds no weights, and trains and saves those of the first module.
 
     Raises:
-        ValueError: The first module of the model has no pooler.
+        UserError: The first module of the model has no pooler.
 
     Example:
         ::
@@ -43,10 +45,11 @@ class PoolerModulusHead(Module):
 
     def on_model_ready(self, model: BaseModel) -> None:
         """Take the poolers of the model's first module."""
-        encoder: Any = model[0].model
+        # An ensemble of whole models has no encoder of its own.
+        encoder: Any = getattr(model[0], "model", model[0])
         poolers = tuple(getattr(tower, "pooler", None) for tower in getattr(encoder, "towers", [encoder]))
         if any(pooler is None for pooler in poolers):
-            raise ValueError(
+            raise UserError(
                 f"PoolerModulusHead needs an encoder with a pooler, found {type(encoder).__name__} without one; "
                 "load it with its pooling layer, or leave the head out."
             )

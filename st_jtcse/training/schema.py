@@ -13,6 +13,7 @@ from pydantic import (
     model_validator,
 )
 
+from st_jtcse.pooling_names import PoolingName, TrainedPoolingName
 from st_jtcse.training.publishing_schema import CardSpec, PushSpec
 from st_jtcse.training.strict import Strict
 
@@ -26,12 +27,10 @@ _BASE_ONLY = ("pooling", "training_head", "tower", "layers", "fresh")
 # By the key that says what kind of model it is: the keys that do not go with it.
 _FOREIGN_TO_MODEL = {
     "base": (*_TWIN_ONLY, "num_labels"),
-    "towers": (*_BASE_ONLY, "num_labels"),
+    "towers": (*(key for key in _BASE_ONLY if key != "pooling"), "num_labels"),
     "members": (*_TWIN_ONLY, *_BASE_ONLY, "dropout", "num_labels"),
     "cross_encoder": (*_TWIN_ONLY, *_BASE_ONLY),
 }
-PoolingName = Literal["cls", "mean", "max", "first_last"]
-TrainedPoolingName = Literal["cls", "mean", "max", "first_last", "attention"]
 _OPUS_MT = "Helsinki-NLP/opus-mt-{}-{}"
 # This model knows several written forms of Chinese and is told which one.
 _OPUS_MT_PREFIXES = {"zh": ">>cmn_Hans<< "}
@@ -167,7 +166,7 @@ class WeightedModelSpec(Strict):
     model: str = Field(min_length=1, description="Written as a model's `base`.")
     weight: float = Field(1.0, allow_inf_nan=False, description="Factor in the weighted sum of embeddings.")
     pooling: PoolingName | None = Field(
-        None, description="Pooling; default: the model's own, cls for an encoder that comes without."
+        None, description="Pooling; default: the model's own. An encoder that comes without needs it."
     )
     revision: str | None = Field(None, description="Commit, tag or branch of a Hub model.")
     trust_remote_code: bool = Field(False, description="Run code that comes with the model.")
@@ -201,10 +200,12 @@ class ModelSpec(Strict):
     random_pooler: bool = Field(
         False, description="Draw the poolers of towers that come without; else such towers are refused."
     )
-    pooling: TrainedPoolingName = Field(
-        "cls",
-        description="Pooling of the last hidden state; first_last: mean of the first and the last layer's tokens; "
-        "attention: a learned mean over tokens, with which a model loads by trust_remote_code only.",
+    pooling: TrainedPoolingName | None = Field(
+        None,
+        description="Pooling of the last hidden state, in place of the model's own modules, prompts and length, which "
+        "are the default; an encoder that comes without needs it. first_last: mean of the first and the last layer's "
+        "tokens; attention: a learned mean over tokens, with which a model loads by trust_remote_code only. Beside "
+        "`towers` only cls: take the CLS state of encoders that are not pooled by it.",
     )
     max_seq_length: int | None = Field(None, ge=4, description="Longest input in tokens; longer ones are cut.")
     dropout: float | None = Field(
@@ -234,6 +235,8 @@ class ModelSpec(Strict):
         foreign = [key for key in self._foreign() if key in self.model_fields_set]
         if foreign:
             raise ValueError(f"expected no '{foreign[0]}' beside '{kinds[0]}', found one. Remove '{foreign[0]}'.")
+        if self.towers is not None and self.pooling not in (None, "cls"):
+            raise ValueError(f"expected 'cls' as 'pooling' of a twin, found '{self.pooling}'. Correct or remove it.")
         if self.layers is not None and self.layers != sorted(set(self.layers)):
             raise ValueError(f"expected each of 'layers' once, in rising order, found {self.layers}. Sort them.")
         if self.layers is not None and self.fresh is not None:

@@ -19,7 +19,7 @@ from st_jtcse.hashing import weight_files_sha256
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.cards import write_card
 from st_jtcse.losses import JTCSELoss, LSRNSLoss
-from st_jtcse.modules.listing import own_class
+from st_jtcse.modules.listing import may_run
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.training import provenance
 from st_jtcse.training.card import card_facts, reported_as, title
@@ -116,8 +116,7 @@ def _finish(
     kind = kind_of(stage.model)
     kind.save(model, staging)
     # The saved model is what counts: it is read back before it is scored.
-    trust = stage.model.trust_remote_code or own_class(staging) is not None
-    saved = kind.load(staging, trust)
+    saved = kind.load(staging, may_run(staging, stage.model.trust_remote_code))
     record |= {
         "parameters": sum(parameter.numel() for parameter in saved.parameters()),
         "gmac": round(gmac(saved), 4),

@@ -13,8 +13,9 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
 from st_jtcse.cli.convert import main
+from st_jtcse.errors import PoolerNeeded
 from st_jtcse.modules import TwinCrossAttentionEncoder, conversion
-from st_jtcse.towers import TwinEncoderModel
+from st_jtcse.modules.joining import twin_of
 
 SENTENCES = make_sentences(8)
 
@@ -110,8 +111,8 @@ def test_from_towers_draws_by_its_seed_or_refuses(tmp_path):
 
     assert torch.equal(drawn(), drawn(pooler_seed=0))
     assert not torch.equal(drawn(), drawn(pooler_seed=1))
-    with pytest.raises(ValueError, match="The first tower has no pooler weights"):
-        TwinEncoderModel.from_towers(*towers, pooler_seed=None)
+    with pytest.raises(PoolerNeeded, match="The first tower has no pooler weights"):
+        twin_of(*towers, pooler_seed=None)
 
 
 @pytest.fixture
@@ -134,18 +135,18 @@ def faulty(tower_folders, tmp_path):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("join good missing out", "missing cannot be loaded: it is no local folder with a model"),
+        ("join good missing out", "missing' cannot be loaded: it is no local folder, and the Hub gave no such model"),
         ("join good empty out", "empty"),
         ("join good deeper out", "The towers differ in num_hidden_layers: 4 in the first, 2 in the second"),
         ("join good half out", "The towers differ in dtype: torch.float32 in the first, torch.float16 in the second"),
-        ("join good lacking out", "lacks the weight 'encoder.layer.1.output.dense.bias'; a tower is a whole encoder"),
+        ("join good lacking out", "lacks the weight 'encoder.layer.1.output.dense.bias'; it is no whole bert model"),
         ("join good good full", "holds something already; choose another folder, or empty it"),
         (
             "join good good out --cross-attention-every 3",
             "must divide the towers' 4 layers, found 3; use one of 1, 2, 4",
         ),
         ("split good out", "holds a bert model, not a twin encoder"),
-        ("split missing out", "missing cannot be loaded"),
+        ("split missing out", "missing' cannot be loaded"),
         ("split good full", "holds something already"),
     ],
 )
@@ -175,7 +176,7 @@ def test_wrong_arguments_are_told_by_name(arguments, message, capsys):
 
 
 def test_a_twin_that_lacks_weights_is_not_split(tower_folders, tmp_path, capsys):
-    twin = TwinEncoderModel.from_towers(*tower_folders)
+    twin = twin_of(*tower_folders)
     lost = "towers.1.encoder.layer.0.output.dense.bias"
     state = {name: value for name, value in twin.state_dict().items() if name != lost}
     twin.save_pretrained(tmp_path / "twin", state_dict=state)

@@ -34,7 +34,7 @@ def models(tower_folders, tmp_path_factory):
     encoder = Transformer(str(tower_folders[0]))
     SentenceTransformer(modules=[encoder, Pooling(32, "cls")], device="cpu").save_pretrained(str(root / "<b>"))
     assert convert(["join", *map(str, tower_folders), str(root / "twin")]) == 0
-    save_for_inference(ensemble_of(tower_folders), root / "ensemble")
+    save_for_inference(ensemble_of(tower_folders, pooling="cls"), root / "ensemble")
     return [root / "<b>", root / "twin", root / "ensemble"]
 
 
@@ -144,10 +144,13 @@ def test_options_reach_the_report(models, pairs, tmp_path):
     assert not (tmp_path / "out" / "alignment_uniformity.svg").exists()
 
 
-def test_a_folder_without_modules_is_told(tower_folders, pairs, tmp_path):
-    assert diagnose(tower_folders[:1], pairs, tmp_path / "out") == 0
-    notes = record_of(tmp_path / "out")["models"][0]["notes"]
-    assert notes == ["There is no modules.json: Sentence-Transformers averages the tokens."]
+def test_a_plain_encoder_needs_its_pooling_said(tower_folders, models, pairs, tmp_path, capsys):
+    told = refusal(capsys, tower_folders[:1], pairs, tmp_path / "out")
+    assert "no modules.json" in told and told.endswith("add --pooling cls or --pooling mean.")
+    assert not (tmp_path / "out").exists()
+    assert diagnose(tower_folders[:1], pairs, tmp_path / "out", "--pooling", "cls") == 0
+    assert diagnose(models[:1], pairs, tmp_path / "own") == 0
+    assert record_of(tmp_path / "out")["models"][0]["spearman"] == record_of(tmp_path / "own")["models"][0]["spearman"]
 
 
 def test_code_of_a_model_runs_only_when_asked(models, pairs, tmp_path, capsys):
@@ -191,7 +194,7 @@ def test_a_model_without_numbers_is_named_and_nothing_is_written(models, pairs, 
 def test_a_folder_without_weights_is_named(models, pairs, tmp_path, capsys):
     empty = tmp_path / "empty"
     shutil.copytree(models[0], empty, ignore=shutil.ignore_patterns("*.safetensors"))
-    assert f"The model '{empty}' cannot be loaded (" in refusal(capsys, [empty], pairs, tmp_path / "out")
+    assert f"{empty} holds a configuration but no weights" in refusal(capsys, [empty], pairs, tmp_path / "out")
     (empty / "model.safetensors").write_bytes(b"not weights")
     assert f"The model '{empty}' cannot be loaded (" in refusal(capsys, [empty], pairs, tmp_path / "out")
 

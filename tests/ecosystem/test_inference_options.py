@@ -23,7 +23,9 @@ def kind(request):
 
 @pytest.fixture(scope="module")
 def shared(kind, tower_folders):
-    return to_inference(make_pipeline(tower_folders) if kind == "twin" else ensemble_of(tower_folders, WEIGHTS[kind]))
+    return to_inference(
+        make_pipeline(tower_folders) if kind == "twin" else ensemble_of(tower_folders, WEIGHTS[kind], pooling="cls")
+    )
 
 
 @pytest.fixture

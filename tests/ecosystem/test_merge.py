@@ -86,7 +86,9 @@ def test_a_merged_twin_trains_on_with_its_own_poolers(folders, tmp_path):
 
 
 def test_two_ensembles_merge_member_by_member(folders):
-    merged = SentenceTransformer.merge([ensemble_of(folders[:2]), ensemble_of(folders[2:])])
+    merged = SentenceTransformer.merge(
+        [ensemble_of(folders[:2], pooling="cls"), ensemble_of(folders[2:], pooling="cls")]
+    )
     np.testing.assert_allclose(merged.encode(SENTENCES), by_hand(folders, (0.5, 0.5)), atol=1e-5)
 
 
@@ -113,4 +115,6 @@ def test_what_does_not_match_a_twin_is_refused(folders, other, message):
 
 def test_ensembles_of_other_weights_are_refused(folders):
     with pytest.raises(ValueError, match="different configuration"):
-        SentenceTransformer.merge([ensemble_of(folders[:2], [0.3, 0.7]), ensemble_of(folders[2:])])
+        SentenceTransformer.merge(
+            [ensemble_of(folders[:2], [0.3, 0.7], pooling="cls"), ensemble_of(folders[2:], pooling="cls")]
+        )

@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import make_model, save_encoder
 
-from st_jtcse.errors import UserError
+from st_jtcse.errors import PoolingNeeded, UserError
 from st_jtcse.evaluation.models import embedding_sha256, load_model
 from st_jtcse.modules.conversion import join_towers
 
@@ -43,7 +43,7 @@ def test_a_tokenizer_makes_another_model(tower_folders, tmp_path):
 
 
 def test_a_plain_encoder_needs_its_pooling_said(tower_folders):
-    with pytest.raises(UserError, match="add --pooling cls or --pooling mean"):
+    with pytest.raises(PoolingNeeded, match="plain encoder, and nothing says how its tokens make an embedding"):
         load_model(str(tower_folders[0]))
     loaded = load_model(str(tower_folders[0]), pooling="cls").model
     expected = make_model(tower_folders[0]).encode(["one dog"])

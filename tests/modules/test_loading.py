@@ -54,7 +54,9 @@ def saved(request, tower_folders, tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved") / request.param
     is_twin = request.param == "twin"
     weights = (1.0, 1.0) if is_twin else (0.3, 0.7)
-    save_for_inference(make_pipeline(tower_folders) if is_twin else ensemble_of(tower_folders, weights), folder)
+    save_for_inference(
+        make_pipeline(tower_folders) if is_twin else ensemble_of(tower_folders, weights, pooling="cls"), folder
+    )
     tokenizer = AutoTokenizer.from_pretrained(tower_folders[0])
     batch = tokenizer(SENTENCES, padding=True, return_tensors="pt")
     with torch.no_grad():

@@ -5,6 +5,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+from st_jtcse.errors import UserError
 from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 
 SENTENCES = make_sentences(6)
@@ -56,13 +57,13 @@ def test_head_adds_no_weights(tower_folders):
 
 def test_head_needs_a_pooler(tower_folders):
     encoder = Transformer(str(tower_folders[0]), model_kwargs={"add_pooling_layer": False})
-    with pytest.raises(ValueError, match="PoolerModulusHead needs an encoder with a pooler, found BertModel without"):
+    with pytest.raises(UserError, match="PoolerModulusHead needs an encoder with a pooler, found BertModel without"):
         SentenceTransformer(modules=[encoder, PoolerModulusHead(), Pooling(32, "cls")])
 
 
 def test_from_towers_takes_models_with_a_tokenizer():
     towers = make_encoder(1), make_encoder(2)
-    with pytest.raises(ValueError, match="pass tokenizer="):
+    with pytest.raises(UserError, match="pass tokenizer="):
         TwinCrossAttentionEncoder.from_towers(*towers)
     encoder = TwinCrossAttentionEncoder.from_towers(*towers, tokenizer=make_tokenizer(), max_seq_length=7)
     assert encoder.max_seq_length == 7
@@ -70,5 +71,5 @@ def test_from_towers_takes_models_with_a_tokenizer():
 
 
 def test_an_ordinary_model_is_no_twin(tower_folders):
-    with pytest.raises(ValueError, match="holds a bert model, not a twin encoder"):
+    with pytest.raises(UserError, match="holds a bert model, not a twin encoder"):
         TwinCrossAttentionEncoder(str(tower_folders[0]))

@@ -6,7 +6,9 @@ from conftest import make_config, make_encoder, make_tokenizer, save_encoder
 from test_twin_encoder import make_batch
 from transformers import AutoModel
 
-from st_jtcse.towers import EnsembleEncoderConfig, EnsembleEncoderModel, TwinEncoderModel
+from st_jtcse.errors import UserError
+from st_jtcse.modules.joining import ensemble_encoder_of, twin_of
+from st_jtcse.towers import EnsembleEncoderConfig
 
 EXACT = dict(rtol=1e-10, atol=1e-10)
 # Everything that members may differ in.
@@ -28,7 +30,7 @@ def weighted_sum(members, weights, ids, mask):
 def test_the_embedding_is_the_weighted_sum_of_the_plain_encoders(family, weights):
     members = make_members(family)
     ids, mask = make_batch(family)
-    ensemble = EnsembleEncoderModel.from_members(members, weights).eval()
+    ensemble = ensemble_encoder_of(members, weights).eval()
     expected = weighted_sum(members, weights or [1.0, 1.0, 1.0], ids, mask)
     torch.testing.assert_close(ensemble(ids, mask).last_hidden_state, expected[:, :1], **EXACT)
     every_row = ensemble(ids, mask, cls_only=False).last_hidden_state
@@ -40,7 +42,7 @@ def test_the_embedding_is_the_weighted_sum_of_the_plain_encoders(family, weights
 def test_saved_and_loaded_it_is_the_same_sum_in_single_precision(family, tmp_path):
     members = make_members(family, torch.float32)
     weights = [0.3, 0.3, 0.7]
-    EnsembleEncoderModel.from_members(members, weights).save_pretrained(tmp_path)
+    ensemble_encoder_of(members, weights).save_pretrained(tmp_path)
     loaded = AutoModel.from_pretrained(tmp_path)
     assert loaded.config.weights == weights
     ids, mask = make_batch(family)
@@ -55,11 +57,11 @@ def test_a_twin_counts_as_its_towers_and_an_ensemble_as_its_members(tmp_path):
     towers = [make_encoder(seed) for seed in (1, 2)]
     other = make_encoder(3)
     folder = tmp_path / "twin"
-    TwinEncoderModel.from_towers(*towers).save_pretrained(folder)
+    twin_of(*towers).save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
-    fused = EnsembleEncoderModel.from_members([folder, other], [0.3, 0.7])
+    fused = ensemble_encoder_of([folder, other], [0.3, 0.7])
     assert fused.config.weights == [0.3, 0.3, 0.7]
-    nested = EnsembleEncoderModel.from_members([fused, other], [0.5, 2.0])
+    nested = ensemble_encoder_of([fused, other], [0.5, 2.0])
     assert nested.config.weights == [0.15, 0.15, 0.35, 2.0]
     ids, mask = make_batch()
     expected = weighted_sum([*towers, other, other], nested.config.weights, ids, mask)[:, :1]
@@ -69,7 +71,7 @@ def test_a_twin_counts_as_its_towers_and_an_ensemble_as_its_members(tmp_path):
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_attention_implementations_agree(tmp_path, implementation):
     members = make_members()
-    EnsembleEncoderModel.from_members(members).save_pretrained(tmp_path)
+    ensemble_encoder_of(members).save_pretrained(tmp_path)
     loaded = AutoModel.from_pretrained(tmp_path, attn_implementation=implementation, dtype=torch.float64)
     assert {member.config._attn_implementation for member in loaded.members} == {implementation}
     ids, mask = make_batch()
@@ -78,13 +80,13 @@ def test_attention_implementations_agree(tmp_path, implementation):
 
 
 def test_dtype_is_kept_and_chosen(tmp_path):
-    EnsembleEncoderModel.from_members(make_members(dtype=torch.bfloat16)).save_pretrained(tmp_path)
+    ensemble_encoder_of(make_members(dtype=torch.bfloat16)).save_pretrained(tmp_path)
     assert {p.dtype for p in AutoModel.from_pretrained(tmp_path).parameters()} == {torch.bfloat16}
     assert {p.dtype for p in AutoModel.from_pretrained(tmp_path, dtype="float16").parameters()} == {torch.float16}
 
 
 def test_compiles_into_one_graph():
-    ensemble = EnsembleEncoderModel.from_members(make_members()).eval()
+    ensemble = ensemble_encoder_of(make_members()).eval()
     ids, mask = make_batch()
     expected = ensemble(ids, mask).last_hidden_state
     graphs = []
@@ -101,7 +103,7 @@ def test_compiles_into_one_graph():
 
 def test_members_are_copied_without_their_poolers():
     member = make_encoder(1)
-    ensemble = EnsembleEncoderModel.from_members([member, member])
+    ensemble = ensemble_encoder_of([member, member])
     with torch.no_grad():
         ensemble.members[0].embeddings.word_embeddings.weight.zero_()
     assert ensemble.members[1].embeddings.word_embeddings.weight.abs().sum() > 0
@@ -121,9 +123,9 @@ def test_members_are_copied_without_their_poolers():
     ],
 )
 def test_the_first_difference_of_the_members_is_named_with_the_way_out(changes, message):
-    twin = TwinEncoderModel.from_towers(make_encoder(1), make_encoder(2))
-    with pytest.raises(ValueError, match=message):
-        EnsembleEncoderModel.from_members([twin, make_encoder(1), make_encoder(3, **changes)])
+    twin = twin_of(make_encoder(1), make_encoder(2))
+    with pytest.raises(UserError, match=message):
+        ensemble_encoder_of([twin, make_encoder(1), make_encoder(3, **changes)])
 
 
 def test_tokenizers_of_folders_must_agree(tmp_path):
@@ -131,13 +133,13 @@ def test_tokenizers_of_folders_must_agree(tmp_path):
     vocabulary = make_tokenizer().get_vocab()
     words = sorted(vocabulary, key=vocabulary.get)[5:]
     make_tokenizer(words[1:] + words[:1]).save_pretrained(second)
-    with pytest.raises(ValueError, match=r"differ in the id of .* summed by MultiTokenizerEnsemble"):
-        EnsembleEncoderModel.from_members([first, second])
+    with pytest.raises(UserError, match=r"differ in the id of .* summed by MultiTokenizerEnsemble"):
+        ensemble_encoder_of([first, second])
     tokenizer = make_tokenizer()
     tokenizer.backend_tokenizer.post_processor = None
     tokenizer.save_pretrained(second)
-    with pytest.raises(ValueError, match=r"differ in how they split or mark text .* MultiTokenizerEnsemble"):
-        EnsembleEncoderModel.from_members([first, second])
+    with pytest.raises(UserError, match=r"differ in how they split or mark text .* MultiTokenizerEnsemble"):
+        ensemble_encoder_of([first, second])
 
 
 @pytest.mark.parametrize(
@@ -150,8 +152,8 @@ def test_tokenizers_of_folders_must_agree(tmp_path):
     ],
 )
 def test_no_members_and_other_numbers_of_weights_are_refused(count, weights, message):
-    with pytest.raises(ValueError, match=message):
-        EnsembleEncoderModel.from_members([make_encoder(1)] * count, weights)
+    with pytest.raises(UserError, match=message):
+        ensemble_encoder_of([make_encoder(1)] * count, weights)
     with pytest.raises(ValueError, match=message):
         EnsembleEncoderConfig([make_config()] * count, weights)
 
@@ -161,8 +163,8 @@ def test_another_member_type_is_refused(tmp_path):
 
     config = AlbertConfig(vocab_size=44, embedding_size=8, hidden_size=32, num_attention_heads=4, intermediate_size=8)
     found = "must be one of bert, roberta, twin_encoder, ensemble_encoder, found 'albert'"
-    with pytest.raises(ValueError, match=found):
-        EnsembleEncoderModel.from_members([make_encoder(1), AlbertModel(config)])
+    with pytest.raises(UserError, match=found):
+        ensemble_encoder_of([make_encoder(1), AlbertModel(config)])
     with pytest.raises(ValueError, match="must be one of bert, roberta, found 'albert'"):
         EnsembleEncoderConfig([{"model_type": "albert"}])
 
@@ -173,8 +175,8 @@ def test_a_folder_that_lacks_weights_is_refused(tmp_path):
     state = {name: value for name, value in encoder.state_dict().items() if name != lost}
     encoder.save_pretrained(tmp_path, state_dict=state)
     make_tokenizer().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=f"lacks the weight '{lost}'"):
-        EnsembleEncoderModel.from_members([tmp_path])
+    with pytest.raises(UserError, match=f"lacks the weight '{lost}'"):
+        ensemble_encoder_of([tmp_path])
 
 
 def test_a_newer_format_is_refused_with_the_way_out():
@@ -184,7 +186,7 @@ def test_a_newer_format_is_refused_with_the_way_out():
 
 def test_config_holds_what_readers_look_for_and_no_local_path(tmp_path):
     folders = [save_encoder(tmp_path / str(seed), seed, **shape) for seed, shape in enumerate(SHAPES)]
-    EnsembleEncoderModel.from_members(folders).save_pretrained(tmp_path / "ensemble")
+    ensemble_encoder_of(folders).save_pretrained(tmp_path / "ensemble")
     assert str(tmp_path) not in (tmp_path / "ensemble" / "config.json").read_text()
     config = EnsembleEncoderConfig.from_pretrained(tmp_path / "ensemble")
     assert (config.hidden_size, config.num_hidden_layers, config.vocab_size, config.pad_token_id) == (32, 4, 44, 0)

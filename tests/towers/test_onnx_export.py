@@ -5,7 +5,7 @@ import pytest
 import torch
 from conftest import make_encoder
 
-from st_jtcse.towers import EnsembleEncoderModel, TwinEncoderModel
+from st_jtcse.modules.joining import ensemble_encoder_of, twin_of
 
 # The sizes of the example that is traced, and others: one row, one token, the longest that fits.
 TRACED, OTHERS = (2, 7), [(1, 1), (1, 5), (4, 1), (3, 12), (9, 32)]
@@ -27,9 +27,9 @@ def make_inputs(size, family):
 def test_the_graph_equals_the_model_at_every_size(kind, family, tmp_path):
     encoders = [make_encoder(seed, family, num_hidden_layers=2) for seed in (1, 2)]
     if kind == "twin":
-        model = TwinEncoderModel.from_towers(*encoders).eval()
+        model = twin_of(*encoders).eval()
     else:
-        model = EnsembleEncoderModel.from_members(encoders, [0.3, 0.7]).eval()
+        model = ensemble_encoder_of(encoders, [0.3, 0.7]).eval()
     inputs = make_inputs(TRACED, family)
     any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     program = torch.onnx.export(

@@ -7,7 +7,9 @@ import torch
 from conftest import make_config, make_encoder, make_tokenizer, save_encoder
 from transformers import AutoModel
 
-from st_jtcse.towers import TwinEncoderConfig, TwinEncoderModel
+from st_jtcse.errors import UserError
+from st_jtcse.modules.joining import twin_of
+from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_twin_encoder import _CLSAttention
 
 EXACT = dict(rtol=1e-10, atol=1e-10)
@@ -25,7 +27,7 @@ def make_batch(family="bert"):
 
 def make_twin(family="bert", every=2, residual="stream"):
     towers = [make_encoder(seed, family).double() for seed in (1, 2)]
-    return TwinEncoderModel.from_towers(*towers, every, residual).eval(), towers
+    return twin_of(*towers, every, residual).eval(), towers
 
 
 def heads(states, attention):
@@ -129,7 +131,7 @@ def test_one_dropout_draw_serves_the_normal_and_the_cross_row():
 def test_identical_towers_have_identical_normal_and_cross_rows_under_attention_dropout():
     # With SA_I, V_I = V_II and the same residual, only a second dropout draw could make the cross row differ.
     tower = make_encoder(1, attention_probs_dropout_prob=0.5, hidden_dropout_prob=0.0)
-    twin = TwinEncoderModel.from_towers(tower, tower, 4, "local").train()
+    twin = twin_of(tower, tower, 4, "local").train()
     ids, mask = make_batch()
     torch.manual_seed(0)
     output = twin(ids, mask, tower_outputs=True)
@@ -214,7 +216,7 @@ def test_towers_round_trip_with_their_poolers(tmp_path):
 
 def test_towers_are_copied_not_shared():
     tower = make_encoder(1)
-    twin = TwinEncoderModel.from_towers(tower, tower)
+    twin = twin_of(tower, tower)
     with torch.no_grad():
         twin.towers[0].pooler.dense.weight.zero_()
     assert twin.towers[1].pooler.dense.weight.abs().sum() > 0
@@ -231,8 +233,8 @@ def test_towers_are_copied_not_shared():
     ],
 )
 def test_the_first_difference_of_the_towers_is_named(changes, difference):
-    with pytest.raises(ValueError, match="The towers differ in " + difference):
-        TwinEncoderModel.from_towers(make_encoder(1), make_encoder(2, **changes))
+    with pytest.raises(UserError, match="The towers differ in " + difference):
+        twin_of(make_encoder(1), make_encoder(2, **changes))
 
 
 def test_tokenizers_of_tower_folders_must_agree(tmp_path):
@@ -241,8 +243,8 @@ def test_tokenizers_of_tower_folders_must_agree(tmp_path):
     vocabulary = tokenizer.get_vocab()
     words = sorted(vocabulary, key=vocabulary.get)[5:]
     make_tokenizer(words[1:] + words[:1]).save_pretrained(second)
-    with pytest.raises(ValueError, match="The towers' tokenizers differ in the id of"):
-        TwinEncoderModel.from_towers(first, second)
+    with pytest.raises(UserError, match=r"The tokenizers of .* differ in the id of .*; a twin needs one tokenizer"):
+        twin_of(first, second)
 
 
 @pytest.mark.parametrize("every", [3, 8])
@@ -263,7 +265,7 @@ def test_another_tower_type_is_refused():
 
 def test_config_holds_what_readers_look_for_and_no_local_path(tmp_path):
     folders = save_encoder(tmp_path / "1", 1), save_encoder(tmp_path / "2", 2)
-    TwinEncoderModel.from_towers(*folders).save_pretrained(tmp_path / "twin")
+    twin_of(*folders).save_pretrained(tmp_path / "twin")
     text = (tmp_path / "twin" / "config.json").read_text()
     assert str(tmp_path) not in text
     config = TwinEncoderConfig.from_pretrained(tmp_path / "twin")
@@ -285,6 +287,6 @@ def test_a_missing_pooler_is_told(tmp_path, caplog):
     transformers.utils.logging.warning_once.cache_clear()
     transformers.logging.enable_propagation()
     with caplog.at_level("WARNING"):
-        TwinEncoderModel.from_towers(tmp_path / "1", save_encoder(tmp_path / "2", 2))
+        twin_of(tmp_path / "1", save_encoder(tmp_path / "2", 2))
     transformers.logging.disable_propagation()
     assert "the modulus term starts from a random pooler" in caplog.text

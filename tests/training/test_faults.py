@@ -145,7 +145,7 @@ def test_short_forms_of_sources_keep_readable_places(tmp_path, train, sentence):
         ),
         (
             "{towers: [a, b], pooling: mean}",
-            "expected no 'pooling' beside 'towers', found one. Remove 'pooling'.",
+            "expected 'cls' as 'pooling' of a twin, found 'mean'. Correct or remove it.",
         ),
         ("{base: a, layers: [2, 1]}", "expected each of 'layers' once, in rising order, found [2, 1]. Sort them."),
     ],

@@ -114,7 +114,6 @@ def test_the_resolved_recipe_spells_out_defaults_and_nothing_foreign(write, tmp_
     assert data["evaluate"]["score_range"] == [0.0, 5.0]
     assert data["stages"][0]["model"] == {
         "base": f"{tmp_path}/recipes/encoder",
-        "pooling": "cls",
         "dropout": 0.1,
         "training_head": False,
         "trust_remote_code": False,

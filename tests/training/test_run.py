@@ -49,10 +49,10 @@ def project(tmp_path):
             "disable_tqdm": True,
         },
         "stages": [
-            {"name": "encoder", "model": {"base": "./a"}, "loss": {"type": "SimCSELoss"}},
+            {"name": "encoder", "model": {"base": "./a", "pooling": "cls"}, "loss": {"type": "SimCSELoss"}},
             {
                 "name": "joint",
-                "model": {"towers": ["stage:encoder", "./b"], "dropout": 0.2},
+                "model": {"towers": ["stage:encoder", "./b"], "pooling": "cls", "dropout": 0.2},
                 "loss": {"type": "JTCSELoss"},
             },
             {
@@ -236,7 +236,7 @@ def test_faulty_input_is_told_before_anything_is_written(project, capsys, option
         (["--set", "stages.encoder.model.base=nobody/nothing"], "The model 'nobody/nothing' cannot be loaded"),
         (["--set", "stages.encoder.model.layers=[0, 9]"], "'layers' names layer 9, but the model has 4"),
         (
-            ["--set", "stages.encoder.model={towers: [./a, ./b], cross_attention_every: 3}"],
+            ["--set", "stages.encoder.model={towers: [./a, ./b], pooling: cls, cross_attention_every: 3}"],
             "cross_attention_every must divide the towers' 4 layers, found 3; use one of 1, 2, 4",
         ),
     ],
@@ -254,7 +254,7 @@ def test_a_model_that_does_not_fit_is_told_and_leaves_no_stage(project, capsys, 
 def test_towers_of_two_shapes_are_told(project, capsys, monkeypatch):
     monkeypatch.chdir(project)
     save_encoder(project / "c", 3, hidden_size=16)
-    assert train(project, "--stage", "encoder", "--set", "stages.encoder.model={towers: [./a, ./c]}") == 2
+    assert train(project, "--stage", "encoder", "--set", "stages.encoder.model={towers: [./a, ./c], pooling: cls}") == 2
     assert "The towers differ in hidden_size: 32 in the first, 16 in the second" in capsys.readouterr().err
 
 

@@ -20,8 +20,8 @@ from test_run import results, train, weights
 from st_jtcse.cli.train import main
 
 TEXTS = make_sentences(6, seed=9)
-ENCODER = {"name": "encoder", "model": {"base": "./a"}, "loss": {"type": "SimCSELoss"}}
-TWIN = {"name": "twin", "model": {"towers": ["./a", "./b"]}, "loss": None}
+ENCODER = {"name": "encoder", "model": {"base": "./a", "pooling": "cls"}, "loss": {"type": "SimCSELoss"}}
+TWIN = {"name": "twin", "model": {"towers": ["./a", "./b"], "pooling": "cls"}, "loss": None}
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_an_assembled_stage_is_the_sum_of_its_members(project, capsys):
         "model": {"members": [{"model": "stage:twin", "weight": 0.3}, {"model": "stage:encoder", "weight": 0.7}]},
         "loss": None,
     }
-    write(project, ENCODER, TWIN, ensemble, student(base="./a") | {"teachers": [{"model": "stage:uc"}]})
+    write(project, ENCODER, TWIN, ensemble, student(base="./a", pooling="cls") | {"teachers": [{"model": "stage:uc"}]})
     assert train(project, "--dry-run") == 0
     assert "- (assembled)" in capsys.readouterr().out
     assert train(project) == 0
@@ -184,7 +184,11 @@ def test_a_stage_cut_off_while_it_took_its_place_is_not_trained_again(project):
 
 
 def test_the_training_head_is_dropped(project):
-    with_head = {"name": "headed", "model": {"base": "./a", "training_head": True}, "loss": {"type": "SimCSELoss"}}
+    with_head = {
+        "name": "headed",
+        "model": {"base": "./a", "pooling": "cls", "training_head": True},
+        "loss": {"type": "SimCSELoss"},
+    }
     write(project, with_head, ENCODER)
     assert train(project) == 0
     model = load(project, "headed")
@@ -200,15 +204,21 @@ def test_the_training_head_is_dropped(project):
     ("stage", "message"),
     [
         (
-            student(base="./a", fresh={"hidden_size": 16}),
+            student(base="./a", pooling="cls", fresh={"hidden_size": 16}),
             "the teachers' embeddings have 32 components, the student's 16",
         ),
         (
-            student(base="./a") | {"loss": {"type": "EmbedDistillLoss", "projection_dim": 20}},
+            student(base="./a", pooling="cls") | {"loss": {"type": "EmbedDistillLoss", "projection_dim": 20}},
             "have 32 components, loss.projection_dim is 20; set it to 32.",
         ),
-        (student(base="./a", tower=1), "'tower' needs a twin as 'base', found a bert model; remove 'tower'."),
-        (student(base="./a", fresh={"hiden_size": 8}), "'fresh' changes hiden_size, which the configuration of"),
+        (
+            student(base="./a", pooling="cls", tower=1),
+            "'tower' needs a twin as 'base', found a bert model; remove 'tower'.",
+        ),
+        (
+            student(base="./a", pooling="cls", fresh={"hiden_size": 8}),
+            "'fresh' changes hiden_size, which the configuration of",
+        ),
     ],
 )
 def test_a_student_that_does_not_fit_is_told(project, capsys, stage, message):
@@ -221,7 +231,10 @@ def test_a_student_that_does_not_fit_is_told(project, capsys, stage, message):
 @pytest.mark.parametrize(
     ("stage", "message"),
     [
-        (ENCODER | {"model": {"members": [{"model": "./a"}]}}, "expected 'loss: null' beside 'members', found a loss"),
+        (
+            ENCODER | {"model": {"members": [{"model": "./a", "pooling": "cls"}]}},
+            "expected 'loss: null' beside 'members', found a loss",
+        ),
         (TWIN | {"teachers": [{"model": "./a"}]}, "expected a loss beside 'teachers', found null"),
         (TWIN | {"augment": {"pivots": ["fr"]}}, "expected a loss beside 'augment', found null"),
         (ENCODER | {"model": {"base": "./a", "layers": [0], "fresh": {"hidden_size": 8}}}, "which keeps weights"),
@@ -235,7 +248,7 @@ def test_stages_that_make_no_sense_are_refused(project, capsys, stage, message):
 
 
 def test_labels_are_taken_from_the_cache_of_an_earlier_run(project):
-    write(project, TWIN, student(base="./a"))
+    write(project, TWIN, student(base="./a", pooling="cls"))
     assert train(project) == 0
     (cached,) = (project / "cache").iterdir()
     stamp = cached.stat().st_mtime_ns
@@ -285,7 +298,7 @@ def test_two_processes_run_a_sweep(project):
 
 def test_two_processes_train_as_one_run(project):
     gathering = {"type": "SimCSELoss", "gather_across_devices": True}
-    write(project, ENCODER | {"loss": gathering}, TWIN, student(base="./a"))
+    write(project, ENCODER | {"loss": gathering}, TWIN, student(base="./a", pooling="cls"))
     done = train_by_two(project)
     found = results(project)
     assert found["finished"] and [stage["steps"] for stage in found["stages"]] == [4, 0, 4]

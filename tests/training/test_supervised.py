@@ -143,7 +143,7 @@ def test_a_data_block_without_a_source_is_laid_over_the_recipes(rows):
             "data.train: expected labelled rows for CoSENTLoss, found sentences. Give 'pairs' instead.",
         ),
         (
-            stage({"type": "MSELoss"}) | {"teachers": [{"model": "./b"}]},
+            stage({"type": "MSELoss"}) | {"teachers": [{"model": "./b", "pooling": "cls"}]},
             "stages[0].teachers: expected sentences in data.train beside 'teachers', found pairs. Remove one.",
         ),
         (
@@ -168,7 +168,7 @@ def test_data_that_do_not_fit_the_loss_are_refused(rows, capsys, block, message)
 
 CLASSES = {"labels": "classes", "pairs": {"file": "pairs.jsonl", "columns": ["sentence1", "sentence2", "label"]}}
 SOFTMAX = {"type": "SoftmaxLoss", "embedding_dimension": 32}
-TAUGHT = {"teachers": [{"model": "./b"}]}
+TAUGHT = {"teachers": [{"model": "./b", "pooling": "cls"}]}
 
 
 def outputs(block, number, **more):
@@ -283,7 +283,7 @@ def test_rankcse_without_its_distillation_needs_no_teachers(rows):
     [
         (ENCODER, "stages[0].teachers: expected no teachers beside SimCSELoss, which learns from none, found some."),
         (
-            {"name": "twin", "model": {"towers": ["./a", "./b"]}, "loss": {"type": "JTCSELoss"}},
+            {"name": "twin", "model": {"towers": ["./a", "./b"], "pooling": "cls"}, "loss": {"type": "JTCSELoss"}},
             "stages[0].teachers: expected no teachers beside JTCSELoss, which learns from none, found some. Remove "
             "them, or choose one of: RankCSELoss, LSRNSLoss, MSELoss, EmbedDistillLoss.",
         ),

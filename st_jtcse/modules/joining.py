@@ -1,0 +1,282 @@
+"""Encoders become one: a twin of two, an ensemble of any number; weights are copied bit by bit."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from safetensors.torch import save_file
+from sentence_transformers.base.modules import Transformer
+from torch import nn
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+from typing_extensions import Self
+
+from st_jtcse.errors import PoolerNeeded, UserError
+from st_jtcse.modules.loading import load_config, located, reading
+from st_jtcse.towers import EnsembleEncoderConfig, EnsembleEncoderModel, TwinEncoderConfig, TwinEncoderModel
+from st_jtcse.towers.modeling_ensemble_encoder import MEMBER_TYPES, OTHER_TOKENIZERS, check_shared, check_weights
+from st_jtcse.towers.modeling_twin_encoder import TOWER_TYPES, CrossResidual
+
+logger = logging.get_logger(__name__)
+
+Encoder = PreTrainedModel | str | os.PathLike[str]
+Module = TypeVar("Module", bound=Transformer)
+
+# An ensemble takes over the encoders of what is a sum itself.
+SUMMED_TYPES = (*MEMBER_TYPES, TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
+# What two towers must share: the twin keeps one tower configuration, one tokenizer and one embedding size.
+_SHAPE_KEYS = (
+    "model_type",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "layer_norm_eps",
+    "vocab_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "pad_token_id",
+)
+# How a checkpoint is found; a tokenizer takes these, but nothing else that a model does.
+_HUB_KEYS = ("revision", "token", "cache_dir", "local_files_only", "trust_remote_code")
+
+
+class JoinedEncoder(Transformer):
+    """A Transformer around encoders that were joined, the base of the twin and of the ensemble.
+
+    Args:
+        model_name_or_path: Folder or Hub id of a saved model of the class's type.
+        **kwargs: Arguments of Transformer.
+
+    Raises:
+        UserError: The model is of another type.
+    """
+
+    joined_type: ClassVar[str]
+    wanted: ClassVar[str]
+
+    def __init__(self, model_name_or_path: str, **kwargs: Any) -> None:
+        super().__init__(model_name_or_path, **kwargs)
+        found = self.model.config.model_type
+        if found != self.joined_type:
+            raise UserError(f"{model_name_or_path} holds a {found} model, not {self.wanted}.")
+
+    @classmethod
+    def _around(
+        cls,
+        model: PreTrainedModel,
+        first: Encoder,
+        tokenizer: PreTrainedTokenizerBase | None,
+        max_seq_length: int | None,
+        load_kwargs: dict[str, Any],
+    ) -> Self:
+        return transformer_of(
+            cls,
+            model,
+            tokenizer_of(first, load_kwargs) if tokenizer is None else tokenizer,
+            max_seq_length=max_seq_length,
+            attn_implementation=load_kwargs.get("attn_implementation"),
+        )
+
+
+def twin_of(
+    tower_1: Encoder,
+    tower_2: Encoder,
+    cross_attention_every: int | None = 2,
+    cross_residual: CrossResidual = "stream",
+    pooler_seed: int | None = 0,
+    **load_kwargs: Any,
+) -> TwinEncoderModel:
+    """Join two encoders of one shape into a twin.
+
+    Args:
+        tower_1: Tower I: a BERT or RoBERTa model, a folder or a Hub id.
+        tower_2: Tower II, likewise.
+        cross_attention_every: k of the cross-attention layers, None for none.
+        cross_residual: Residual of the cross stream, see :class:`~st_jtcse.towers.TwinEncoderConfig`.
+        pooler_seed: Seed of the poolers of towers that come without, which is told once; None refuses such towers.
+        **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
+
+    Returns:
+        The twin.
+
+    Raises:
+        PoolerNeeded: A tower has no pooler, and `pooler_seed` is None.
+        UserError: The towers differ (the first difference is named), or lack weights.
+    """
+    towers = [_load(tower, TOWER_TYPES, "A tower", load_kwargs) for tower in (tower_1, tower_2)]
+    first, second = ({k: getattr(t.config, k, None) for k in _SHAPE_KEYS} | {"dtype": t.dtype} for t in towers)
+    for key, value in first.items():
+        if value != second[key]:
+            raise UserError(
+                f"The towers differ in {key}: {value!r} in the first, {second[key]!r} in the second; "
+                "a twin needs two encoders of one shape and vocabulary."
+            )
+    _compare_tokenizers([tower_1, tower_2], load_kwargs, "a twin needs one tokenizer.")
+    with told_by_the_user():
+        config = TwinEncoderConfig(towers[0].config, cross_attention_every, cross_residual)
+    twin = TwinEncoderModel(config)
+    twin.to(dtype=towers[0].dtype)  # type: ignore[call-arg]  # transformers wraps `to` without its types
+    generator = None if pooler_seed is None else torch.Generator().manual_seed(pooler_seed)
+    for name, own, given in zip(("first", "second"), twin.towers, towers):
+        missing, unexpected = own.load_state_dict(given.state_dict(), strict=False)
+        if unexpected or any(not key.startswith("pooler.") for key in missing):
+            raise UserError(f"The towers' weights do not fit: {[*missing, *unexpected][0]!r} differs.")
+        if missing and generator is None:
+            raise PoolerNeeded(f"The {name} tower has no pooler weights", "give a pooler_seed to draw them")
+        if missing:
+            logger.warning_once("A tower has no pooler weights; the modulus term starts from a random pooler.")
+            nn.init.normal_(own.pooler.dense.weight, std=config.tower.initializer_range, generator=generator)
+    return twin
+
+
+def ensemble_encoder_of(
+    members: Sequence[Encoder], weights: Sequence[float] | None = None, **load_kwargs: Any
+) -> EnsembleEncoderModel:
+    """Join encoders that share a tokenizer into an ensemble.
+
+    Args:
+        members: BERT or RoBERTa models, folders or Hub ids. A twin counts as its two towers, an ensemble as its
+            members, their weights multiplied by the one given here.
+        weights: Factor w_k of each member; 1.0 by default.
+        **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
+
+    Returns:
+        The ensemble, in the first member's dtype.
+
+    Raises:
+        UserError: There is no member, the weights do not match, or the members differ in size, vocabulary or tokenizer;
+            the first difference is named.
+    """
+    with told_by_the_user():
+        factors = check_weights(weights, len(members))
+    models = [_load(member, SUMMED_TYPES, "A member", load_kwargs) for member in members]
+    with told_by_the_user():
+        check_shared([model.config for model in models])
+    _compare_tokenizers(members, load_kwargs, OTHER_TOKENIZERS)
+    parts = [(encoder, factor * own) for model, factor in zip(models, factors) for encoder, own in _encoders_of(model)]
+    ensemble = EnsembleEncoderModel(
+        EnsembleEncoderConfig([encoder.config for encoder, _ in parts], [weight for _, weight in parts])
+    )
+    ensemble.to(dtype=models[0].dtype)  # type: ignore[call-arg]  # transformers wraps `to` without its types
+    for own, (encoder, _) in zip(ensemble.members, parts):
+        state = {key: value for key, value in encoder.state_dict().items() if not key.startswith("pooler.")}
+        own.load_state_dict(state)
+    return ensemble
+
+
+def tokenizer_difference(first: Any, second: Any) -> str | None:
+    """Say in what two tokenizers differ, None if they give the same ids."""
+    words = [tokenizer.get_vocab() for tokenizer in (first, second)]
+    if words[0] != words[1]:
+        word = min(dict(set(words[0].items()) ^ set(words[1].items())))
+        return f"the id of {word!r} ({words[0].get(word)} and {words[1].get(word)})"
+    probe = "Crème Brûlée, isn't it?  A-b c."
+    ids = [tokenizer(probe)["input_ids"] for tokenizer in (first, second)]
+    if ids[0] != ids[1] or first.all_special_tokens != second.all_special_tokens:
+        return f"how they split or mark text ({ids[0]} and {ids[1]})"
+    return None
+
+
+def tokenizer_of(source: Encoder, load_kwargs: dict[str, Any]) -> PreTrainedTokenizerBase:
+    """Load the tokenizer stored beside an encoder.
+
+    Args:
+        source: Folder or Hub id.
+        load_kwargs: Arguments of `from_pretrained`, of which the tokenizer takes its own.
+
+    Raises:
+        UserError: It cannot be loaded, or the source is a model, which has no tokenizer.
+    """
+    if isinstance(source, PreTrainedModel):
+        raise UserError("Encoders given as models come without a tokenizer; pass tokenizer=.")
+    hub = {key: load_kwargs[key] for key in _HUB_KEYS if key in load_kwargs}
+    place = located(source)
+    with reading(source):
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place, **hub)
+    return tokenizer
+
+
+def transformer_of(
+    module: type[Module],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_seq_length: int | None = None,
+    attn_implementation: str | None = None,
+) -> Module:
+    """Build a Transformer module around a model and its tokenizer, which are copied.
+
+    Args:
+        module: Transformer, or a subclass of it.
+        model: The model.
+        tokenizer: Its tokenizer.
+        max_seq_length: Longest input in tokens; None keeps the tokenizer's.
+        attn_implementation: As for `from_pretrained`.
+    """
+    # Transformer builds itself from a folder only. The parts are written one by one, because save_pretrained
+    # writes nothing in the other processes of a distributed run.
+    with tempfile.TemporaryDirectory() as folder:
+        model.config.save_pretrained(folder)
+        save_file(model.state_dict(), os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+        tokenizer.save_pretrained(folder)
+        built = module(
+            folder,
+            max_seq_length=max_seq_length,
+            model_kwargs={"dtype": model.dtype, "attn_implementation": attn_implementation},
+        )
+    # The folder is gone: an adapter that named it as its base could not be loaded.
+    built.model.name_or_path = ""
+    return built
+
+
+def _load(source: Encoder, types: Sequence[str], role: str, load_kwargs: dict[str, Any]) -> PreTrainedModel:
+    """Load an encoder of one of some types, whole; a missing pooler is None, or was drawn inside a twin."""
+    hub = {key: load_kwargs[key] for key in ("revision", "trust_remote_code") if key in load_kwargs}
+    found = (source.config if isinstance(source, PreTrainedModel) else load_config(source, **hub)).model_type
+    if found not in types:
+        of = "" if isinstance(source, PreTrainedModel) else f" in {source}"
+        raise UserError(f"{role} must be one of {', '.join(types)}, found {found!r}{of}.")
+    if isinstance(source, PreTrainedModel):
+        return source
+    place = located(source)
+    with reading(source):
+        model, report = AutoModel.from_pretrained(place, output_loading_info=True, **load_kwargs)
+    missing = sorted(report["missing_keys"])
+    if lost := [key for key in missing if "pooler." not in key]:
+        raise UserError(f"{source} lacks the weight {lost[0]!r}; it is no whole {found} model.")
+    if missing and found in TOWER_TYPES:
+        model.pooler = None  # Drawn by twin_of instead, from a generator of its own.
+    whole: PreTrainedModel = model
+    return whole
+
+
+def _encoders_of(model: Any) -> list[tuple[PreTrainedModel, float]]:
+    if model.config.model_type == TwinEncoderConfig.model_type:
+        return [(tower, 1.0) for tower in model.towers]
+    if model.config.model_type == EnsembleEncoderConfig.model_type:
+        return list(zip(model.members, model.config.weights))
+    return [(model, 1.0)]
+
+
+def _compare_tokenizers(sources: Sequence[Encoder], load_kwargs: dict[str, Any], way_out: str) -> None:
+    folders = [source for source in sources if not isinstance(source, PreTrainedModel)]
+    tokenizers = [tokenizer_of(folder, load_kwargs) for folder in folders]
+    for folder, tokenizer in zip(folders[1:], tokenizers[1:]):
+        if difference := tokenizer_difference(tokenizers[0], tokenizer):
+            raise UserError(f"The tokenizers of {folders[0]} and {folder} differ in {difference}; {way_out}")
+
+
+@contextmanager
+def told_by_the_user() -> Iterator[None]:
+    """For what the modelling files refuse of a caller's choice: they travel without this package's errors."""
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(str(error)) from error

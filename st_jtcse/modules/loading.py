@@ -1,0 +1,251 @@
+"""The one way from a model's name to the model.
+
+A name is ``embedded`` (the backbone of :mod:`st_jtcse.embedded`), a folder or a Hub id, and means the same everywhere:
+
+- A Sentence-Transformers model, told by its `modules.json`, is itself: modules, prompts, length and similarity.
+- A plain encoder does not say how its tokens make an embedding: its pooling must be named, and is nowhere assumed.
+- A named pooling takes the encoder of either alone, and pools its tokens so; what else came with it is left.
+- An encoder that computes its CLS state only, as a twin and an ensemble do, is pooled by nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
+from sentence_transformers.util import load_file_path
+from torch import nn
+from transformers import AutoConfig
+
+from st_jtcse import embedded
+from st_jtcse.errors import CodeNotTrusted, PoolingNeeded, UserError
+from st_jtcse.modules.attention_pooling import AttentionPooling
+from st_jtcse.modules.listing import MODULES, read_listing
+from st_jtcse.pooling_names import TrainedPoolingName
+
+CONFIG = "config.json"
+
+
+def load_sentence_transformer(
+    name: str | os.PathLike[str],
+    *,
+    pooling: TrainedPoolingName | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    device: str | None = None,
+    max_seq_length: int | None = None,
+) -> SentenceTransformer:
+    """Load a model that embeds sentences.
+
+    Args:
+        name: ``embedded``, a folder or a Hub id.
+        pooling: Pool the model's encoder so; None: the model is itself. A plain encoder needs it.
+        revision: Commit, tag or branch on the Hub.
+        trust_remote_code: Whether code that comes with the model may run.
+        device: Where; None for Sentence-Transformers' choice.
+        max_seq_length: Longest input in tokens; None: the model's own.
+
+    Returns:
+        The model.
+
+    Raises:
+        PoolingNeeded: It is a plain encoder, and no pooling is named.
+        UserError: It cannot be loaded, or not be pooled so.
+
+    Example:
+        ::
+
+            from st_jtcse.modules import load_sentence_transformer
+
+            model = load_sentence_transformer("path/to/encoder_1", pooling="cls")
+    """
+    place = located(name)
+    hub: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    if pooling is not None:
+        encoder = load_encoder(place, max_seq_length=max_seq_length, **hub)
+        return SentenceTransformer(modules=[encoder, *pooling_of(encoder, pooling, place, revision)], device=device)
+    with reading(name):
+        is_whole = load_file_path(place, MODULES, revision=revision) is not None
+        is_model = is_whole or load_file_path(place, CONFIG, revision=revision) is not None
+    if not is_model:
+        raise UserError(_not_found(name))
+    if not is_whole:
+        raise PoolingNeeded(
+            f"{name} has no {MODULES}: it is a plain encoder, and nothing says how its tokens make an embedding",
+            "name its pooling, e.g. pooling='cls'",
+        )
+    with reading(name):
+        model = SentenceTransformer(place, device=device, **hub)
+    if max_seq_length is not None:
+        model.max_seq_length = max_seq_length
+    return model
+
+
+def load_encoder(
+    name: str | os.PathLike[str],
+    kind: type[Transformer] = Transformer,
+    *,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    max_seq_length: int | None = None,
+) -> Transformer:
+    """Load the encoder of a model alone, as the first module of another.
+
+    Args:
+        name: ``embedded``, a folder or a Hub id.
+        kind: Transformer, or a subclass of it.
+        revision: Commit, tag or branch on the Hub.
+        trust_remote_code: Whether code that comes with the model may run.
+        max_seq_length: Longest input in tokens; None: the tokenizer's own.
+
+    Raises:
+        UserError: It cannot be loaded.
+    """
+    place = located(name)
+    hub = {"revision": revision, "trust_remote_code": trust_remote_code}
+    limit = {} if max_seq_length is None else {"model_max_length": max_seq_length}
+    with reading(name):
+        # Copies, because from_pretrained takes arguments out of what it is given.
+        return kind(place, model_kwargs=dict(hub), config_kwargs=dict(hub), processor_kwargs=hub | limit)
+
+
+def load_config(name: str | os.PathLike[str], *, revision: str | None = None, trust_remote_code: bool = False) -> Any:
+    """Load the configuration of a model's encoder only; the arguments are those of :func:`load_encoder`."""
+    place = located(name)
+    with reading(name):
+        return AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=trust_remote_code)
+
+
+def pooling_of(
+    encoder: Transformer, name: TrainedPoolingName, source: str | None = None, revision: str | None = None
+) -> list[nn.Module]:
+    """Return the modules that make an embedding of an encoder's tokens.
+
+    Args:
+        encoder: The encoder; it is told to give all layers where the pooling needs them.
+        name: The pooling.
+        source: The model that the encoder is of: an attention pooling that it learned is gone on with.
+        revision: Commit, tag or branch of `source` on the Hub.
+
+    Raises:
+        UserError: The encoder computes its CLS state only.
+    """
+    config = encoder.model.config
+    if name != "cls" and getattr(config, "cls_only", False):
+        raise UserError(
+            f"A {config.model_type} model computes its CLS state only, so it cannot be pooled by {name!r}; use 'cls'."
+        )
+    size = encoder.get_embedding_dimension()
+    if name == "attention":
+        learned = None if source is None else _learned_attention(source, revision)
+        return [learned if learned is not None and learned.embedding_dimension == size else AttentionPooling(size)]
+    if name != "first_last":
+        return [Pooling(size, name)]
+    # Sentence-Transformers' own layer pooling with weight on two layers only, which shall not learn others.
+    config.output_hidden_states = True
+    depth = config.num_hidden_layers
+    weights = torch.zeros(depth)
+    weights[[0, -1]] = 1.0
+    layers = WeightedLayerPooling(
+        size, num_hidden_layers=depth, layer_start=1, layer_weights=nn.Parameter(weights, requires_grad=False)
+    )
+    return [layers, Pooling(size, "mean")]
+
+
+def is_pooled_by_cls(name: str, *, revision: str | None = None) -> bool:
+    """Tell whether a saved model embeds a sentence by its encoder's CLS state, which may be brought to length 1.
+
+    Args:
+        name: A folder or a Hub id.
+        revision: Commit, tag or branch on the Hub.
+    """
+    place = located(name)
+    with reading(name):
+        listing = load_file_path(place, MODULES, revision=revision)
+    if listing is None:
+        return False
+    entries = read_listing(Path(listing).parent)
+    kinds = [entry["type"].rpartition(".")[2] for entry in entries]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        return False
+    with reading(name):
+        pooling = Pooling.load(place, subfolder=entries[1]["path"], revision=revision)
+    return bool(pooling.pooling_mode == "cls")
+
+
+def located(name: str | os.PathLike[str]) -> str:
+    """Return where a model lies, after a look whether a folder holds what a model needs.
+
+    Args:
+        name: ``embedded``, a folder or a Hub id.
+
+    Raises:
+        UserError: It is a file, or a folder without a whole model.
+    """
+    place = embedded.place(os.fspath(name))
+    folder = Path(place)
+    if not folder.exists():
+        return place
+    if not folder.is_dir():
+        raise UserError(f"{folder} is a file; give the folder of a saved model.")
+    entries = read_listing(folder)
+    if not entries and not (folder / CONFIG).is_file():
+        raise UserError(f"{folder} holds neither {MODULES} nor {CONFIG}; give the folder of a saved model.")
+    for entry in entries:
+        # Normalisation has nothing to save, and git keeps no empty folder.
+        if not (folder / entry["path"]).is_dir() and not entry["type"].endswith("Normalize"):
+            missing = folder / entry["path"]
+            raise UserError(f"{missing} does not exist, but {folder / MODULES} names it; copy the whole folder.")
+    first = folder / entries[0]["path"] if entries else folder
+    if (first / CONFIG).is_file() and not [*first.glob("*.safetensors"), *first.glob("pytorch_model*.bin")]:
+        raise UserError(f"{first} holds a configuration but no weights (model.safetensors); copy the whole folder.")
+    return place
+
+
+@contextmanager
+def reading(name: str | os.PathLike[str]) -> Iterator[None]:
+    """Tell in one sentence why the libraries cannot read a model; only their calls belong inside.
+
+    Args:
+        name: ``embedded``, a folder or a Hub id.
+
+    Raises:
+        UserError: They could not.
+    """
+    try:
+        yield
+    except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        if "trust_remote_code" in reason:
+            raise CodeNotTrusted(
+                f"The model '{name}' cannot be loaded: it comes with code, which runs only where that is asked for",
+                "if you trust it, load it with trust_remote_code=True",
+            ) from error
+        if Path(name).exists() or name == embedded.NAME:
+            raise UserError(f"The model '{name}' cannot be loaded ({reason[:600]}); give a whole one.") from error
+        raise UserError(_not_found(name, f" ({reason[:200]})")) from error
+
+
+def _not_found(name: str | os.PathLike[str], reason: str = "") -> str:
+    return (
+        f"The model '{name}' cannot be loaded: it is no local folder, and the Hub gave no such model or cannot be "
+        f"reached{reason}; check the name, give a folder, or use 'embedded'."
+    )
+
+
+def _learned_attention(name: str, revision: str | None) -> AttentionPooling | None:
+    """Return the attention pooling that a model was saved with, if it has one."""
+    with reading(name):
+        listing = load_file_path(name, MODULES, revision=revision)
+    entries = [] if listing is None else read_listing(Path(listing).parent)
+    found = next((entry["path"] for entry in entries if entry["type"].endswith(".AttentionPooling")), None)
+    with reading(name):
+        return None if found is None else AttentionPooling.load(name, subfolder=found, revision=revision)
