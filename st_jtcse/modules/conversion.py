@@ -33,7 +33,7 @@ def join_towers(
     """Save a twin of two encoders, with CLS pooling; every weight is kept bit by bit.
 
     Args:
-        tower_1: Tower I: folder or Hub id of a BERT or RoBERTa encoder.
+        tower_1: Tower I: folder or Hub id; this and the rest are :func:`~st_jtcse.modules.joining.twin_of`'s.
         tower_2: Tower II, likewise.
         output: Folder of the twin; it appears whole or not at all.
         cross_attention_every: k of the cross-attention layers, None for none.

@@ -54,17 +54,9 @@ class EnsembleEncoder(JoinedEncoder):
         max_seq_length: int | None = None,
         **load_kwargs: Any,
     ) -> Self:
-        """Join encoders; see :func:`st_jtcse.modules.joining.ensemble_encoder_of`.
+        """Join encoders by :func:`~st_jtcse.modules.joining.ensemble_encoder_of`, whose arguments these are.
 
-        Args:
-            members: BERT or RoBERTa models, twins, ensembles, folders or Hub ids.
-            weights: Factor w_k of each member; 1.0 by default.
-            tokenizer: Tokenizer of all members; needed when the first is a model, else its own is taken.
-            max_seq_length: Longest input in tokens.
-            **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
-
-        Raises:
-            UserError: The members differ, the weights do not match them, or a tokenizer is missing.
+        `tokenizer` is that of all members, needed when the first is a model; `max_seq_length` is counted in tokens.
         """
         ensemble = ensemble_encoder_of(members, weights, **load_kwargs)
         return cls._around(ensemble, members[0], tokenizer, max_seq_length, load_kwargs)

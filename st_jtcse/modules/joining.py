@@ -48,15 +48,7 @@ _HUB_KEYS = ("revision", "token", "cache_dir", "local_files_only", "trust_remote
 
 
 class JoinedEncoder(Transformer):
-    """A Transformer around encoders that were joined, the base of the twin and of the ensemble.
-
-    Args:
-        model_name_or_path: Folder or Hub id of a saved model of the class's type.
-        **kwargs: Arguments of Transformer.
-
-    Raises:
-        UserError: The model is of another type.
-    """
+    """A Transformer around encoders that were joined, the base of the twin and of the ensemble."""
 
     joined_type: ClassVar[str]
     wanted: ClassVar[str]
@@ -185,15 +177,7 @@ def tokenizer_difference(first: Any, second: Any) -> str | None:
 
 
 def tokenizer_of(source: Encoder, load_kwargs: dict[str, Any]) -> PreTrainedTokenizerBase:
-    """Load the tokenizer stored beside an encoder.
-
-    Args:
-        source: Folder or Hub id.
-        load_kwargs: Arguments of `from_pretrained`, of which the tokenizer takes its own.
-
-    Raises:
-        UserError: It cannot be loaded, or the source is a model, which has no tokenizer.
-    """
+    """Load the tokenizer stored beside an encoder; of the model's `load_kwargs` it takes its own."""
     if isinstance(source, PreTrainedModel):
         raise UserError("Encoders given as models come without a tokenizer; pass tokenizer=.")
     hub = {key: load_kwargs[key] for key in _HUB_KEYS if key in load_kwargs}
@@ -211,15 +195,7 @@ def transformer_of(
     max_seq_length: int | None = None,
     attn_implementation: str | None = None,
 ) -> Module:
-    """Build a Transformer module around a model and its tokenizer, which are copied.
-
-    Args:
-        module: Transformer, or a subclass of it.
-        model: The model.
-        tokenizer: Its tokenizer.
-        max_seq_length: Longest input in tokens; None keeps the tokenizer's.
-        attn_implementation: As for `from_pretrained`.
-    """
+    """Build a Transformer module around a model and its tokenizer, which are copied."""
     # Transformer builds itself from a folder only. The parts are written one by one, because save_pretrained
     # writes nothing in the other processes of a distributed run.
     with tempfile.TemporaryDirectory() as folder:

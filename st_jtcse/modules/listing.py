@@ -14,14 +14,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def read_listing(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return the entries in order, each with its type and path; none for a plain encoder or a cross-encoder.
-
-    Args:
-        folder: The saved model.
-
-    Raises:
-        UserError: The file is no list of modules.
-    """
+    """Return a saved model's entries in order, each with its type and path; none for a plain encoder."""
     path = Path(folder, MODULES)
     if not path.is_file():
         return []
@@ -36,20 +29,11 @@ def read_listing(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def own_class(folder: str | os.PathLike[str]) -> str | None:
-    """Return the name of the first class of this package, which Sentence-Transformers takes with the flag only.
-
-    Args:
-        folder: The saved model.
-    """
+    """Return the name of the first class of this package, which Sentence-Transformers takes with the flag only."""
     types = (entry["type"] for entry in read_listing(folder))
     return next((name.rpartition(".")[2] for name in types if name.startswith(f"{_PACKAGE}.")), None)
 
 
 def may_run(folder: str | os.PathLike[str], asked: bool) -> bool:
-    """Return ``trust_remote_code`` for a folder that this package wrote: its own classes need no asking.
-
-    Args:
-        folder: The saved model.
-        asked: Whether the user allowed code that comes with the model.
-    """
+    """Return ``trust_remote_code`` for a folder that this package wrote: its own classes run without being asked."""
     return asked or own_class(folder) is not None

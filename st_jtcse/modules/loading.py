@@ -72,12 +72,11 @@ def load_sentence_transformer(
     if pooling is not None:
         encoder = load_encoder(place, max_seq_length=max_seq_length, **hub)
         return SentenceTransformer(modules=[encoder, *pooling_of(encoder, pooling, place, revision)], device=device)
-    with reading(name):
-        is_whole = load_file_path(place, MODULES, revision=revision) is not None
-        is_model = is_whole or load_file_path(place, CONFIG, revision=revision) is not None
-    if not is_model:
-        raise UserError(_not_found(name))
-    if not is_whole:
+    if not _listing(place, revision):
+        with reading(name):
+            is_encoder = load_file_path(place, CONFIG, revision=revision) is not None
+        if not is_encoder:
+            raise UserError(_not_found(name))
         raise PoolingNeeded(
             f"{name} has no {MODULES}: it is a plain encoder, and nothing says how its tokens make an embedding",
             "name its pooling, e.g. pooling='cls'",
@@ -97,18 +96,7 @@ def load_encoder(
     trust_remote_code: bool = False,
     max_seq_length: int | None = None,
 ) -> Transformer:
-    """Load the encoder of a model alone, as the first module of another.
-
-    Args:
-        name: ``embedded``, a folder or a Hub id.
-        kind: Transformer, or a subclass of it.
-        revision: Commit, tag or branch on the Hub.
-        trust_remote_code: Whether code that comes with the model may run.
-        max_seq_length: Longest input in tokens; None: the tokenizer's own.
-
-    Raises:
-        UserError: It cannot be loaded.
-    """
+    """Load the encoder of a model alone as a `kind`; the other arguments are :func:`load_sentence_transformer`'s."""
     place = located(name)
     hub = {"revision": revision, "trust_remote_code": trust_remote_code}
     limit = {} if max_seq_length is None else {"model_max_length": max_seq_length}
@@ -118,7 +106,7 @@ def load_encoder(
 
 
 def load_config(name: str | os.PathLike[str], *, revision: str | None = None, trust_remote_code: bool = False) -> Any:
-    """Load the configuration of a model's encoder only; the arguments are those of :func:`load_encoder`."""
+    """Load the configuration of a model's encoder; the arguments are :func:`load_sentence_transformer`'s."""
     place = located(name)
     with reading(name):
         return AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=trust_remote_code)
@@ -161,18 +149,9 @@ def pooling_of(
 
 
 def is_pooled_by_cls(name: str, *, revision: str | None = None) -> bool:
-    """Tell whether a saved model embeds a sentence by its encoder's CLS state, which may be brought to length 1.
-
-    Args:
-        name: A folder or a Hub id.
-        revision: Commit, tag or branch on the Hub.
-    """
+    """Tell whether a saved model embeds a sentence by its encoder's CLS state, which may be brought to length 1."""
     place = located(name)
-    with reading(name):
-        listing = load_file_path(place, MODULES, revision=revision)
-    if listing is None:
-        return False
-    entries = read_listing(Path(listing).parent)
+    entries = _listing(place, revision)
     kinds = [entry["type"].rpartition(".")[2] for entry in entries]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         return False
@@ -182,14 +161,7 @@ def is_pooled_by_cls(name: str, *, revision: str | None = None) -> bool:
 
 
 def located(name: str | os.PathLike[str]) -> str:
-    """Return where a model lies, after a look whether a folder holds what a model needs.
-
-    Args:
-        name: ``embedded``, a folder or a Hub id.
-
-    Raises:
-        UserError: It is a file, or a folder without a whole model.
-    """
+    """Return where a model lies: a folder, which is looked through for what a model needs, or a Hub id."""
     place = embedded.place(os.fspath(name))
     folder = Path(place)
     if not folder.exists():
@@ -212,14 +184,7 @@ def located(name: str | os.PathLike[str]) -> str:
 
 @contextmanager
 def reading(name: str | os.PathLike[str]) -> Iterator[None]:
-    """Tell in one sentence why the libraries cannot read a model; only their calls belong inside.
-
-    Args:
-        name: ``embedded``, a folder or a Hub id.
-
-    Raises:
-        UserError: They could not.
-    """
+    """Tell in one sentence, as a UserError, why the libraries cannot read a model; only their calls belong inside."""
     try:
         yield
     except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
@@ -241,11 +206,14 @@ def _not_found(name: str | os.PathLike[str], reason: str = "") -> str:
     )
 
 
-def _learned_attention(name: str, revision: str | None) -> AttentionPooling | None:
+def _listing(place: str, revision: str | None) -> list[dict[str, Any]]:
+    with reading(place):
+        path = load_file_path(place, MODULES, revision=revision)
+    return [] if path is None else read_listing(Path(path).parent)
+
+
+def _learned_attention(place: str, revision: str | None) -> AttentionPooling | None:
     """Return the attention pooling that a model was saved with, if it has one."""
-    with reading(name):
-        listing = load_file_path(name, MODULES, revision=revision)
-    entries = [] if listing is None else read_listing(Path(listing).parent)
-    found = next((entry["path"] for entry in entries if entry["type"].endswith(".AttentionPooling")), None)
-    with reading(name):
-        return None if found is None else AttentionPooling.load(name, subfolder=found, revision=revision)
+    paths = [entry["path"] for entry in _listing(place, revision) if entry["type"].endswith(".AttentionPooling")]
+    with reading(place):
+        return AttentionPooling.load(place, subfolder=paths[0], revision=revision) if paths else None

@@ -65,20 +65,9 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
         max_seq_length: int | None = None,
         **load_kwargs: Any,
     ) -> Self:
-        """Join two encoders of one shape; see :func:`st_jtcse.modules.joining.twin_of`.
+        """Join two encoders of one shape by :func:`~st_jtcse.modules.joining.twin_of`, whose arguments these are.
 
-        Args:
-            tower_1: Tower I: a BERT or RoBERTa model, a folder or a Hub id.
-            tower_2: Tower II, likewise.
-            cross_attention_every: k of the cross-attention layers, None for none.
-            cross_residual: Residual of the cross stream.
-            pooler_seed: Seed of the poolers of towers that come without; None refuses such towers.
-            tokenizer: Tokenizer of both towers; needed when `tower_1` is a model, else its own is taken.
-            max_seq_length: Longest input in tokens.
-            **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
-
-        Raises:
-            UserError: The towers differ, or a tokenizer is missing.
+        `tokenizer` is that of both towers, needed when `tower_1` is a model; `max_seq_length` is counted in tokens.
         """
         twin = twin_of(tower_1, tower_2, cross_attention_every, cross_residual, pooler_seed, **load_kwargs)
         return cls._around(twin, tower_1, tokenizer, max_seq_length, load_kwargs)

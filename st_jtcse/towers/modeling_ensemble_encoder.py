@@ -130,6 +130,13 @@ class EnsembleEncoderModel(PreTrainedModel):
     Args:
         config: The ensemble's configuration.
 
+    Example:
+        ::
+
+            from st_jtcse.modules.joining import ensemble_encoder_of
+
+            ensemble = ensemble_encoder_of(["path/to/encoder_1", "path/to/encoder_2"], [0.3, 0.7])
+
     References:
         Zong and Zhang, EDFSE, AAAI 2023 (six encoders, w_k = 1); JTCSE (Zong et al.), fusion with another unsupervised
         checkpoint (w = 0.3, 0.3, 0.7).

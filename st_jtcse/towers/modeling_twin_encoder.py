@@ -185,6 +185,13 @@ class TwinEncoderModel(PreTrainedModel):
     Args:
         config: The twin's configuration.
 
+    Example:
+        ::
+
+            from st_jtcse.modules.joining import twin_of
+
+            twin = twin_of("path/to/encoder_1", "path/to/encoder_2")
+
     References:
         JTCSE (Zong et al.), Sec. III-B, Eq. 7 to 10.
     """

@@ -94,15 +94,7 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
 
 
 def build_cross_encoder(spec: ModelSpec, resolve: Resolve) -> CrossEncoder:
-    """Assemble the cross-encoder a stage starts from; its head is drawn from the global generator, which is seeded.
-
-    Args:
-        spec: The recipe's model block.
-        resolve: From :func:`resolver`.
-
-    Raises:
-        UserError: It cannot be loaded.
-    """
+    """Assemble the cross-encoder a stage starts from; its head is drawn from the global generator, which is seeded."""
     name = resolve(str(spec.cross_encoder))
     with ways_out(_KEYS), reading(name):
         model = CrossEncoder(
@@ -118,33 +110,14 @@ def build_cross_encoder(spec: ModelSpec, resolve: Resolve) -> CrossEncoder:
 
 
 def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransformer:
-    """Load a model that is not trained: a teacher, or a member of an ensemble.
-
-    Args:
-        spec: The recipe's block.
-        resolve: From :func:`resolver`.
-
-    Returns:
-        The model with its own pooling, or the one that the block names.
-
-    Raises:
-        UserError: It cannot be loaded.
-    """
+    """Load a model that is not trained, a teacher or a member of an ensemble, with :func:`resolver`'s function."""
     name = resolve(spec.model)
     with ways_out(_KEYS):
         return load_sentence_transformer(name, pooling=spec.pooling, **_hub(spec.model, name, spec))
 
 
 def load_config(name: str, spec: ModelSpec) -> Any:
-    """Load a model's configuration only.
-
-    Args:
-        name: Folder or Hub id.
-        spec: The block it comes from.
-
-    Raises:
-        UserError: It cannot be loaded.
-    """
+    """Load the configuration only of a model in a recipe's block, by its folder or Hub id."""
     with ways_out(_KEYS):
         return loading.load_config(name, revision=spec.revision, trust_remote_code=spec.trust_remote_code)
 
@@ -197,18 +170,16 @@ def _encoder(name: str, spec: ModelSpec, hub: dict[str, Any], max_seq_length: in
     is_twin = config.model_type == TwinEncoderConfig.model_type
     if spec.tower is not None and not is_twin:
         raise UserError(f"'tower' needs a twin as 'base', found a {config.model_type} model; remove 'tower'.")
-    if spec.tower is None and spec.fresh is None:
+    if spec.fresh is not None:
+        model = _fresh(config, spec)
+        encoder = transformer_of(Transformer, model, tokenizer_of(name, hub), max_seq_length=max_seq_length)
+    else:
         kind = TwinCrossAttentionEncoder if is_twin else Transformer
         encoder = loading.load_encoder(name, kind, max_seq_length=max_seq_length, **hub)
-    else:
-        model: Any
-        if spec.fresh is not None:
-            model = _fresh(config, spec)
-        else:
-            with reading(name):
-                model = AutoModel.from_pretrained(name, **hub)
-            model = model.towers[int(spec.tower or 1) - 1]
-        encoder = transformer_of(Transformer, model, tokenizer_of(name, hub), max_seq_length=max_seq_length)
+        if spec.tower is not None:
+            twin: Any = encoder
+            tower = twin.model.towers[spec.tower - 1]
+            encoder = transformer_of(Transformer, tower, twin.tokenizer, max_seq_length=max_seq_length)
     if spec.layers is not None:
         _keep_layers(encoder.model, spec.layers)
     return encoder

@@ -199,10 +199,12 @@ def test_a_text_of_one_sentence_has_no_pairs(folder, tmp_path, capsys):
     assert "text.txt holds one sentence, and pairs need two" in capsys.readouterr().err
 
 
-def test_an_encoder_without_a_pooling_is_pooled_by_cls_as_teachers_are(folder, tmp_path):
+def test_a_plain_encoder_needs_its_pooling_said(folder, tmp_path, capsys):
+    assert score(folder, "--scorer", folder / "encoder", "--output", tmp_path / "refused.jsonl") == 2
+    assert capsys.readouterr().err.endswith("add --pooling cls or --pooling mean.\n")
     told = []
-    for scorer in ("encoder", "scorer"):  # The second one is the first with CLS pooling.
+    for scorer, options in (("encoder", ["--pooling", "cls"]), ("scorer", [])):  # The second is the first with CLS.
         output = tmp_path / f"{scorer}.jsonl"
-        assert score(folder, "--scorer", folder / scorer, "--output", output) == 0
+        assert score(folder, "--scorer", folder / scorer, "--output", output, *options) == 0
         told.append(output.read_text())
     assert told[0] == told[1]

@@ -46,22 +46,27 @@ FAMILIES = {
 def recipe(folder):
     """A stage a family, each of one step, on tiny encoders."""
     backbone, other = (str(folder / name) for name in ("backbone", "other-words"))
-    twin = {"towers": ["stage:simcse", backbone], "max_seq_length": 24}
+    single = {"base": backbone, "pooling": "cls"}
+    twin = {"towers": ["stage:simcse", backbone], "pooling": "cls", "max_seq_length": 24}
     teachers = [{"model": "stage:jtcse", "weight": 0.5}]
     pairs = {"pairs": str(folder / "train.jsonl")}
     stages = [
-        {"name": "simcse", "model": {"base": backbone, "training_head": True}, "loss": {"type": "SimCSELoss"}},
+        {"name": "simcse", "model": single | {"training_head": True}, "loss": {"type": "SimCSELoss"}},
         {"name": "jtcse", "model": twin, "loss": {"type": "JTCSELoss"}},
         {
             "name": "tncse",
             "model": twin | {"cross_attention_every": None},
             "loss": {"type": "JTCSELoss", "cross_weight": 0.0, "direction": "1_to_2"},
         },
-        {"name": "distilled", "model": {"base": backbone}, "loss": {"type": "MSELoss"}, "teachers": teachers},
-        {"name": "ensemble", "model": {"members": [{"model": "stage:jtcse"}, {"model": backbone}]}, "loss": None},
+        {"name": "distilled", "model": single, "loss": {"type": "MSELoss"}, "teachers": teachers},
+        {
+            "name": "ensemble",
+            "model": {"members": [{"model": "stage:jtcse"}, {"model": backbone, "pooling": "cls"}]},
+            "loss": None,
+        },
         {
             "name": "ensemble_of_tokenizers",
-            "model": {"members": [{"model": "stage:simcse"}, {"model": other}]},
+            "model": {"members": [{"model": "stage:simcse"}, {"model": other, "pooling": "cls"}]},
             "loss": None,
         },
         {
@@ -90,11 +95,11 @@ def recipe(folder):
         },
         {
             "name": "contrastive",
-            "model": {"base": backbone},
+            "model": single,
             "loss": {"type": "CosineSimilarityLoss"},
             "data": pairs,
         },
-        {"name": "assembled", "model": {"base": backbone}, "loss": None},
+        {"name": "assembled", "model": single, "loss": None},
         {"name": "attention", "model": {"base": backbone, "pooling": "attention"}, "loss": {"type": "SimCSELoss"}},
     ]
     return {

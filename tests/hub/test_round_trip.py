@@ -52,10 +52,10 @@ def recipe(folder):
         "evaluate": {"test": {"mine": str(folder / "test.jsonl")}},
         "args": {"max_steps": 2, "per_device_train_batch_size": 8, "use_cpu": True},
         "stages": [
-            {"name": "joint", "model": {"towers": towers}, "loss": {"type": "JTCSELoss"}},
+            {"name": "joint", "model": {"towers": towers, "pooling": "cls"}, "loss": {"type": "JTCSELoss"}},
             {
                 "name": "distilled",
-                "model": {"base": towers[0]},
+                "model": {"base": towers[0], "pooling": "cls"},
                 "loss": {"type": "MSELoss"},
                 "teachers": [{"model": "stage:joint", "weight": 0.5}],
             },

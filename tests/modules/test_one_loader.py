@@ -1,0 +1,167 @@
+"""What a name means: a model is itself, a plain encoder needs its pooling named, a CLS state has no other."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import make_model, make_pipeline, make_sentences, save_encoder
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
+
+from st_jtcse.errors import CodeNotTrusted, PoolingNeeded, UserError
+from st_jtcse.modules import (
+    AttentionPooling,
+    PoolerModulusHead,
+    TwinCrossAttentionEncoder,
+    ensemble_of,
+    load_sentence_transformer,
+    save_for_inference,
+)
+from st_jtcse.modules.loading import is_pooled_by_cls
+from st_jtcse.training.models import build_model, load_frozen
+from st_jtcse.training.schema import ModelSpec, WeightedModelSpec
+
+pytestmark = pytest.mark.usefixtures("offline")
+SENTENCES = make_sentences(6)
+
+
+@pytest.fixture(scope="module")
+def shipped(tower_folders, tmp_path_factory):
+    """A model with prompts, a length and a similarity of its own, and modules behind its mean pooling."""
+    folder = tmp_path_factory.mktemp("shipped") / "model"
+    modules = [Transformer(str(tower_folders[0])), Pooling(32, "mean"), Dense(32, 32), Normalize()]
+    model = SentenceTransformer(
+        modules=modules, prompts={"all": "the "}, default_prompt_name="all", similarity_fn_name="dot", device="cpu"
+    )
+    model.max_seq_length = 9
+    model.save_pretrained(str(folder), create_model_card=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def twin(tower_folders, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("twin") / "twin"
+    save_for_inference(make_pipeline(tower_folders), folder, create_model_card=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ensemble(tower_folders, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ensemble") / "ensemble"
+    save_for_inference(ensemble_of(tower_folders, pooling="cls"), folder, create_model_card=False)
+    return folder
+
+
+def build(with_head=False, **spec):
+    return build_model(ModelSpec.model_validate(spec), str, with_head=with_head, seed=1)
+
+
+def names(model):
+    return [type(module).__name__ for module in model]
+
+
+def test_a_model_is_itself(shipped):
+    expected = SentenceTransformer(str(shipped), device="cpu")
+    for model in (
+        load_sentence_transformer(shipped, device="cpu"),
+        build(base=str(shipped)),
+        load_frozen(WeightedModelSpec(model=str(shipped)), str),
+    ):
+        assert np.array_equal(model.encode(SENTENCES), expected.encode(SENTENCES))
+        assert (model.prompts["all"], model.similarity_fn_name, model.max_seq_length) == ("the ", "dot", 9)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "first_last"])
+def test_a_named_pooling_takes_the_encoder_alone(shipped, tower_folders, pooling):
+    plain = load_sentence_transformer(tower_folders[0], pooling=pooling, device="cpu").encode(SENTENCES)
+    for model in (
+        load_sentence_transformer(shipped, pooling=pooling, max_seq_length=32, device="cpu"),
+        build(base=str(shipped), pooling=pooling, max_seq_length=32),
+    ):
+        assert np.array_equal(model.encode(SENTENCES), plain)
+
+
+def test_a_plain_encoder_is_refused_by_each_in_its_own_words(tower_folders):
+    name = str(tower_folders[0])
+    for refused in (lambda: load_sentence_transformer(name), lambda: ensemble_of([name])):
+        with pytest.raises(PoolingNeeded, match=r"nothing says how .*; name its pooling, e\.g\. pooling='cls'\."):
+            refused()
+    for refused in (lambda: build(base=name), lambda: load_frozen(WeightedModelSpec(model=name), str)):
+        with pytest.raises(UserError, match=r"nothing says how .*; name its pooling beside it, e\.g\. 'pooling: cls'"):
+            refused()
+
+
+@pytest.mark.parametrize("kind", ["twin", "ensemble"])
+@pytest.mark.parametrize("pooling", ["mean", "max", "first_last"])
+def test_what_computes_its_cls_state_only_is_pooled_by_nothing_else(kind, pooling, request):
+    folder = str(request.getfixturevalue(kind))
+    for refused in (
+        lambda: load_sentence_transformer(folder, pooling=pooling),
+        lambda: build(base=folder, pooling=pooling),
+        lambda: load_frozen(WeightedModelSpec(model=folder, pooling=pooling), str),
+    ):
+        with pytest.raises(UserError, match=f"computes its CLS state only, so it cannot be pooled by '{pooling}'"):
+            refused()
+    expected = SentenceTransformer(folder, device="cpu").encode(SENTENCES)
+    assert np.array_equal(load_sentence_transformer(folder, pooling="cls").encode(SENTENCES), expected)
+
+
+def test_towers_that_are_not_pooled_by_cls_are_taken_when_it_is_said(tower_folders, shipped, model_folders):
+    pooled, plain = str(model_folders[0]), str(tower_folders[1])
+    assert is_pooled_by_cls(pooled) and not is_pooled_by_cls(plain) and not is_pooled_by_cls(str(shipped))
+    for other in (plain, str(shipped)):
+        with pytest.raises(UserError, match=f"and {other} does not make its embedding of one; say 'pooling: cls'"):
+            build(towers=[pooled, other])
+    expected = sum(make_model(folder).encode(SENTENCES) for folder in tower_folders)
+    np.testing.assert_allclose(build(towers=[pooled, plain], pooling="cls").encode(SENTENCES), expected, atol=1e-5)
+    assert type(build(towers=[pooled, str(model_folders[1])])[0]) is TwinCrossAttentionEncoder
+
+
+def test_a_base_as_shipped_takes_heads_layers_and_other_sizes(shipped, twin, model_folders):
+    headed = build(base=str(shipped), with_head=True, training_head=True, dropout=0.3)
+    assert names(headed) == ["Transformer", "PoolerModulusHead", "Pooling", "Dense", "Normalize", "TrainingHead"]
+    assert headed.prompts["all"] == "the " and headed.max_seq_length == 9
+    again = build(base=str(twin), with_head=True)
+    assert type(again[0]) is TwinCrossAttentionEncoder and type(again[1]) is PoolerModulusHead
+    assert np.array_equal(again.encode(SENTENCES), SentenceTransformer(str(twin), device="cpu").encode(SENTENCES))
+    tower = build(base=str(twin), tower=2)
+    np.testing.assert_allclose(tower.encode(SENTENCES), make_model(model_folders[1]).encode(SENTENCES), atol=1e-6)
+    shallow = build(base=str(shipped), layers=[0, 2])
+    assert len(shallow[0].model.encoder.layer) == 2 and names(shallow) == names(build(base=str(shipped)))
+    narrow = build(base=str(model_folders[0]), fresh={"hidden_size": 16})
+    assert narrow.encode(SENTENCES).shape == (6, 16) and narrow.get_embedding_dimension() == 16
+    with pytest.raises(UserError, match="The Dense of 'base' does not fit what 'layers' and 'fresh' make"):
+        build(base=str(shipped), fresh={"hidden_size": 16})
+
+
+def test_a_base_without_an_encoder_of_its_own_starts_as_shipped(tower_folders, tmp_path):
+    other = save_encoder(tmp_path / "other", 3, words=["dog", "cat"])
+    several = ensemble_of([tower_folders[0], other], pooling="cls")
+    save_for_inference(several, tmp_path / "several", create_model_card=False)
+    with pytest.raises(CodeNotTrusted, match="comes with code, which runs only where that is asked for"):
+        load_sentence_transformer(tmp_path / "several")
+    with pytest.raises(UserError, match="say 'trust_remote_code: true'"):
+        build(base=str(tmp_path / "several"))
+    model = build(base=str(tmp_path / "several"), trust_remote_code=True)
+    np.testing.assert_allclose(model.encode(SENTENCES), several.encode(SENTENCES), atol=1e-6)
+    with pytest.raises(UserError, match="needs an encoder with a pooler, found MultiTokenizerEnsemble without one"):
+        build(base=str(tmp_path / "several"), trust_remote_code=True, with_head=True)
+
+
+def test_learned_attention_is_gone_on_with_named_or_not(tower_folders, tmp_path):
+    model = SentenceTransformer(modules=[Transformer(str(tower_folders[0])), AttentionPooling(32)], device="cpu")
+    model[1].context.weight.data.normal_()
+    model.save_pretrained(str(tmp_path / "model"), create_model_card=False)
+    for spec in ({"pooling": "attention"}, {"trust_remote_code": True}):
+        found = build(base=str(tmp_path / "model"), **spec)
+        np.testing.assert_allclose(found.encode(SENTENCES), model.encode(SENTENCES), atol=1e-6)
+
+
+def test_what_the_libraries_cannot_read_is_told_in_one_sentence(model_folders, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "no such type"}))
+    (tmp_path / "model.safetensors").write_bytes(b"no weights")
+    for name in (tmp_path, "nobody/nothing"):
+        with pytest.raises(UserError, match=r"The model '.*' cannot be loaded") as refusal:
+            load_sentence_transformer(name, pooling="cls")
+        assert len(refusal.value.faults) == 1 and "\n" not in str(refusal.value)
