@@ -12,7 +12,7 @@ from conftest import WORDS, make_sentences, save_encoder, save_translator
 from st_jtcse import bundled
 from st_jtcse.cli.train import main
 from st_jtcse.evaluation.suites import suites
-from st_jtcse.training.recipe import load_recipe
+from st_jtcse.recipe.load import load_recipe
 
 RECIPES = bundled.recipes()
 

@@ -56,8 +56,8 @@ def _run(options: argparse.Namespace) -> None:
     from st_jtcse.data.judge import PROMPT, Judge, judged_scores
     from st_jtcse.data.neighbours import neighbour_pairs
     from st_jtcse.data.shards import DEFAULT_CACHE
+    from st_jtcse.recipe.schema import WeightedModelSpec
     from st_jtcse.training.models import load_frozen
-    from st_jtcse.training.schema import WeightedModelSpec
 
     sentences = load_sentences([Source(file=options.text)]).dataset["sentence"][:]
     prompt = PROMPT

@@ -16,12 +16,12 @@ from st_jtcse import bundled
 from st_jtcse.cli import console
 from st_jtcse.cli.exit_status import exit_status
 from st_jtcse.errors import UserError
-from st_jtcse.training import yaml_source
+from st_jtcse.recipe import yaml_source
 from st_jtcse.wording import unknown
 
 if TYPE_CHECKING:
-    from st_jtcse.training.publishing_schema import PushSpec
-    from st_jtcse.training.recipe import LoadedRecipe
+    from st_jtcse.recipe.load import LoadedRecipe
+    from st_jtcse.recipe.publishing_blocks import PushSpec
     from st_jtcse.training.sweep import Run
 
 
@@ -83,8 +83,8 @@ def _run(options: argparse.Namespace) -> None:
     from accelerate import PartialState
 
     from st_jtcse import processes
+    from st_jtcse.recipe.load import load_recipe
     from st_jtcse.training import plan, publish, runner, sweep
-    from st_jtcse.training.recipe import load_recipe
 
     overrides = list(options.overrides)
     if options.output_dir is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from st_jtcse.diagnostics.drawing import house_style, legend_name, panels, series
 from st_jtcse.reports.spread import Spread, spread
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.sweep import Run, stage_key
+from st_jtcse.training.sweep import Run, stage_keys
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,10 +98,4 @@ def _draw_stage(axes: Axes, rows: Sequence[Point]) -> None:
 def _changes(runs: Sequence[Run], stage: str) -> bool:
     """Whether runs of one seed differ in a stage."""
     seed = runs[0].seed
-    keys = {
-        stage_key(run.loaded.recipe, spec)
-        for run in runs
-        for spec in run.loaded.recipe.stages
-        if run.seed == seed and spec.name == stage
-    }
-    return len(keys) > 1
+    return len({stage_keys(run.loaded)[stage] for run in runs if run.seed == seed}) > 1

@@ -8,19 +8,13 @@ from typing import Any
 from st_jtcse import bundled, embedded
 from st_jtcse.errors import UserError
 from st_jtcse.hub.cards import OTHER, CardFacts
-from st_jtcse.training import yaml_source
-from st_jtcse.training.recipe import LoadedRecipe, load_recipe
-from st_jtcse.training.schema import STAGE_PREFIX, Recipe, StageSpec
+from st_jtcse.losses.catalogue import declaration_of, loss_class
+from st_jtcse.recipe import yaml_source
+from st_jtcse.recipe.load import LoadedRecipe, load_recipe
+from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
 
 # What may differ from the bundled recipe without making it another setting.
 _CIRCUMSTANCES = ("seed", "seeds", "output_dir", "cache_dir", "card", "push")
-_FAMILIES = {
-    "SimCSELoss": "simcse",
-    "RankCSELoss": "rankcse",
-    "LSRNSLoss": "lsrns",
-    "CoSENTLoss": "cosent",
-    "CrossEncoderCoSENTLoss": "cosent-cross-encoder",
-}
 
 
 def family_of(stage: StageSpec, twin: bool) -> str:
@@ -32,12 +26,8 @@ def family_of(stage: StageSpec, twin: bool) -> str:
     """
     if stage.loss is None:
         return "ensemble" if stage.model.members else "assembled"
-    off = {name for name, value in stage.loss.arguments.items() if name.endswith("_weight") and not value}
-    if stage.loss.type == "JTCSELoss":
-        return {(): "jtcse", ("cross_weight",): "tncse"}.get(tuple(off), OTHER) if twin else OTHER
-    if stage.teachers and stage.loss.type in ("MSELoss", "EmbedDistillLoss"):
-        return "distilled"
-    return OTHER if off else _FAMILIES.get(stage.loss.type, OTHER)
+    loss = declaration_of(loss_class(stage.loss.type, stage.model.cross_encoder is not None))
+    return loss.card(stage.loss.arguments, twin) or OTHER
 
 
 def card_facts(loaded: LoadedRecipe, stage: StageSpec, twin: bool) -> CardFacts:
@@ -87,7 +77,7 @@ def _roots(recipe: Recipe, stage: StageSpec) -> list[str]:
     """Return the Hub ids of the models that a stage's weights come from, through the stages before it."""
     stages = {other.name: other for other in recipe.stages}
     found: list[str] = []
-    for source in stage.model.sources:
+    for source in stage.model.models.values():
         if source.startswith(STAGE_PREFIX):
             found += _roots(recipe, stages[source.removeprefix(STAGE_PREFIX)])
         elif source == embedded.NAME:

@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 
 from st_jtcse import data
 from st_jtcse.modules import save_for_inference
-from st_jtcse.training.schema import ModelSpec
+from st_jtcse.recipe.schema import ModelSpec
 
 EVALUATION_BATCH = 64
 

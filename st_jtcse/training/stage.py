@@ -18,23 +18,24 @@ from st_jtcse.errors import UserError
 from st_jtcse.hashing import weight_files_sha256
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.cards import write_card
-from st_jtcse.losses import JTCSELoss, LSRNSLoss
+from st_jtcse.losses.catalogue import declaration_of, loss_class
+from st_jtcse.losses.declaration import LossDeclaration
 from st_jtcse.modules.listing import own_class
+from st_jtcse.recipe.load import LoadedRecipe
+from st_jtcse.recipe.named_arguments import build_loss
+from st_jtcse.recipe.schema import DEV, LossSpec, StageSpec
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.training import provenance
 from st_jtcse.training.card import card_facts, reported_as, title
-from st_jtcse.training.clock import Clock, trained_before
-from st_jtcse.training.components import build_loss, resolve_loss
-from st_jtcse.training.guards import StopOnNonFiniteLoss, interruptible
-from st_jtcse.training.inputs import DEV, Inputs
 from st_jtcse.training.loss_weights import LossWeights
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import build_cross_encoder, build_model, resolver
-from st_jtcse.training.recipe import LoadedRecipe, stage_args
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.schema import LossSpec, StageSpec
 from st_jtcse.training.seeds import derive
+from st_jtcse.training.stage_inputs import Inputs
+from st_jtcse.training.stopping import StopOnNonFiniteLoss, interruptible
 from st_jtcse.training.training_set import training_set
+from st_jtcse.training.training_time import TrainingTime, trained_before
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ def training_arguments(loaded: LoadedRecipe, stage: StageSpec, output_dir: Path)
     Raises:
         UserError: The arguments contradict each other.
     """
-    given = stage_args(loaded.recipe, stage)
+    given = stage.args
     seed = derive(loaded.recipe.seed, stage.name)
     # Without an accelerator there is nothing to pin memory for, and torch warns at every loader.
     defaults = {"report_to": "none", "dataloader_pin_memory": torch.accelerator.is_available()}
@@ -135,7 +136,15 @@ def _finish(
 def _model(stage: StageSpec, folder: RunFolder, seed: int) -> Any:
     if stage.model.cross_encoder is not None:
         return build_cross_encoder(stage.model, resolver(folder))
-    return build_model(stage.model, resolver(folder), with_head=_needs_head(stage.loss), seed=seed)
+    with_head = stage.loss is not None and _declaration(stage).needs_pooler(stage.loss.arguments)
+    return build_model(stage.model, resolver(folder), with_head=with_head, seed=seed)
+
+
+def _declaration(stage: StageSpec) -> LossDeclaration:
+    """Return what the stage's loss is; nothing in particular for a stage without."""
+    if stage.loss is None:
+        return LossDeclaration()
+    return declaration_of(loss_class(stage.loss.type, stage.model.cross_encoder is not None))
 
 
 def _train(
@@ -148,8 +157,9 @@ def _train(
 ) -> dict[str, Any]:
     """Train the model in place and return what the record says of it."""
     seed = derive(loaded.recipe.seed, stage.name)
-    loss = build_loss(_seeded(spec, seed) if stage.model.cross_encoder is None else spec, model)
-    if inputs.pair_scores is not None and isinstance(loss, LSRNSLoss):
+    cross_encoder = stage.model.cross_encoder is not None
+    loss: Any = build_loss(_seeded(spec, seed, cross_encoder), model, cross_encoder)
+    if inputs.pair_scores is not None and declaration_of(type(loss)).judged_pairs:
         loss.use_pair_scores(inputs.pair_scores.pairs)
     train, told = training_set(loaded.recipe, stage, inputs, loss, resolver(folder))
     arguments = training_arguments(loaded, stage, folder.stage(stage.name))
@@ -171,7 +181,7 @@ def _train(
             train_dataset=train,
             loss=loss,
             evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
-            callbacks=[interrupt, own_weights, Clock()],
+            callbacks=[interrupt, own_weights, TrainingTime()],
         )
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
         set_seed(seed)
@@ -198,16 +208,8 @@ def evaluate(model: Any, stage: StageSpec, inputs: Inputs) -> dict[str, float]:
     }
 
 
-def _needs_head(spec: LossSpec | None) -> bool:
-    return (
-        spec is not None
-        and issubclass(resolve_loss(spec.type), JTCSELoss)
-        and bool(spec.arguments.get("ictm_weight", True))
-    )
-
-
-def _seeded(spec: LossSpec, seed: int) -> LossSpec:
+def _seeded(spec: LossSpec, seed: int, cross_encoder: bool) -> LossSpec:
     """Give a loss with random choices the stage's seed, unless the recipe gives its own."""
-    if "seed" not in inspect.signature(resolve_loss(spec.type)).parameters:
+    if "seed" not in inspect.signature(loss_class(spec.type, cross_encoder)).parameters:
         return spec
     return LossSpec.model_validate({"seed": seed} | spec.model_dump())

@@ -14,9 +14,10 @@ from st_jtcse.data.round_trip import Pivot, round_trip
 from st_jtcse.data.shards import DEFAULT_CACHE
 from st_jtcse.data.teachers import label_size, with_teacher_labels
 from st_jtcse.errors import UserError
-from st_jtcse.training.inputs import Inputs
+from st_jtcse.losses.catalogue import declaration_of
+from st_jtcse.recipe.schema import AugmentSpec, Recipe, StageSpec
 from st_jtcse.training.models import Resolve, load_frozen
-from st_jtcse.training.schema import AugmentSpec, Recipe, StageSpec
+from st_jtcse.training.stage_inputs import Inputs
 
 
 def training_set(
@@ -50,8 +51,8 @@ def training_set(
     if stage.teachers:
         teachers = [load_frozen(teacher, resolve) for teacher in stage.teachers]
         weights = [teacher.weight for teacher in stage.teachers]
-        # A loss over similarities says so; the others compare embeddings.
-        form: Any = getattr(loss, "teacher_form", "sum")
+        # The recipe's checks let teachers stand only beside a loss that declares their form.
+        form = declaration_of(type(loss)).teachers or "sum"
         if form == "sum":
             _check_size(stage, loss, label_size(teachers))
         dataset = with_teacher_labels(dataset, digest, teachers, weights, cache, form=form)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from st_jtcse.training.strict import Strict
+from st_jtcse.recipe.block import Block
 from st_jtcse.wording import shown
 
 
@@ -17,7 +17,7 @@ def _language_code(value: str) -> str:
     return value
 
 
-class CardSpec(Strict):
+class CardSpec(Block):
     """What the model cards of a run say that only its maker knows."""
 
     license: str | None = Field(None, min_length=1, description="Licence of the models, as the Hub spells it: mit.")
@@ -26,7 +26,7 @@ class CardSpec(Strict):
     )
 
 
-class PushSpec(Strict):
+class PushSpec(Block):
     """Where the models of a run go on the Hub, once all stages are finished."""
 
     repos: dict[str, str] = Field(min_length=1, description="Repository by stage, e.g. joint: org/jtcse-bert.")

@@ -4,8 +4,8 @@ import copy
 
 import pytest
 
-from st_jtcse.training.overrides import apply
-from st_jtcse.training.yaml_source import Source
+from st_jtcse.recipe.overrides import apply
+from st_jtcse.recipe.yaml_source import Source
 
 DATA = {
     "name": "x",

@@ -12,7 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 SECONDS = "train_seconds"
 
 
-class Clock(TrainerCallback):
+class TrainingTime(TrainerCallback):
     """Writes into each log entry how long the run has trained, evaluations and saving left out.
 
     A resumed run goes on counting from its checkpoint's last entry.

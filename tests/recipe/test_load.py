@@ -4,8 +4,8 @@ import pytest
 
 from st_jtcse import bundled
 from st_jtcse.errors import UserError
-from st_jtcse.training.recipe import load_recipe, resolved_yaml, stage_args, stage_data, stage_evaluate
-from st_jtcse.training.yaml_source import load
+from st_jtcse.recipe.load import load_recipe, resolved_yaml
+from st_jtcse.recipe.yaml_source import load
 
 GOOD = """\
 name: demo
@@ -125,19 +125,21 @@ def test_the_resolved_recipe_spells_out_defaults_and_nothing_foreign(write, tmp_
     assert data["stages"][1]["loss"] == {"type": "JTCSELoss", "ictm_weight": 1}
 
 
-def test_stage_helpers_lay_the_stage_over_the_recipe(write):
-    recipe = load_recipe(write(GOOD)).recipe
-    tower, joint, student = recipe.stages
-    assert stage_args(recipe, tower) == {
+def test_resolved_stages_are_laid_over_the_recipe(write):
+    loaded = load_recipe(write(GOOD))
+    recipe = loaded.recipe
+    tower, joint, student = loaded.stages
+    assert tower.args == {
         "learning_rate": 3e-5,
         "per_device_train_batch_size": 64,
         "eval_strategy": "epoch",
     }
-    assert stage_args(recipe, joint) == recipe.args
-    assert stage_data(recipe, tower) is recipe.data
-    assert stage_data(recipe, joint) is joint.data
-    assert stage_evaluate(recipe, joint) is recipe.evaluate
-    assert stage_evaluate(recipe, student) is student.evaluate
+    assert joint.args == recipe.args
+    assert tower.data is recipe.data
+    assert joint.data == recipe.stages[1].data != recipe.data
+    assert joint.evaluate is recipe.evaluate
+    assert student.evaluate == recipe.stages[2].evaluate != recipe.evaluate
+    assert loaded.stage("joint") is joint
 
 
 def test_every_kind_of_fault_is_told_at_once_with_its_line(write):

@@ -3,9 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
-from st_jtcse.training.faults import Fault, sentences, tell
-from st_jtcse.training.schema import Recipe
-from st_jtcse.training.yaml_source import load
+from st_jtcse.recipe.faults import Fault, from_pydantic, tell
+from st_jtcse.recipe.schema import Recipe
+from st_jtcse.recipe.yaml_source import load
 from st_jtcse.wording import nearest, shown, unknown
 
 HEAD = "name: x\noutput_dir: out\ndata: {train: a.txt}\n"
@@ -18,7 +18,7 @@ def told(tmp_path, text):
     source = load(path, "r.yaml")
     with pytest.raises(ValidationError) as caught:
         Recipe.model_validate(source.data)
-    return sentences(caught.value, source)
+    return tell(source, from_pydantic(caught.value))
 
 
 def test_a_valid_recipe_has_no_faults(tmp_path):
@@ -158,8 +158,8 @@ def test_faults_between_the_keys_of_a_model(tmp_path, model, sentence):
 def test_a_wrong_choice_names_the_nearest(tmp_path):
     text = STAGES.replace("embedded", "embedded, pooling: men")
     assert told(tmp_path, HEAD + text) == [
-        "r.yaml:6 stages[0].model.pooling: expected 'cls', 'mean', 'max', 'first_last' or 'attention', found 'men'. "
-        "Did you mean 'mean'?"
+        "r.yaml:6 stages[0].model.pooling: expected one of 'cls', 'mean', 'max', 'first_last', 'attention', found "
+        "'men'. Did you mean 'mean'?"
     ]
 
 

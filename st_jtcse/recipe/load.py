@@ -1,22 +1,21 @@
-"""Loads a recipe: YAML, overrides, validation and cross-checks, with every fault told at once."""
+"""Loads a recipe: YAML, overrides, validation, resolution and cross-checks, with every fault of a round at once."""
 
 from __future__ import annotations
 
 import os.path
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from st_jtcse import bundled
 from st_jtcse.errors import UserError
-from st_jtcse.training import overrides as overriding
-from st_jtcse.training import yaml_source
-from st_jtcse.training.checks import check
-from st_jtcse.training.faults import from_pydantic, tell
-from st_jtcse.training.schema import (
+from st_jtcse.recipe import overrides as overriding
+from st_jtcse.recipe import yaml_source
+from st_jtcse.recipe.faults import Fault, from_pydantic, tell
+from st_jtcse.recipe.schema import (
     DataSpec,
     EvaluateSpec,
     ModelSpec,
@@ -26,7 +25,7 @@ from st_jtcse.training.schema import (
     StageSpec,
     WeightedModelSpec,
 )
-from st_jtcse.training.yaml_source import Loc, Source
+from st_jtcse.recipe.yaml_source import Loc, Source
 from st_jtcse.wording import unknown
 
 _SUFFIXES = (".yaml", ".yml")
@@ -42,6 +41,8 @@ _LOCAL: dict[tuple[type[BaseModel], str], bool] = {
     (PivotSpec, "forward"): False,
     (PivotSpec, "back"): False,
 }
+_NO_SOURCE = "expected exactly one of 'train' and 'pairs', found neither. Give one of them."
+BlockType = TypeVar("BlockType", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class LoadedRecipe:
     """A valid recipe and where it came from.
 
     Args:
-        recipe: The recipe; every local file and folder in it is absolute.
+        recipe: The recipe as written; every local file and folder in it is absolute.
+        stages: Its stages, each with the data, arguments and evaluation that it has of the recipe.
         folder: The folder its relative files started at.
         name: The file's stem, which is a bundled recipe's name.
         path: The file.
@@ -57,14 +59,19 @@ class LoadedRecipe:
     """
 
     recipe: Recipe
+    stages: tuple[StageSpec, ...]
     folder: Path
     name: str
     path: Path
     source: Source
 
+    def stage(self, name: str) -> StageSpec:
+        """Return the stage of that name."""
+        return next(stage for stage in self.stages if stage.name == name)
+
 
 def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[str, Any] | None = None) -> LoadedRecipe:
-    """Load and check a recipe.
+    """Load, resolve and check a recipe.
 
     Args:
         reference: A path, or the name of a bundled recipe.
@@ -80,7 +87,7 @@ def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[st
     if point is not None:
         source, misplaced = overriding.lay(source, {**point, "sweep": None, "seeds": None})
         refused += misplaced
-    faults = check(source.data)
+    faults = list(_consistency(source.data))
     try:
         recipe = Recipe.model_validate(source.data)
     except ValidationError as error:
@@ -88,8 +95,9 @@ def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[st
     if faults or refused:
         raise UserError(*tell(source, faults), *refused)
     folder = Path(os.path.abspath(path)).parent
-    whole = _with_whole_data(_anchored(recipe, (), source, folder))
-    return LoadedRecipe(whole, folder, path.stem, path, source)
+    whole = _anchored(recipe, (), source, folder)
+    stages = tuple(resolved(stage, whole.data, whole.args, whole.evaluate) for stage in whole.stages)
+    return LoadedRecipe(whole, stages, folder, path.stem, path, source)
 
 
 def resolved_yaml(recipe: Recipe) -> str:
@@ -101,42 +109,88 @@ def resolved_yaml(recipe: Recipe) -> str:
     return yaml_source.dump(recipe.model_dump(mode="json"))
 
 
-def stage_data(recipe: Recipe, stage: StageSpec) -> DataSpec:
-    """Return what a stage trains on: its own data, else the recipe's.
+def resolved(
+    stage: StageSpec, data: DataSpec | None, args: Mapping[str, Any], evaluate: EvaluateSpec | None
+) -> StageSpec:
+    """Return a stage that carries all it has of the recipe.
+
+    Args:
+        stage: The stage as written. Data without a source are laid over the recipe's key by key, as arguments are.
+        data: The recipe's data.
+        args: The recipe's training arguments.
+        evaluate: The recipe's evaluation, for a stage that has none of its own.
 
     Raises:
-        UserError: If there is neither, which `load_recipe` refuses.
+        ValidationError: The stage's data do not go with the recipe's.
     """
-    data = stage.data if stage.data is not None else recipe.data
-    if data is None:
-        raise UserError(f"stage '{stage.name}': expected training data of the stage or the recipe, found none. Add it.")
-    return data
+    own = stage.data
+    if own is not None and data is not None and not own.sources:
+        own = DataSpec.model_validate(data.model_dump(exclude_unset=True) | own.model_dump(exclude_unset=True))
+    return stage.model_copy(
+        update={
+            "data": data if own is None else own,
+            "args": {**args, **stage.args},
+            "evaluate": evaluate if stage.evaluate is None else stage.evaluate,
+        }
+    )
 
 
-def stage_args(recipe: Recipe, stage: StageSpec) -> dict[str, Any]:
-    """Return a stage's training arguments: the recipe's with its own laid over them, key by key."""
-    return {**recipe.args, **stage.args}
+def _consistency(tree: dict[str, Any]) -> Iterator[Fault]:
+    """Check what of a recipe's blocks can be read, so that no fault hides another."""
+    # After the cheap answers: the libraries behind losses and arguments take seconds to import.
+    from st_jtcse.recipe import consistency
+
+    listed = tree.get("stages")
+    written = listed if isinstance(listed, list) else []
+    yield from consistency.names(written)
+    common, own_args = tree.get("data"), tree.get("args")
+    data = _readable(DataSpec, common)
+    args = own_args if isinstance(own_args, dict) else {}
+    evaluate = _readable(EvaluateSpec, tree.get("evaluate"))
+    if data is not None and not data.sources:
+        yield Fault(("data",), _NO_SOURCE)
+    names = [str(stage.get("name")) if isinstance(stage, dict) else "" for stage in written]
+    yield from consistency.arguments(args, ("args",))
+    for index, block in enumerate(written):
+        stage = _readable(StageSpec, block)
+        if stage is None:
+            continue
+        if stage.data is not None and not stage.data.sources and common is None:
+            yield Fault(("stages", index, "data"), _NO_SOURCE)
+        try:
+            whole = resolved(stage, data, args, evaluate)
+        except ValidationError as error:
+            told = (f"{fault.text} The rest is the recipe's 'data'." for fault in from_pydantic(error))
+            yield from (Fault(("stages", index, "data"), text) for text in told)
+            continue
+        yield from consistency.stage_faults(consistency.PlacedStage(index, whole, block), names)
+    push = tree.get("push")
+    yield from consistency.push(push.get("repos") if isinstance(push, dict) else None, names)
 
 
-def stage_evaluate(recipe: Recipe, stage: StageSpec) -> EvaluateSpec | None:
-    """Return what a stage is evaluated on: its own block, else the recipe's, if any."""
-    return stage.evaluate if stage.evaluate is not None else recipe.evaluate
+def _readable(kind: type[BlockType], tree: Any) -> BlockType | None:
+    """Return a block without its faulty keys, which validation tells; None if the others do not make one."""
+    while isinstance(tree, dict):
+        try:
+            return kind.model_validate(tree)
+        except ValidationError as error:
+            left = tree
+            for details in error.errors(include_url=False):
+                left = _without(left, details["loc"])
+            if left == tree:
+                return None
+            tree = left
+    return None
 
 
-def _with_whole_data(recipe: Recipe) -> Recipe:
-    """Lay the data blocks of stages that name no source over the recipe's."""
-    if recipe.data is None:
-        return recipe
-    common = recipe.data.model_dump(exclude_unset=True)
-    stages = [
-        stage
-        if stage.data is None or stage.data.sources
-        else stage.model_copy(
-            update={"data": DataSpec.model_validate(common | stage.data.model_dump(exclude_unset=True))}
-        )
-        for stage in recipe.stages
-    ]
-    return recipe.model_copy(update={"stages": stages})
+def _without(tree: Any, loc: Loc) -> Any:
+    """Return a tree without what is at a location, or at the nearest above it that the tree has."""
+    if not loc or not isinstance(tree, dict) or loc[0] not in tree:
+        return tree
+    below = _without(tree[loc[0]], loc[1:])
+    if len(loc) > 1 and below != tree[loc[0]]:
+        return tree | {loc[0]: below}
+    return {key: value for key, value in tree.items() if key != loc[0]}
 
 
 def _find(reference: str) -> tuple[Path, str]:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from st_jtcse.errors import UserError
-from st_jtcse.training.schema import Recipe
-from st_jtcse.training.slots import Slot
-from st_jtcse.training.yaml_source import Loc, Source, dotted, parse_value
+from st_jtcse.recipe.schema import Recipe
+from st_jtcse.recipe.schema_places import SchemaPlace
+from st_jtcse.recipe.yaml_source import Loc, Source, dotted, parse_value
 from st_jtcse.wording import shown, unknown
 
 # How messages call a value that the recipe's sweep put in place.
@@ -72,7 +72,7 @@ class _Path:
         self.option = option
         self.parts = key.split(".")
         self.loc: Loc = ()
-        self.slot = Slot(Recipe)
+        self.place = SchemaPlace(Recipe)
 
     def put(self, data: dict[str, Any], value: Any) -> Loc:
         """Set the value, making mappings that the file left out, and return where it went."""
@@ -83,9 +83,9 @@ class _Path:
                 node[part] = value
                 return self.loc
             below = node[part] if isinstance(node, list) else node.get(part)
-            if below is None and self.slot.holds_keys:
+            if below is None and self.place.holds_keys:
                 below = {}
-            elif isinstance(below, str) and self.slot.takes_source:
+            elif isinstance(below, str) and self.place.takes_source:
                 below = {"file": below}  # The short form of a source, about to get a second key.
             if not isinstance(below, (dict, list)):
                 self._refuse(f"expected keys below {dotted(self.loc)}, found {shown(below)}. Set it as a whole.")
@@ -94,10 +94,10 @@ class _Path:
 
     def _key(self, node: dict[str, Any]) -> str:
         part = self.parts.pop(0)
-        below = self.slot.step(part) if part else None
+        below = self.place.step(part) if part else None
         if below is None:
             where = f"a key of {dotted(self.loc)}" if self.loc else "a key of a recipe"
-            self._refuse(unknown(where, part, self.slot.keys or list(node)))
+            self._refuse(unknown(where, part, self.place.keys or list(node)))
         self._descend(part, below)
         return part
 
@@ -111,7 +111,7 @@ class _Path:
                 break
         else:
             index = self._position(node, [name for name in names if isinstance(name, str)])
-        self._descend(index, self.slot.step(index) or Slot(Any))
+        self._descend(index, self.place.step(index) or SchemaPlace(Any))
         return index
 
     def _position(self, node: list[Any], names: list[str]) -> int:
@@ -123,9 +123,9 @@ class _Path:
             self._refuse(unknown("the name or position of a stage", part, names, f"Positions: {positions}."))
         self._refuse(f"expected a position in {dotted(self.loc)}, found {shown(part)}. Positions: {positions}.")
 
-    def _descend(self, part: str | int, below: Slot) -> None:
+    def _descend(self, part: str | int, below: SchemaPlace) -> None:
         self.loc = (*self.loc, part)
-        self.slot = below
+        self.place = below
 
     def _refuse(self, text: str) -> NoReturn:
         raise UserError(f"{self.option}: {text}")

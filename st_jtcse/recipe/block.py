@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 
-class Strict(BaseModel):
+class Block(BaseModel):
     """Base of every block: unknown keys are refused and values are not coerced across types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -13,12 +13,17 @@ from pydantic import (
     model_validator,
 )
 
-from st_jtcse.training.publishing_schema import CardSpec, PushSpec
-from st_jtcse.training.strict import Strict
+from st_jtcse.recipe.block import Block
+from st_jtcse.recipe.publishing_blocks import CardSpec, PushSpec
+from st_jtcse.recipe.yaml_source import Loc
+
+if TYPE_CHECKING:
+    from st_jtcse.losses.declaration import LossDeclaration
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
-NAME_RULE = "letters, digits, '_', '.' or '-', starting with a letter or digit"
 STAGE_PREFIX = "stage:"
+# Name of the set that chooses checkpoints.
+DEV = "dev"
 
 _DATASET_ONLY = ("config", "split", "data_files", "revision")
 _TWIN_ONLY = ("cross_attention_every", "cross_residual", "random_pooler")
@@ -37,7 +42,7 @@ _OPUS_MT = "Helsinki-NLP/opus-mt-{}-{}"
 _OPUS_MT_PREFIXES = {"zh": ">>cmn_Hans<< "}
 
 
-class SourceSpec(Strict):
+class SourceSpec(Block):
     """Where rows come from: a local file or the arguments of `datasets.load_dataset`."""
 
     file: str | None = Field(
@@ -90,7 +95,7 @@ Source = Annotated[SourceSpec, BeforeValidator(_file_shorthand)]
 Sources = Annotated[list[Source], BeforeValidator(_list_shorthand), Field(min_length=1)]
 
 
-class DataSpec(Strict):
+class DataSpec(Block):
     """What a stage trains on: sentences (`train`) or labelled rows (`pairs`); a stage may leave both to the recipe."""
 
     train: Sources | None = Field(
@@ -142,7 +147,7 @@ class DataSpec(Strict):
         return ("labels", "score_range", "mapping", "bins") if self.train is not None else ()
 
 
-class EvaluateSpec(Strict):
+class EvaluateSpec(Block):
     """Graded sentence pairs: `dev` chooses the checkpoint, `test` is only reported."""
 
     dev: Source | None = Field(None, description="Pairs whose cosine Spearman chooses the checkpoint.")
@@ -150,6 +155,11 @@ class EvaluateSpec(Strict):
     score_range: tuple[float, float] = Field(
         (0.0, 5.0), description="Lowest and highest score allowed in the pairs.", strict=False
     )
+
+    @property
+    def sets(self) -> dict[str, SourceSpec]:
+        """All sets by name."""
+        return ({DEV: self.dev} if self.dev else {}) | self.test
 
     @model_validator(mode="after")
     def _ordered(self) -> EvaluateSpec:
@@ -161,7 +171,7 @@ class EvaluateSpec(Strict):
         return self
 
 
-class WeightedModelSpec(Strict):
+class WeightedModelSpec(Block):
     """A frozen model with its factor in a weighted sum of embeddings."""
 
     model: str = Field(min_length=1, description="Written as a model's `base`.")
@@ -173,7 +183,7 @@ class WeightedModelSpec(Strict):
     trust_remote_code: bool = Field(False, description="Run code that comes with the model.")
 
 
-class ModelSpec(Strict):
+class ModelSpec(Block):
     """The model a stage starts from: an encoder, two (`towers`), an ensemble (`members`) or a `cross_encoder`."""
 
     base: str | None = Field(
@@ -243,11 +253,14 @@ class ModelSpec(Strict):
         return self
 
     @property
-    def sources(self) -> list[str]:
-        """The models it is made from, as written."""
+    def models(self) -> dict[Loc, str]:
+        """The models it is made from, as written, by their place in the block."""
         if self.members is not None:
-            return [member.model for member in self.members]
-        return list(self.towers) if self.towers is not None else [str(self.base or self.cross_encoder)]
+            return {("members", at, "model"): member.model for at, member in enumerate(self.members)}
+        if self.towers is not None:
+            return {("towers", at): tower for at, tower in enumerate(self.towers)}
+        key = "base" if self.cross_encoder is None else "cross_encoder"
+        return {(key,): str(getattr(self, key))}
 
     def _foreign(self) -> tuple[str, ...]:
         return next((keys for kind, keys in _FOREIGN_TO_MODEL.items() if getattr(self, kind) is not None), ())
@@ -266,7 +279,7 @@ class LossSpec(BaseModel):
         return dict(self.model_extra or {})
 
 
-class PivotSpec(Strict):
+class PivotSpec(Block):
     """A language to translate into and back; its code alone stands for the two OPUS-MT models."""
 
     name: str = Field(pattern=NAME_PATTERN, description="Name to report, e.g. the language's code.")
@@ -285,7 +298,7 @@ def _opus_mt_shorthand(value: Any) -> Any:
     return {"name": value, **models, "forward_prefix": _OPUS_MT_PREFIXES.get(value, "")}
 
 
-class AugmentSpec(Strict):
+class AugmentSpec(Block):
     """Round-trip translation of the training sentences, computed once and cached."""
 
     pivots: list[Annotated[PivotSpec, BeforeValidator(_opus_mt_shorthand)]] = Field(
@@ -301,7 +314,7 @@ class AugmentSpec(Strict):
     bf16: bool = Field(False, description="Translate in bfloat16.")
 
 
-class StageSpec(Strict):
+class StageSpec(Block):
     """One training run."""
 
     name: str = Field(pattern=NAME_PATTERN, description="Folder name of the stage; later stages use stage:NAME.")
@@ -344,6 +357,33 @@ class StageSpec(Strict):
             raise ValueError(f"expected a loss beside '{key}', found null. Give the loss, or remove '{key}'.")
         return self
 
+    @property
+    def models(self) -> dict[Loc, str]:
+        """The models that the stage starts from and learns from, as written, by their place in the stage."""
+        own: dict[Loc, str] = {("model", *loc): name for loc, name in self.model.models.items()}
+        return own | {("teachers", at, "model"): teacher.model for at, teacher in enumerate(self.teachers)}
+
+    @property
+    def earlier(self) -> list[str]:
+        """Names of the stages that the stage needs finished."""
+        referred = (name for name in self.models.values() if name.startswith(STAGE_PREFIX))
+        return [name.removeprefix(STAGE_PREFIX) for name in referred]
+
+    def classes(self, loss: LossDeclaration | None) -> tuple[int, Loc] | None:
+        """Return how many classes the labels have, and the key that says so, empty if the loss allows no other number.
+
+        Args:
+            loss: What the stage's loss is.
+        """
+        if loss is None or self.loss is None or loss.classes is None:
+            return None
+        if isinstance(loss.classes, int):
+            return loss.classes, ()
+        if loss.classes == "outputs":
+            return self.model.num_labels, ("model", "num_labels")
+        count = self.loss.arguments.get(loss.classes)
+        return (count, ("loss", loss.classes)) if isinstance(count, int) else None
+
 
 def _range_shorthand(value: Any) -> Any:
     if isinstance(value, str) and (ends := re.fullmatch(r"(\d+)\.\.(\d+)", value)):
@@ -351,7 +391,7 @@ def _range_shorthand(value: Any) -> Any:
     return value
 
 
-class Recipe(Strict):
+class Recipe(Block):
     """A whole run: stages in order, under one seed and one output folder."""
 
     name: str = Field(pattern=NAME_PATTERN, description="Short name of the run.")

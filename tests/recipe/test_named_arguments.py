@@ -14,8 +14,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 
 from st_jtcse import losses as ours
 from st_jtcse.errors import UserError
-from st_jtcse.training.components import argument_faults, build_loss, loss_faults, loss_names, resolve_loss
-from st_jtcse.training.schema import LossSpec
+from st_jtcse.losses.catalogue import loss_class, loss_names
+from st_jtcse.recipe.named_arguments import argument_faults, build_loss, loss_faults
+from st_jtcse.recipe.schema import LossSpec
 
 RUNNERS = {"output_dir", "seed", "data_seed", "resume_from_checkpoint", "load_best_model_at_end", "greater_is_better"}
 RUNNERS |= {"metric_for_best_model", "push_to_hub", "do_train", "do_eval", "do_predict"}
@@ -35,17 +36,17 @@ def test_our_losses_come_before_those_of_sentence_transformers():
     for cross_encoder in (False, True):
         own = [name for name in ours.__all__ if name.startswith("CrossEncoder") == cross_encoder]
         assert loss_names(cross_encoder)[: len(own)] == own
-    assert resolve_loss("JTCSELoss") is ours.JTCSELoss
-    assert resolve_loss("CoSENTLoss") is theirs.CoSENTLoss
-    assert resolve_loss("CrossEncoderCoSENTLoss", cross_encoder=True) is ours.CrossEncoderCoSENTLoss
-    assert resolve_loss("MSELoss", cross_encoder=True) is not resolve_loss("MSELoss")
+    assert loss_class("JTCSELoss") is ours.JTCSELoss
+    assert loss_class("CoSENTLoss") is theirs.CoSENTLoss
+    assert loss_class("CrossEncoderCoSENTLoss", cross_encoder=True) is ours.CrossEncoderCoSENTLoss
+    assert loss_class("MSELoss", cross_encoder=True) is not loss_class("MSELoss")
 
 
 @pytest.mark.parametrize("name", ["TripletDistanceMetric", "ContrastiveTensionDataLoader", "torch.nn.Linear", "Linear"])
 def test_only_losses_are_resolved(name):
     assert name not in loss_names()
-    with pytest.raises(UserError, match=f"loss.type: expected the name of a loss, found '{name}'"):
-        resolve_loss(name)
+    with pytest.raises(UserError, match=f"^expected the name of a loss, found '{name}'"):
+        loss_class(name)
 
 
 def test_an_unknown_loss_names_the_nearest():
@@ -173,9 +174,9 @@ def test_a_list_becomes_the_tuple_that_the_loss_wants(model):
         (
             {"type": "LSRNSLoss", "epsilon": 1.5, "temperature": -1, "groups": 0},
             [
+                ("epsilon", "expected a number below 1, found 1.5. Correct the value."),
                 ("temperature", "expected a number above 0, found -1. Correct the value."),
                 ("groups", "expected a number above 0, found 0. Correct the value."),
-                ("epsilon", "expected a number of at least 0 and below 1, found 1.5. Correct the value."),
             ],
         ),
         (
@@ -191,8 +192,8 @@ def test_a_list_becomes_the_tuple_that_the_loss_wants(model):
         (
             {"type": "RankCSELoss", "cosent_scale": 0, "teacher_temperature": 0.0, "distillation_weight": -1},
             [
-                ("teacher_temperature", "expected a number above 0, found 0.0. Correct the value."),
                 ("cosent_scale", "expected a number above 0, found 0. Correct the value."),
+                ("teacher_temperature", "expected a number above 0, found 0.0. Correct the value."),
                 ("distillation_weight", "expected a number of at least 0, found -1. Correct the value."),
             ],
         ),
@@ -210,7 +211,7 @@ def test_a_list_becomes_the_tuple_that_the_loss_wants(model):
         ),
         (
             {"type": "RankCSELoss", "consistency_weight": float("nan")},
-            [("consistency_weight", "expected a number of at least 0, found nan. Correct the value.")],
+            [("consistency_weight", "expected a finite number, found nan. Correct the value.")],
         ),
         # Of a wrong type: told once, and the others beside it.
         (
@@ -232,14 +233,19 @@ def test_a_cross_encoders_loss_tells_its_values_too():
 
 
 @pytest.mark.parametrize("name", ours.__all__)
-def test_what_a_loss_demands_is_of_its_arguments_and_met_by_its_defaults(name):
+def test_what_a_loss_declares_is_of_its_arguments_and_met_by_its_defaults(name):
     loss = getattr(ours, name)
     parameters = inspect.signature(loss).parameters
-    assert {"model"} < set(parameters) > set(loss.demands.of) >= set(loss.demands.not_all_zero)
+    declared = loss.declaration
+    named = {*declared.one_above_zero, declared.pooler_weight, declared.teachers_weight} - {None}
+    assert {"model"} < set(parameters) > named
+    assert loss_faults(spec(type=name), declared.cross_encoder) == []
     # Each weight, temperature and scale has its range.
-    numbers = {key for key in parameters if key.endswith(("weight", "temperature", "scale"))}
-    assert numbers <= set(loss.demands.of)
-    assert loss_faults(spec(type=name), name.startswith("CrossEncoder")) == []
+    for key in parameters:
+        if key.endswith(("weight", "temperature", "scale")):
+            for value in (-1, float("inf")):
+                ((told, _),) = loss_faults(spec(type=name, **{key: value}), declared.cross_encoder)
+                assert told == key
 
 
 def test_building_a_faulty_block_is_refused(model):
@@ -368,5 +374,5 @@ def test_what_the_runner_decides_is_refused(key):
 
 
 def test_importing_the_recipe_loader_leaves_sentence_transformers_for_later():
-    code = "import sys, st_jtcse.training.recipe; sys.exit('sentence_transformers' in sys.modules)"
+    code = "import sys, st_jtcse.recipe.load; sys.exit('sentence_transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

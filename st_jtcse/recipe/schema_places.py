@@ -8,8 +8,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from st_jtcse.training.schema import Recipe, SourceSpec
-from st_jtcse.training.yaml_source import Loc
+from st_jtcse.recipe.schema import Recipe, SourceSpec
+from st_jtcse.recipe.yaml_source import Loc
 
 
 def _bare(annotation: Any) -> Any:
@@ -28,7 +28,7 @@ def _bare(annotation: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Slot:
+class SchemaPlace:
     """A place in a recipe.
 
     Args:
@@ -62,22 +62,22 @@ class Slot:
         """Whether a mapping may stand here."""
         return bool(self.keys) or self.annotation is Any or get_origin(self.annotation) is dict
 
-    def step(self, part: str | int) -> Slot | None:
+    def step(self, part: str | int) -> SchemaPlace | None:
         """Return the place one key or list position below; None if the schema has no such place."""
         origin, arguments = get_origin(self.annotation), get_args(self.annotation)
-        below: Slot | None = None
+        below: SchemaPlace | None = None
         if self.annotation is Any:
             below = self
         elif self.model is not None:
             field = self.model.model_fields.get(str(part))
             if field is not None:
-                below = Slot(_bare(field.annotation), field.description)
+                below = SchemaPlace(_bare(field.annotation), field.description)
             elif self.model.model_config.get("extra") == "allow":
-                below = Slot(Any, self.description)
+                below = SchemaPlace(Any, self.description)
         elif origin is dict:
-            below = Slot(_bare(arguments[1]), self.description)
+            below = SchemaPlace(_bare(arguments[1]), self.description)
         elif origin in (list, tuple):
-            item = Slot(_bare(arguments[0]), self.description)
+            item = SchemaPlace(_bare(arguments[0]), self.description)
             if isinstance(part, int):
                 below = item
             elif self.takes_source:
@@ -85,9 +85,9 @@ class Slot:
         return below
 
 
-def slot(loc: Loc) -> Slot | None:
+def schema_place(loc: Loc) -> SchemaPlace | None:
     """Return the place at `loc` of a recipe; None if the schema has no such place."""
-    place: Slot | None = Slot(Recipe)
+    place: SchemaPlace | None = SchemaPlace(Recipe)
     for part in loc:
         if place is None:
             return None

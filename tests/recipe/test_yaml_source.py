@@ -5,8 +5,8 @@ import math
 import pytest
 
 from st_jtcse.errors import UserError
-from st_jtcse.training import yaml_source
-from st_jtcse.training.yaml_source import Source, load, parse_value
+from st_jtcse.recipe import yaml_source
+from st_jtcse.recipe.yaml_source import Source, load, parse_value
 
 
 def write(tmp_path, text):

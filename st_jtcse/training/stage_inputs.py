@@ -9,12 +9,11 @@ from typing import Any
 
 from st_jtcse import data
 from st_jtcse.errors import UserError
-from st_jtcse.training.loss_needs import IN_BATCH, classes_of
+from st_jtcse.losses.catalogue import declaration_of, loss_class
+from st_jtcse.losses.declaration import LossDeclaration
+from st_jtcse.recipe.schema import DataSpec, SourceSpec, StageSpec
+from st_jtcse.recipe.yaml_source import dotted
 from st_jtcse.training.model_kinds import kind_of
-from st_jtcse.training.recipe import LoadedRecipe, stage_args, stage_data, stage_evaluate
-from st_jtcse.training.schema import DataSpec, SourceSpec, StageSpec
-
-DEV = "dev"
 
 
 @dataclass(frozen=True)
@@ -34,12 +33,11 @@ class Inputs:
     pair_scores: data.PairScores | None = None
 
 
-def load_inputs(loaded: LoadedRecipe, stages: Sequence[StageSpec]) -> dict[str, Inputs]:
+def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
     """Read and check the data of stages; what several of them share is read once.
 
     Args:
-        loaded: The recipe.
-        stages: Stages of it.
+        stages: Resolved stages of a recipe.
 
     Returns:
         The inputs by stage name.
@@ -48,27 +46,25 @@ def load_inputs(loaded: LoadedRecipe, stages: Sequence[StageSpec]) -> dict[str, 
         UserError: A file is missing or faulty, there are fewer sentences than one batch, or labels beyond a
             loss's classes.
     """
-    recipe = loaded.recipe
     texts: dict[str, data.Sentences | data.Labelled] = {}
     graded: dict[tuple[data.Source, tuple[float, float]], data.Pairs] = {}
     inputs = {}
     for stage in stages:
         sentences = None
         hashes = {}
-        if stage.loss is not None:
-            spec = stage_data(recipe, stage)
-            key = spec.model_dump_json()
+        if stage.loss is not None and stage.data is not None:
+            key = stage.data.model_dump_json()
             if key not in texts:
-                texts[key] = _read(spec)
+                texts[key] = _read(stage.data)
             sentences = texts[key]
-            _check_batch(stage, stage_args(recipe, stage), len(sentences.dataset))
-            _check_classes(stage, sentences)
+            loss = declaration_of(loss_class(stage.loss.type, stage.model.cross_encoder is not None))
+            _check_batch(stage, loss, len(sentences.dataset))
+            _check_classes(stage, loss, sentences)
             hashes["train"] = sentences.sha256
         evaluators = {}
-        if evaluate := stage_evaluate(recipe, stage):
-            named = ({DEV: evaluate.dev} if evaluate.dev else {}) | evaluate.test
-            for name, source in named.items():
-                graded_key = _source(source), evaluate.score_range
+        if stage.evaluate is not None:
+            for name, source in stage.evaluate.sets.items():
+                graded_key = _source(source), stage.evaluate.score_range
                 if graded_key not in graded:
                     graded[graded_key] = data.load_pairs(*graded_key)
                 hashes[name] = graded[graded_key].sha256
@@ -88,45 +84,36 @@ def _read(spec: DataSpec) -> data.Sentences | data.Labelled:
     return data.load_labelled(sources, spec.labels, spec.score_range, spec.mapping, spec.bins)
 
 
-def _check_batch(stage: StageSpec, args: dict[str, Any], sentences: int) -> None:
-    batch = int(args.get("per_device_train_batch_size", 8))
+def _check_batch(stage: StageSpec, loss: LossDeclaration, sentences: int) -> None:
+    batch = int(stage.args.get("per_device_train_batch_size", 8))
     if sentences < batch:
         raise UserError(
             f"Stage {stage.name!r} has {sentences} training sentences, fewer than one batch of {batch}; "
             "add sentences or lower args.per_device_train_batch_size."
         )
-    if batch == 1 and stage.loss and stage.loss.type in IN_BATCH:
+    if batch == 1 and stage.loss and loss.in_batch:
         raise UserError(
             f"Stage {stage.name!r}: {stage.loss.type} compares the sentences of a batch, found batches of 1; raise "
             "args.per_device_train_batch_size."
         )
 
 
-def _check_classes(stage: StageSpec, rows: data.Sentences | data.Labelled) -> None:
-    if stage.loss is None or not isinstance(rows, data.Labelled):
+def _check_classes(stage: StageSpec, loss: LossDeclaration, rows: data.Sentences | data.Labelled) -> None:
+    classes = stage.classes(loss)
+    if stage.loss is None or classes is None or not isinstance(rows, data.Labelled):
         return
-    outputs = None if stage.model.cross_encoder is None else stage.model.num_labels
-    classes = classes_of(stage.loss.type, stage.loss.arguments, outputs)
-    if classes is None:
-        return
-    beyond = {label: place for label, place in rows.first_rows.items() if label >= classes.count}
+    count, key = classes
+    beyond = {label: place for label, place in rows.first_rows.items() if label >= count}
     if beyond:
         label, place = next(iter(beyond.items()))
-        way = f"set {'.'.join(classes.key)} to {max(beyond) + 1:g}" if classes.key else "give data.mapping"
+        way = f"set {dotted(key)} to {max(beyond) + 1:g}" if key else "give data.mapping"
         raise UserError(
-            f"{place}: expected a class below {classes.count} for {stage.loss.type} of stage {stage.name!r}, found "
+            f"{place}: expected a class below {count} for {stage.loss.type} of stage {stage.name!r}, found "
             f"{label:g}; correct the row, or {way}."
         )
 
 
 def _source(spec: SourceSpec) -> data.Source:
-    return data.Source(
-        file=Path(spec.file) if spec.file else None,
-        dataset=spec.dataset,
-        config=spec.config,
-        split=spec.split,
-        data_files=spec.data_files,
-        revision=spec.revision,
-        columns=tuple(spec.columns) if spec.columns else None,
-        limit=spec.limit,
-    )
+    given = dict(spec)
+    file, columns = given.pop("file"), given.pop("columns")
+    return data.Source(file=Path(file) if file else None, columns=tuple(columns) if columns else None, **given)
