@@ -15,8 +15,8 @@ from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
 from st_jtcse.training.models import load_config
 from st_jtcse.training.run_folder import RECIPE, RESULTS
-from st_jtcse.training.stage import training_arguments
 from st_jtcse.training.stage_inputs import Inputs, load_inputs
+from st_jtcse.training.stage_training import training_arguments
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def _is_local(stage: StageSpec) -> bool:
 
 def _plan(loaded: LoadedRecipe, stage: StageSpec, stages: dict[str, StageSpec], inputs: Inputs | None) -> PlannedStage:
     sentences = _sentences(stage, inputs)
-    arguments = training_arguments(loaded, stage, Path(loaded.recipe.output_dir) / stage.name)
+    arguments = training_arguments(stage, loaded.recipe.seed, Path(loaded.recipe.output_dir) / stage.name)
     steps: int | None = arguments.max_steps
     if stage.loss is None:
         steps = 0

@@ -15,8 +15,10 @@ from st_jtcse.recipe.load import LoadedRecipe, load_recipe, resolved_yaml
 from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
 from st_jtcse.training import provenance
 from st_jtcse.training.run_folder import RESULTS, RunFolder
-from st_jtcse.training.stage import run_stage, training_arguments
+from st_jtcse.training.seeds import derive
+from st_jtcse.training.stage import run_stage
 from st_jtcse.training.stage_inputs import load_inputs
+from st_jtcse.training.stage_training import training_arguments
 from st_jtcse.wording import nearest
 
 logger = logging.getLogger(__name__)
@@ -75,7 +77,7 @@ def run(
     # All files are read and arguments checked before the first stage trains, and before anything is written.
     inputs = load_inputs([stages[name] for name in chosen])
     for name in chosen:
-        training_arguments(loaded, stages[name], folder.stage(name))
+        training_arguments(stages[name], derive(recipe.seed, name), folder.stage(name))
     # In a distributed run one process writes; the others must not look before it has.
     if processes.rank() == 0:
         folder.open(resolved_yaml(recipe), same_run(recipe, folder), resume)

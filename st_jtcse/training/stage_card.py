@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os.path
+from pathlib import Path
 from typing import Any
 
 from st_jtcse import bundled, embedded
 from st_jtcse.errors import UserError
 from st_jtcse.hub.cards import OTHER, CardFacts
+from st_jtcse.hub.model_form import model_form
 from st_jtcse.losses.catalogue import declaration_of, loss_class
 from st_jtcse.recipe import yaml_source
 from st_jtcse.recipe.load import LoadedRecipe, load_recipe
 from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
+from st_jtcse.towers import TwinEncoderConfig
 
 # What may differ from the bundled recipe without making it another setting.
 _CIRCUMSTANCES = ("seed", "seeds", "output_dir", "cache_dir", "card", "push")
@@ -30,15 +33,15 @@ def family_of(stage: StageSpec, twin: bool) -> str:
     return loss.card(stage.loss.arguments, twin) or OTHER
 
 
-def card_facts(loaded: LoadedRecipe, stage: StageSpec, twin: bool) -> CardFacts:
+def card_facts(loaded: LoadedRecipe, stage: StageSpec, folder: Path) -> CardFacts:
     """Return what the card of a stage's model tells beside its results.
 
     Args:
         loaded: The recipe.
         stage: One of its stages.
-        twin: Whether the stage's model has two towers.
+        folder: The stage's saved model.
     """
-    recipe = loaded.recipe
+    recipe, twin = loaded.recipe, model_form(folder).architecture == TwinEncoderConfig.model_type
     return CardFacts(
         family=family_of(stage, twin),
         title=title(recipe, stage),
