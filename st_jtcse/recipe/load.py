@@ -185,12 +185,19 @@ def _readable(kind: type[BlockType], tree: Any) -> BlockType | None:
 
 def _without(tree: Any, loc: Loc) -> Any:
     """Return a tree without what is at a location, or at the nearest above it that the tree has."""
-    if not loc or not isinstance(tree, dict) or loc[0] not in tree:
+    if not loc:
         return tree
-    below = _without(tree[loc[0]], loc[1:])
-    if len(loc) > 1 and below != tree[loc[0]]:
-        return tree | {loc[0]: below}
-    return {key: value for key, value in tree.items() if key != loc[0]}
+    first: Any = loc[0]
+    if isinstance(first, int) and not isinstance(tree, list):
+        return _without(tree, loc[1:])  # One item that stands for a list of one.
+    if isinstance(tree, list) and isinstance(first, int) and first < len(tree):
+        below = _without(tree[first], loc[1:])
+        return [*tree[:first], *([below] if below != tree[first] else []), *tree[first + 1 :]]
+    if not isinstance(tree, dict) or first not in tree:
+        return tree
+    below = _without(tree[first], loc[1:])
+    left = {key: value for key, value in tree.items() if key != first}
+    return left if below == tree[first] else left | {first: below}
 
 
 def _find(reference: str) -> tuple[Path, str]:

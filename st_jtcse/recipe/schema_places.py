@@ -57,11 +57,6 @@ class SchemaPlace:
         model = SourceSpec if self.takes_source else self.model
         return list(model.model_fields) if model else []
 
-    @property
-    def holds_keys(self) -> bool:
-        """Whether a mapping may stand here."""
-        return bool(self.keys) or self.annotation is Any or get_origin(self.annotation) is dict
-
     def step(self, part: str | int) -> SchemaPlace | None:
         """Return the place one key or list position below; None if the schema has no such place."""
         origin, arguments = get_origin(self.annotation), get_args(self.annotation)
@@ -93,3 +88,9 @@ def schema_place(loc: Loc) -> SchemaPlace | None:
             return None
         place = place.step(part)
     return place
+
+
+def takes_source(loc: Loc) -> bool:
+    """Whether a data source may stand at `loc` of a recipe, in its short form too."""
+    place = schema_place(loc)
+    return place is not None and place.takes_source

@@ -198,9 +198,33 @@ stages:
         "r.yaml:18 stages[3].teachers: expected the models that MSELoss learns from, found none. "
         "Add 'teachers: [{model: NAME}]'.",
         "r.yaml:22 stages[4].name: expected a name that --set cannot read as a position, found '12'. Add a letter.",
+        "--set sed: expected a known key, found 'sed'. Did you mean 'seed'?",
         "--set stages.two.args.max_steps: expected a whole number, found 'x'. Correct the value.",
-        "--set sed: expected a key of a recipe, found 'sed'. Did you mean 'seed'?",
     ]
+
+
+@pytest.mark.parametrize(
+    ("override", "fault"),
+    [
+        ("sed=1", "--set sed: expected a known key, found 'sed'. Did you mean 'seed'?"),
+        (
+            "stages.tower.modle.base=x",
+            "--set stages.tower.modle.base: expected a known key, found 'modle'. Did you mean 'model'?",
+        ),
+        (
+            "data.train.limitt=1",
+            "--set data.train.limitt: expected a known key, found 'limitt'. Did you mean 'limit'?",
+        ),
+        (
+            "args..x=1",
+            "--set args..x: expected a SentenceTransformerTrainingArguments field, found ''. Remove it.",
+        ),
+        ("name.x=1", "--set name.x: expected keys below name, found 'demo'. Set it as a whole."),
+        ("seed.x=1", "--set seed.x: expected keys below seed, found 42. Set it as a whole."),
+    ],
+)
+def test_a_key_that_the_command_line_alone_has_is_told_by_its_option(write, override, fault):
+    assert faults(write, GOOD.replace("name: demo", "name: demo\nseed: 42"), override) == [fault]
 
 
 def test_a_loss_value_out_of_range_is_told_with_its_line_or_its_option(write):

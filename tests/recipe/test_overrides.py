@@ -84,17 +84,6 @@ def test_the_source_itself_is_left_alone():
     [
         ("seed", "--set: expected KEY=VALUE, found 'seed'. Write e.g. --set seed=1."),
         ("=1", "--set: expected KEY=VALUE, found '=1'. Write e.g. --set seed=1."),
-        ("sed=1", "--set sed: expected a key of a recipe, found 'sed'. Did you mean 'seed'?"),
-        (
-            "zzz=1",
-            "--set zzz: expected a key of a recipe, found 'zzz'. "
-            "Use one of: name, description, seed, output_dir, cache_dir, data, args, evaluate, stages, card, push, "
-            "seeds, sweep.",
-        ),
-        (
-            "stages.tower.modle.base=x",
-            "--set stages.tower.modle.base: expected a key of stages[0], found 'modle'. Did you mean 'model'?",
-        ),
         (
             "stages.towr.loss.type=x",
             "--set stages.towr.loss.type: expected the name or position of a stage, found 'towr'. "
@@ -114,11 +103,6 @@ def test_the_source_itself_is_left_alone():
             "--set stages.-1.name: expected the name or position of a stage, found '-1'. Positions: 0 to 1.",
         ),
         ("seed.x=1", "--set seed.x: expected keys below seed, found 1. Set it as a whole."),
-        ("args..x=1", "--set args..x: expected a key of args, found ''. Use one of: learning_rate."),
-        (
-            "data.train.limitt=1",
-            "--set data.train.limitt: expected a key of data.train, found 'limitt'. Did you mean 'limit'?",
-        ),
         (
             "seed=[1",
             "--set seed: expected valid YAML, but expected ',' or ']', but got '<stream end>'. Quote the text.",
@@ -132,6 +116,6 @@ def test_a_path_that_does_not_exist_is_refused(text, sentence):
 
 
 def test_all_refusals_are_told_and_the_good_ones_kept():
-    source, faults = overridden("sed=1", "seed=5", "agrs.x=1")
-    assert [fault.split(":")[0] for fault in faults] == ["--set sed", "--set agrs.x"]
+    source, faults = overridden("sed", "seed=5", "stages.x.name=1")
+    assert [fault.split(":")[0] for fault in faults] == ["--set", "--set stages.x.name"]
     assert source.data["seed"] == 5
