@@ -26,7 +26,7 @@ def neighbour_pairs(sentences: Sequence[str], scorer: SentenceTransformer, count
     """
     unique = list(dict.fromkeys(sentences))
     embeddings = scorer.encode(unique, convert_to_tensor=True, normalize_embeddings=True, show_progress_bar=False)
-    check_embeddings(embeddings.float().cpu().numpy(), unique, "scorer", lambda: sentences, for_cosines=True)
+    check_embeddings(embeddings.float().cpu().numpy(), unique, "scorer", sentences, for_cosines=True)
     pairs: dict[tuple[int, int], None] = {}
     for row, hits in enumerate(semantic_search(embeddings, embeddings, top_k=count + 1)):
         others = [int(hit["corpus_id"]) for hit in hits if hit["corpus_id"] != row][:count]

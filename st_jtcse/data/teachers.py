@@ -63,14 +63,10 @@ def with_teacher_labels(
         raise UserError(f"Weights of similarities cannot be negative, found {min(weights):g}; leave that teacher out.")
     label_size(teachers, form)
 
-    def corpus() -> list[str]:
-        found: list[str] = sentences["sentence"][:]
-        return found
-
     def encode(texts: list[str]) -> pa.Table:
         embeddings = [np.asarray(teacher.encode(texts, batch_size=batch_size)) for teacher in teachers]
         for vectors in embeddings:
-            check_embeddings(vectors, texts, "teacher", corpus, for_cosines=form == "concatenation")
+            check_embeddings(vectors, texts, "teacher", sentences["sentence"], for_cosines=form == "concatenation")
         return pa.table({"label": _half(_combined(embeddings, weights, form))})
 
     settings = {

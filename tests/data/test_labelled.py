@@ -96,7 +96,7 @@ def test_texts_without_label(tmp_path):
             ["a", "b", 7],
             "scores",
             None,
-            "p.jsonl:2: the score 7 is outside 0 to 5; correct it or set data.score_range.",
+            "p.jsonl:2: the score 7 is outside 0 to 5; correct it or set score_range.",
         ),
         (["a", " ", 1], "scores", None, "p.jsonl:2: 'sentence2' is empty; fill it or remove the row."),
         (["a", "b", 1.5], "classes", None, "p.jsonl:2: expected a class, a whole number from 0, in 'score', found 1.5"),
@@ -127,7 +127,7 @@ def test_scores_are_put_into_equal_bins(tmp_path):
 
 def test_classes_are_refused_as_scores(tmp_path):
     source = write(tmp_path / "p.jsonl", [["a", "b", 0], ["c", "d", 1], ["e", "f", 2]])
-    with pytest.raises(UserError, match=r"none reaches 5, so they look like classes; set data.score_range to \[0, 2\]"):
+    with pytest.raises(UserError, match=r"none reaches 5, so they look like classes; set score_range to \[0, 2\]"):
         load_labelled([source], "scores", (0.0, 5.0))
     same = {"0": 0.0, "1": 1.0, "2": 2.0}
     assert load_labelled([source], "scores", (0.0, 5.0), same).dataset["label"][:] == pytest.approx([0, 0.2, 0.4])
