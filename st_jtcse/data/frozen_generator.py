@@ -19,14 +19,7 @@ _Written = TypeVar("_Written")
 
 
 class FrozenGenerator:
-    """A model for generation and its tokenizer.
-
-    Args:
-        name: Folder or Hub id, ``id@revision`` for another revision than main. Only safetensors are read.
-        translates: Whether it is a sequence-to-sequence model rather than a causal one.
-        batch_size: Texts a forward pass.
-        bf16: Whether the model computes in bfloat16 instead of float32.
-        tokenizer_settings: Passed to the tokenizer.
+    """A sequence-to-sequence model that translates, or a causal one, and its tokenizer.
 
     Raises:
         UserError: The model cannot be loaded, is of the other kind, or lacks weights.

@@ -58,35 +58,35 @@ def load_labelled(
         bins: For ``"classes"``: the labels are scores, and the class is the bin of ``score_range``, of this many equal
             ones.
 
-    Returns:
-        The rows, in the order of the sources.
-
     Raises:
         UserError: A source is missing or faulty (up to five rows are named), no row is left, all scores are equal, or
             they are classes.
     """
-    labels = _Labels(kind, score_range, mapping, bins)
     default = COLUMNS["scores" if bins else kind]
-    texts = [labels.text_columns(source.columns or default) for source in sources]
-    for source, names in zip(sources, texts):
-        if len(names) != len(texts[0]) or len(names) < 2:
-            wanted = max(2, len(texts[0]))
-            raise UserError(f"{source.label}: expected {wanted} text columns, found {', '.join(names)}.")
+    has_labels = kind != "none"
+    labels = _Labels(kind == "classes" and not bins, score_range, mapping, bins)
+    end = -1 if has_labels else None
+    count = max(2, len((sources[0].columns or default)[:end]))
+    for source in sources:
+        texts = (source.columns or default)[:end]
+        if len(texts) != count:
+            raise UserError(f"{source.label}: expected {count} text columns, found {', '.join(texts)}.")
     skipped = 0
     first_rows: dict[float, str] = {}
 
     def parse(row: Row, names: Sequence[str]) -> tuple[Any, ...] | None:
         nonlocal skipped
-        if kind == "none":
-            return *texts_of(row, names), None
-        if labels.is_missing(row.values[names[-1]]):
+        if has_labels and labels.is_missing(row.values[names[-1]]):
             skipped += 1
             return None
-        cells, label = texts_of(row, names[:-1]), labels.read(row, names[-1])
+        cells = texts_of(row, names[:end])
+        if not has_labels:
+            return *cells, None
+        label = labels.read(row, names[-1])
         first_rows.setdefault(label, row.place)
         return *cells, label
 
-    columns: list[list[Any]] = [[] for _ in (*texts[0], "label")]
+    columns: list[list[Any]] = [[] for _ in range(count + 1)]
     for cells in checked_rows(sources, "labelled rows", default, parse):
         for column, cell in zip(columns, cells):
             column.append(cell)
@@ -97,53 +97,44 @@ def load_labelled(
     if kind == "scores":
         labels.check_scores(columns[-1], sources[0])
     table = {f"sentence{number}": pa.array(column) for number, column in enumerate(columns[:-1], 1)}
-    if kind != "none":
+    if has_labels:
         table["label"] = pa.array(columns[-1]).cast(pa.float32() if kind == "scores" else pa.int64())
     return Labelled(Dataset(pa.table(table)), skipped, rows_sha256(zip(*columns)), first_rows)
 
 
 @dataclass(frozen=True)
 class _Labels:
-    """How the labels of :func:`load_labelled` are written, and what they become."""
+    """How the labels of :func:`load_labelled` are written."""
 
-    kind: Kind
+    are_classes: bool
     score_range: tuple[float, float]
     mapping: Mapping[str, float] | None
     bins: int | None
 
-    def text_columns(self, names: Sequence[str]) -> Sequence[str]:
-        return names if self.kind == "none" else names[:-1]
-
     def is_missing(self, given: Any) -> bool:
         """Whether a row is marked as having no label, which -1 is only where it cannot be one."""
         if self.mapping is not None:
-            marks = number(given) == -1 and -1 not in map(number, self.mapping)
-            return marks or (given == "-" and "-" not in self.mapping)
+            minus_one = -1 not in map(number, self.mapping)
+            return (given == "-" and "-" not in self.mapping) or (minus_one and number(given) == -1)
         low, high = self.score_range
-        return given == "-" or (number(given) == -1 and (self._are_classes or not low <= -1 <= high))
+        return given == "-" or (number(given) == -1 and (self.are_classes or not low <= -1 <= high))
 
     def read(self, row: Row, name: str) -> float:
-        """Return a row's label as training wants it.
-
-        Raises:
-            UserError: It is none.
-        """
+        """Return a row's label as training wants it."""
         given: Any = row.values[name]
         if self.mapping is not None:
-            # As a mapping is written.
+            # As YAML and JSON write it.
             key = str(given).lower() if isinstance(given, bool) else str(given)
             if key not in self.mapping:
-                raise UserError(
-                    f"{row.place}: expected one of {', '.join(self.mapping)} in {name!r}, found {given!r}; extend "
-                    "mapping."
-                )
+                known = ", ".join(self.mapping)
+                raise UserError(f"{row.place}: expected one of {known} in {name!r}, found {given!r}; extend mapping.")
             given = self.mapping[key]
         value = number(given)
         if value is None:
             raise UserError(
                 f"{row.place}: expected a number in {name!r}, found {given!r}; correct the row, or give mapping."
             )
-        if self._are_classes:
+        if self.are_classes:
             if value < 0 or not math.isclose(value, round(value)):
                 raise UserError(
                     f"{row.place}: expected a class, a whole number from 0, in {name!r}, found {value:g}; correct the "
@@ -152,7 +143,7 @@ class _Labels:
             return float(round(value))
         low, high = self.score_range
         share = (in_range(row, value, self.score_range) - low) / (high - low)
-        return share if self.bins is None else float(min(int(share * self.bins), self.bins - 1))
+        return float(min(int(share * self.bins), self.bins - 1)) if self.bins else share
 
     def check_scores(self, labels: Sequence[float], source: Source) -> None:
         """Refuse scores that rank nothing, and whole numbers that end below the range, as NLI's classes do in 0..5."""
@@ -166,7 +157,3 @@ class _Labels:
                 f"{source.label}: every score is a whole number and none reaches {high:g}, so they look like classes; "
                 f"set score_range to [{low:g}, {max(scores):g}] if they are grades, or give mapping."
             )
-
-    @property
-    def _are_classes(self) -> bool:
-        return self.kind == "classes" and self.bins is None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import semantic_search
 
-from st_jtcse.data.usable_embeddings import check_embeddings
+from st_jtcse.data.teachers import check_embeddings
 
 
 def neighbour_pairs(sentences: Sequence[str], scorer: SentenceTransformer, count: int) -> list[tuple[str, str]]:

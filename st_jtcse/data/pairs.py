@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from st_jtcse.data.rows import Row, Source, checked_rows, in_range, number, rows_sha256, texts_of
 from st_jtcse.errors import UserError
@@ -12,7 +12,7 @@ _Pair = tuple[str, str, float]
 COLUMNS = ("sentence1", "sentence2", "score")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Pairs:
     """Graded pairs.
 
@@ -23,10 +23,10 @@ class Pairs:
         sha256: Hash of the pairs as JSON lines.
     """
 
-    sentences1: list[str] = field(default_factory=list)
-    sentences2: list[str] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-    sha256: str = ""
+    sentences1: list[str]
+    sentences2: list[str]
+    scores: list[float]
+    sha256: str
 
 
 @dataclass(frozen=True)

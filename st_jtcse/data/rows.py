@@ -111,11 +111,7 @@ def checked_rows(
 
 
 def texts_of(row: Row, names: Sequence[str]) -> tuple[str, ...]:
-    """Return a row's texts, stripped.
-
-    Raises:
-        UserError: One is no text or empty.
-    """
+    """Return a row's texts, stripped; one that is no text or empty is refused."""
     if fault := text_fault(row, names):
         raise UserError(fault)
     return tuple(row.values[name].strip() for name in names)
@@ -144,11 +140,7 @@ def number(value: Any) -> float | None:
 
 
 def in_range(row: Row, score: float, score_range: tuple[float, float]) -> float:
-    """Return a row's score.
-
-    Raises:
-        UserError: It is outside the range of lowest and highest score.
-    """
+    """Return a row's score; one outside the range of lowest and highest score is refused."""
     low, high = score_range
     if not low <= score <= high:
         raise UserError(
