@@ -70,12 +70,7 @@ class FrozenGenerator:
             )
 
     def longest_first(self, lengths: Sequence[int], write: Callable[[list[int]], Iterable[_Written]]) -> list[_Written]:
-        """Return what is written to each text: little padding, and memory runs out at once or not at all.
-
-        Args:
-            lengths: Of the texts.
-            write: From the numbers of the texts of one batch to what is written to them.
-        """
+        """Return what `write` gives for each text by its row: little padding, and memory runs out at once or never."""
         # Only here: where every answer is in the cache, the accelerator is not touched.
         accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         local = dist.get_node_local_rank(fallback_rank=0)

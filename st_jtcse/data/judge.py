@@ -85,11 +85,7 @@ class Judge(FrozenGenerator):
 
     @torch.inference_mode()
     def answers(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
-        """Return the model's answer to each pair, as written.
-
-        Args:
-            pairs: Two sentences each.
-        """
+        """Return the model's answer to each pair of sentences, as written."""
         prompts = [self._prompt(*pair) for pair in pairs]
 
         def write(rows: list[int]) -> list[str]:
@@ -118,7 +114,7 @@ class Judge(FrozenGenerator):
 def judged_scores(
     pairs: Sequence[tuple[str, str]], judge: Judge, cache_dir: Path, shard_size: int = SHARD_SIZE
 ) -> list[float | None]:
-    """Return the score of each pair; an interrupted run goes on after its answers, and a finished one asks nothing.
+    """Return the score of each pair, as :func:`score_of` reads it; an interrupted run goes on after its answers.
 
     Answers are kept for the list of pairs as a whole: one pair more or less, and all are asked again.
 
@@ -127,9 +123,6 @@ def judged_scores(
         judge: Who is asked.
         cache_dir: Folder of the answers.
         shard_size: Pairs that an interruption loses at most.
-
-    Returns:
-        The number that each answer begins with, see :func:`score_of`.
 
     Raises:
         UserError: The disk is full.
@@ -141,10 +134,8 @@ def judged_scores(
 
     settings = {"pairs": hashlib.sha256("\n".join(rows).encode()).hexdigest(), **judge.settings()}
     dataset = Dataset.from_dict({"sentence": rows})
-    return [
-        score_of(answer)
-        for answer in cached_columns(Job("judge", settings, dataset, compute, shard_size), cache_dir)["answer"]
-    ]
+    answers = cached_columns(Job("judge", settings, dataset, compute, shard_size), cache_dir)["answer"]
+    return [score_of(answer) for answer in answers]
 
 
 def score_of(answer: str) -> float | None:
@@ -152,10 +143,6 @@ def score_of(answer: str) -> float | None:
 
     A label before it ("Similarity:", "Score:", "Answer:"), quotes and Markdown's asterisks are passed over. The number
     stands alone: what could be a part of a whole, a range or another way of writing is none.
-
-    Args:
-        answer: What the model wrote.
     """
     found = _ANSWER.match(answer)
-    score = float(found["number"]) if found else -1.0
-    return score if 0 <= score <= 1 else None
+    return float(found["number"]) if found and float(found["number"]) <= 1 else None

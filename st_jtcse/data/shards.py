@@ -73,7 +73,7 @@ class Job:
 
 
 def cached_columns(job: Job, cache_dir: Path) -> Dataset:
-    """Return a job's columns, memory-mapped; what an earlier or interrupted run has computed is used.
+    """Return a job's columns, memory-mapped, a row a sentence; what an earlier or interrupted run has computed is used.
 
     In a distributed run every process computes its share of the shards. The file is the same, byte for byte, however
     often the work was interrupted and however many processes shared it. Of several runs at once the first to finish
@@ -83,50 +83,36 @@ def cached_columns(job: Job, cache_dir: Path) -> Dataset:
         job: The columns.
         cache_dir: Folder of the files, shared by runs; safe to delete.
 
-    Returns:
-        One row a sentence, in the order of the sentences.
-
     Raises:
         UserError: The folder cannot be written, or a file was made with other settings.
     """
     final = cache_dir / f"{job.kind}-{hashlib.sha256(job.text.encode()).hexdigest()[:16]}.arrow"
     folder = final.with_suffix(".shards")
     found = _is_whole(final, job)
-    if not found:
-        with _taking_anothers(job, final):
-            _compute(job, folder)
-    # All processes wait, for another run's file may have come between their looks at it.
-    processes.wait_for_all()
-    if processes.rank() == 0 and not found and not _is_whole(final, job):
-        with _taking_anothers(job, final):
-            _join(job, folder, final)
-    processes.wait_for_all()
+    for step in (_compute, _join):
+        try:
+            if not found:
+                step(job, folder, final)
+        except (FileNotFoundError, UserError):
+            # Another run may have joined the shards, and removed them.
+            if not _is_whole(final, job):
+                raise
+        # All processes wait, for another run's file may have come between their looks at it.
+        processes.wait_for_all()
     if processes.rank() == 0:
         # Also what a run left that was killed between its two last steps.
         shutil.rmtree(folder, ignore_errors=True)
     return Dataset.from_file(str(final))
 
 
-@contextmanager
-def _taking_anothers(job: Job, final: Path) -> Iterator[None]:
-    """Let it pass that another run has joined its shards, and removed all, if it left the whole file."""
-    try:
-        yield
-    except (FileNotFoundError, UserError):
-        if not _is_whole(final, job):
-            raise
-
-
-def _compute(job: Job, folder: Path) -> None:
+def _compute(job: Job, folder: Path, final: Path) -> None:
     with _write_errors_told(folder.parent):
         folder.mkdir(parents=True, exist_ok=True)
     own = range(processes.rank(), job.shards, processes.count())
     left = [shard for shard in own if not _finished_shard(folder, shard)]
-    rows, rows_left = (sum(len(job.rows(shard)) for shard in shards) for shards in (own, left))
-    quiet = processes.rank() > 0
-    with tqdm(
-        desc=job.kind, unit=" sentences", initial=rows - rows_left, total=rows, file=sys.stdout, disable=quiet
-    ) as progress:
+    total, to_do = (sum(len(job.rows(shard)) for shard in shards) for shards in (own, left))
+    bar = {"desc": job.kind, "unit": " sentences", "file": sys.stdout, "disable": processes.rank() > 0}
+    with tqdm(initial=total - to_do, total=total, **bar) as progress:
         for shard in left:
             table = job.compute(job.sentences[job.rows(shard)]["sentence"])
             # A partial file of another process, or of one that was killed, must not be in the way.
@@ -148,6 +134,8 @@ def _finished_shard(folder: Path, shard: int) -> Path | None:
 
 
 def _join(job: Job, folder: Path, final: Path) -> None:
+    if processes.rank() > 0 or _is_whole(final, job):
+        return
     paths = [path for path in (_finished_shard(folder, shard) for shard in range(job.shards)) if path]
     if len(paths) < job.shards:
         raise UserError(f"{folder}: a shard was damaged while others were computed; run again to repair it.")

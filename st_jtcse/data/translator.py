@@ -94,11 +94,7 @@ class Translator(FrozenGenerator):
 
     @torch.inference_mode()
     def translate(self, texts: list[str]) -> list[Translation]:
-        """Return one translation a sentence, in their order; its text is empty where the model only ended the sequence.
-
-        Args:
-            texts: The sentences.
-        """
+        """Return one translation a sentence; its text is empty where the model only ended the sequence."""
         if not texts:
             return []
         texts = [self.prefix + text for text in texts]

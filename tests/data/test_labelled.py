@@ -1,3 +1,4 @@
+import hashlib
 import json
 
 import pytest
@@ -139,3 +140,15 @@ def test_sources_with_other_numbers_of_texts_are_refused(tmp_path):
     one = Source(file=two.file, columns=("sentence1", "score"))
     with pytest.raises(UserError, match="expected 2 text columns, found sentence1"):
         load_labelled([two, one], "scores", (0.0, 5.0))
+
+
+def test_the_hash_is_that_of_the_rows_as_json_lines(tmp_path):
+    source = write(tmp_path / "p.jsonl", [["a", " b", 1], ["c", "d\u00e9", 5]])
+    for kind, bins, lines in (
+        ("scores", None, b'["a", "b", 0.2]\n["c", "d\\u00e9", 1.0]\n'),
+        ("classes", 2, b'["a", "b", 0.0]\n["c", "d\\u00e9", 1.0]\n'),
+        ("none", None, b'["a", "b", null]\n["c", "d\\u00e9", null]\n'),
+    ):
+        columns = ("sentence1", "sentence2") if kind == "none" else None
+        found = load_labelled([Source(file=source.file, columns=columns)], kind, (0.0, 5.0), bins=bins)
+        assert found.sha256 == hashlib.sha256(lines).hexdigest()

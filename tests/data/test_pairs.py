@@ -1,3 +1,4 @@
+import hashlib
 import json
 
 import pytest
@@ -101,3 +102,12 @@ def test_a_text_file_of_judged_pairs_is_told_what_it_lacks(tmp_path):
     (tmp_path / "s.txt").write_text("a cat\n")
     with pytest.raises(UserError, match="judged pairs need columns, found a text file; give"):
         load_pair_scores(Source(file=tmp_path / "s.txt"), CORPUS)
+
+
+def test_hashes_are_those_of_the_rows_as_json_lines(tmp_path):
+    rows = [["a cat", " a dog\u00e9", "0.25"], ["a cat", "a bird", 1]]
+    source = write(tmp_path / "p.jsonl", rows)
+    lines = b'["a cat", "a dog\\u00e9", 0.25]\n["a cat", "a bird", 1.0]\n'
+    expected = hashlib.sha256(lines).hexdigest()
+    assert load_pairs(source, (0.0, 5.0)).sha256 == expected
+    assert load_pair_scores(source, ["a cat", "a dog\u00e9", "a bird"]).sha256 == expected
