@@ -28,24 +28,25 @@ class FrozenGenerator:
     def __init__(self, name: str, *, translates: bool, batch_size: int, bf16: bool, **tokenizer_settings: Any) -> None:
         self.name = name
         self.batch_size = batch_size
-        path, _, revision = (name, "", "") if Path(name).is_dir() else name.partition("@")
-        hub = {"revision": revision or None}
-        kind, example = ("sequence-to-sequence", "opus-mt-en-fr") if translates else ("text-generation", "Llama-3.2-1B")
+        path, _, branch = (name, "", "") if Path(name).is_dir() else name.partition("@")
+        revision = branch or None
+        kind = "sequence-to-sequence" if translates else "text-generation"
         try:
-            config = AutoConfig.from_pretrained(path, **hub)
+            config = AutoConfig.from_pretrained(path, revision=revision)
             if bool(config.is_encoder_decoder) != translates:
                 raise UserError(
-                    f"The model {name!r} is no {kind} model but of type {config.model_type}; give one like {example}."
+                    f"The model {name!r} is no {kind} model but of type {config.model_type}; give one like "
+                    + ("Helsinki-NLP/opus-mt-en-fr." if translates else "HuggingFaceTB/SmolLM2-135M-Instruct.")
                 )
             with warnings.catch_warnings():
                 # Marian's normaliser is built but never used: MarianTokenizer does not call it.
                 warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")
                 self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-                    path, **hub, **tokenizer_settings
+                    path, revision=revision, **tokenizer_settings
                 )
             found: Any = (AutoModelForSeq2SeqLM if translates else AutoModelForCausalLM).from_pretrained(
                 path,
-                **hub,
+                revision=revision,
                 use_safetensors=True,
                 dtype=torch.bfloat16 if bf16 else torch.float32,
                 output_loading_info=True,

@@ -42,8 +42,7 @@ class Judge(FrozenGenerator):
     """Asks a text-generation model, by greedy search.
 
     Args:
-        name: Folder or Hub id of a causal language model, ``id@revision`` for another revision than main. Only
-            safetensors are read.
+        name: Folder or Hub id of a causal language model, or ``id@revision``. Only safetensors are read.
         prompt: Text with ``{sentence1}`` and ``{sentence2}``; given as the user's message where the tokenizer has a
             chat template.
         max_new_tokens: Tokens of an answer.

@@ -60,12 +60,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Row:
-    """One row.
-
-    Args:
-        place: File and line, or source and row number, both from 1.
-        values: Cells by column.
-    """
+    """A row's cells by column, and its place in messages: file and line, or source and row number, both from 1."""
 
     place: str
     values: dict[str, Any]
@@ -134,7 +129,7 @@ def number(value: Any) -> float | None:
         return None
     try:
         found = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return found if math.isfinite(found) else None
 

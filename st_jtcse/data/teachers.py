@@ -80,15 +80,7 @@ def with_teacher_labels(
 
 
 def label_size(teachers: Sequence[SentenceTransformer], form: Form = "sum") -> int:
-    """Return the length of the label vectors.
-
-    Args:
-        teachers: The teachers.
-        form: How they are combined.
-
-    Raises:
-        UserError: Embeddings to be summed differ in size.
-    """
+    """Return the length of the label vectors; embeddings to be summed that differ in size are refused."""
     sizes = [int(teacher.get_embedding_dimension() or 0) for teacher in teachers]
     if form == "concatenation":
         return sum(sizes)

@@ -34,7 +34,7 @@ class Translator(FrozenGenerator):
     """Translates sentences with one model, by greedy or beam search.
 
     Args:
-        name: Folder or Hub id, ``id@revision`` for another revision than main. Only safetensors are read.
+        name: Folder or Hub id, or ``id@revision``. Only safetensors are read.
         prefix: Text put before every sentence, e.g. ``">>cmn_Hans<< "`` or ``"translate English to French: "``.
         beam_size: Beams; 1 is greedy search.
         max_length: Tokens a translation has at most.

@@ -40,6 +40,7 @@ def test_csv_scores_are_numbers_and_columns_can_be_named(tmp_path):
         (["a", "b", True], "p.jsonl:2: expected a number in 'score', found True; correct the row."),
         (["a", "b", None], "p.jsonl:2: expected a number in 'score', found None; correct the row."),
         (["a", "b", float("nan")], "p.jsonl:2: expected a number in 'score', found nan; correct the row."),
+        (["a", "b", 10**400], "p.jsonl:2: expected a number in 'score', found 1000"),
         (
             ["a", "b", 5.5],
             "p.jsonl:2: the score 5.5 is outside 0 to 5; correct it or set score_range.",
