@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from st_jtcse.data import Source
-from st_jtcse.data.pairs import number, text_fault, told
-from st_jtcse.data.rows import Row, columns_of, read_rows
+from st_jtcse.data.rows import Row, columns_of, number, read_rows, text_fault, told
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation import senteval_files
 from st_jtcse.evaluation.senteval_transfer import LabelledTexts

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import pyarrow as pa
 from datasets import Dataset
 
-from st_jtcse.data.rows import Row, Source, columns_of, read_lines, read_rows
+from st_jtcse.data.rows import Row, Source, columns_of, read_rows
 from st_jtcse.errors import UserError
 
 
@@ -36,9 +37,6 @@ def load_sentences(sources: Sequence[Source]) -> Sentences:
     Args:
         sources: Where to read.
 
-    Returns:
-        The sentences.
-
     Raises:
         UserError: A source is missing or faulty, or holds no sentence.
     """
@@ -46,37 +44,23 @@ def load_sentences(sources: Sequence[Source]) -> Sentences:
     digest = hashlib.sha256()
     skipped = 0
     for source in sources:
-        found = 0
+        before = len(chunks)
+        texts = _texts(source)
         # Arrow chunks as they are read: a long file is never held as Python strings.
-        block: list[str] = []
-        for text in _texts(source):
-            if not text:
-                skipped += 1
-                continue
-            found += 1
-            digest.update(text.encode() + b"\n")
-            block.append(text)
-            if len(block) == 100_000:
-                chunks.append(pa.array(block))
-                block = []
-        if not found:
+        while block := list(islice(texts, 100_000)):
+            found = [text for text in block if text]
+            skipped += len(block) - len(found)
+            digest.update("".join(f"{text}\n" for text in found).encode())
+            chunks += [pa.array(found)] if found else []
+        if len(chunks) == before:
             raise UserError(f"{source.label} holds no sentence, only blank lines; give a source with text.")
-        if block:
-            chunks.append(pa.array(block))
-    table = pa.table({"sentence": pa.chunked_array(chunks)})
-    return Sentences(Dataset(table), skipped, digest.hexdigest())
+    return Sentences(Dataset(pa.table({"sentence": pa.chunked_array(chunks)})), skipped, digest.hexdigest())
 
 
 def _texts(source: Source) -> Iterator[str]:
     """Every sentence of a source, stripped; blank ones as empty strings."""
-    if source.file is not None and source.file.suffix == ".txt":
-        for index, (_, line) in enumerate(read_lines(source.file)):
-            if source.limit is not None and index >= source.limit:
-                return
-            yield line.strip()
-        return
     for row in read_rows(source):
-        for column in source.columns or _default_columns(source, row):
+        for column in _columns(source, row):
             value = row.values.get(column)
             if column not in row.values:
                 raise UserError(
@@ -88,10 +72,11 @@ def _texts(source: Source) -> Iterator[str]:
             yield (value or "").strip()
 
 
-def _default_columns(source: Source, row: Row) -> tuple[str, ...]:
-    if "sentence" in row.values:
-        return ("sentence",)
-    texts = [name for name, value in row.values.items() if isinstance(value, str)]
-    if source.dataset is not None and len(texts) == 1:
-        return (texts[0],)
+def _columns(source: Source, row: Row) -> tuple[str, ...]:
+    """Columns of a row's sentences; of a data set with one text column and none called ``sentence``, that one."""
+    if source.columns and not source.is_text:
+        return source.columns
+    if source.dataset is not None and "sentence" not in row.values:
+        texts = [name for name, value in row.values.items() if isinstance(value, str)]
+        return (texts[0],) if len(texts) == 1 else ("sentence",)
     return ("sentence",)

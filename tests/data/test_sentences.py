@@ -1,3 +1,4 @@
+import hashlib
 import json
 
 import pyarrow as pa
@@ -83,3 +84,13 @@ def test_missing_files_folders_and_datasets_are_told(tmp_path):
     (tmp_path / "d.txt").mkdir()
     assert "d.txt is a folder; give a file." in fault_of(tmp_path / "d.txt")
     assert "cannot be loaded" in fault_of(Source(dataset=str(tmp_path / "nothing")))
+
+
+def test_the_hash_is_that_of_the_lines(tmp_path):
+    loaded = sentences(write(tmp_path / "a.txt", " é one\n\ntwo\u2028\tb \n"))
+    assert loaded.sha256 == hashlib.sha256("é one\ntwo\u2028\tb\n".encode()).hexdigest()
+
+
+def test_a_text_file_has_lines_whatever_columns_are_named(tmp_path):
+    path = write(tmp_path / "a.txt", "one\n")
+    assert sentences(Source(file=path, columns=("text",))).dataset["sentence"][:] == ["one"]
