@@ -11,14 +11,25 @@ from st_jtcse.errors import UserError
 
 try:
     import mteb
+    from mteb.cache import ResultCache
     from mteb.get_tasks import TASK_LIST
     from mteb.models.model_implementations import MODEL_REGISTRY
     from mteb.models.model_meta import ModelMeta
     from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper
+    from mteb.results import TaskResult
 except ModuleNotFoundError as error:
     raise UserError("MTEB is not installed; install it with: pip install 'st-jtcse[evaluation]'.") from error
 
-__all__ = ["MODEL_REGISTRY", "TASK_LIST", "ModelMeta", "SentenceTransformerEncoderWrapper", "mteb", "quietly"]
+__all__ = [
+    "MODEL_REGISTRY",
+    "TASK_LIST",
+    "ModelMeta",
+    "ResultCache",
+    "SentenceTransformerEncoderWrapper",
+    "TaskResult",
+    "mteb",
+    "quietly",
+]
 
 
 @contextmanager

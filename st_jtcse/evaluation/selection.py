@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.jobs import Job, MTEBJob, STSJob, TransferJob
-from st_jtcse.evaluation.record import Record
+from st_jtcse.evaluation.jobs import Job, Record
 from st_jtcse.evaluation.senteval_data import STS, TRANSFER
-from st_jtcse.evaluation.suites import Protocol, Row, Suite, suites
+from st_jtcse.evaluation.senteval_jobs import SentEvalJob, main_metric
+from st_jtcse.evaluation.suites import Protocol, suites
 from st_jtcse.wording import unknown
 
 SENTEVAL = "senteval/"
@@ -99,22 +99,16 @@ class Selection:
     jobs: dict[str, Job]
 
 
-def select(suite_names: Sequence[str], tasks: Sequence[str], folder: Path | None) -> Selection:
-    """Find suites and tasks, and read the local data they use.
+def select(sections: Sequence[Section], folder: Path | None) -> Selection:
+    """Find out what tables need, and read the local data among that.
 
     Args:
-        suite_names: Names of suites.
-        tasks: ``NAME``, ``NAME:SUBSET,SUBSET``, ``NAME@SPLIT`` or both, of MTEB; ``senteval/NAME`` of SentEval.
+        sections: The tables.
         folder: Local data.
 
     Raises:
-        UserError: A name is unknown, or a local file is faulty.
+        UserError: A local file is faulty.
     """
-    sections = [_section(name) for name in dict.fromkeys(suite_names)]
-    if tasks:
-        sections.append(Section(TASKS, None, None, tuple(_line(task) for task in dict.fromkeys(tasks)), {}))
-    if not sections:
-        raise UserError("Nothing to evaluate: give --suite or --task; st-eval --list shows the suites.")
     lines: dict[str, list[Line]] = {}
     for section in sections:
         for line in section.lines:
@@ -122,11 +116,73 @@ def select(suite_names: Sequence[str], tasks: Sequence[str], folder: Path | None
     return Selection(tuple(sections), {key: _job(together, folder) for key, together in lines.items()})
 
 
+def suite_section(name: str) -> Section:
+    """Return the table of a suite.
+
+    Args:
+        name: The suite's name.
+
+    Raises:
+        UserError: There is no such suite, or its tasks are not known.
+    """
+    known = suites()
+    if name not in known:
+        raise UserError(unknown("the name of a suite", name, known))
+    suite = known[name]
+    if suite.instead is not None:
+        raise UserError(f"{name}: {suite.note} Use {suite.instead}, whose tasks are named.")
+    lines = tuple(
+        Line(
+            row.paper,
+            suite.protocol,
+            row.task,
+            suite.metric_of(row),
+            row.subsets,
+            suite.splits_of(row) if suite.protocol == "mteb" else None,
+            row.pairs,
+            row.reported,
+            row.note,
+        )
+        for row in suite.rows
+    )
+    return Section(name, suite.source, suite.note, lines, suite.average)
+
+
+def tasks_section(tasks: Sequence[str]) -> Section:
+    """Return a table of tasks asked for one by one.
+
+    Args:
+        tasks: ``NAME``, ``NAME:SUBSET,SUBSET``, ``NAME@SPLIT`` or both, of MTEB; ``senteval/NAME`` of SentEval.
+
+    Raises:
+        UserError: There is no such task, subset or split.
+    """
+    return Section(TASKS, None, None, tuple(_line(task) for task in dict.fromkeys(tasks)), {})
+
+
+def _line(task: str) -> Line:
+    if task.startswith(SENTEVAL):
+        name, known = task.removeprefix(SENTEVAL), (*STS, *TRANSFER)
+        if name not in known:
+            raise UserError(unknown("a set of SentEval", name, known))
+        return Line(task, "senteval", name, main_metric(name))
+    # After the cheap answers: MTEB takes seconds to import.
+    from st_jtcse.evaluation.mteb_tasks import check_task
+
+    rest, _, splits = task.partition("@")
+    name, _, subsets = rest.partition(":")
+    chosen = tuple(subsets.split(",")) if subsets else None, tuple(splits.split(",")) if splits else None
+    check_task(name, *chosen)
+    return Line(task, "mteb", name, None, *chosen)
+
+
 def _job(lines: list[Line], folder: Path | None) -> Job:
     """Return the job of lines that show the same task."""
     task = lines[0].task
     if lines[0].protocol == "senteval":
-        return STSJob(task, folder) if task in STS else TransferJob(task, folder)
+        return SentEvalJob(task, folder)
+    from st_jtcse.evaluation.mteb_tasks import MTEBJob
+
     subsets, splits = (_union([getattr(line, name) for line in lines]) for name in ("subsets", "splits"))
     return MTEBJob(task, subsets, splits, pairs=lines[0].pairs, folder=folder)
 
@@ -135,40 +191,3 @@ def _union(parts: list[tuple[str, ...] | None]) -> list[str] | None:
     """Return what all parts hold; None, which stands for everything, if one of them is."""
     names = dict.fromkeys(name for part in parts for name in part or ())
     return None if None in parts else list(names)
-
-
-def _section(name: str) -> Section:
-    known = suites()
-    if name not in known:
-        raise UserError(f"--suite: {unknown('the name of a suite', name, known)}")
-    suite = known[name]
-    if suite.instead is not None:
-        raise UserError(f"--suite {name}: {suite.note} Use --suite {suite.instead}, whose tasks are named.")
-    return Section(name, suite.source, suite.note, tuple(_row(suite, row) for row in suite.rows), suite.average)
-
-
-def _row(suite: Suite, row: Row) -> Line:
-    splits = suite.splits_of(row) if suite.protocol == "mteb" else None
-    return Line(
-        row.paper,
-        suite.protocol,
-        row.task,
-        suite.metric_of(row),
-        row.subsets,
-        splits,
-        row.pairs,
-        row.reported,
-        row.note,
-    )
-
-
-def _line(task: str) -> Line:
-    if task.startswith(SENTEVAL):
-        name, known = task.removeprefix(SENTEVAL), (*STS, *TRANSFER)
-        if name not in known:
-            raise UserError(f"--task: {unknown('a set of SentEval', name, known)}")
-        return Line(task, "senteval", name, STSJob.metric if name in STS else TransferJob.metric)
-    rest, _, splits = task.partition("@")
-    name, _, subsets = rest.partition(":")
-    chosen = tuple(subsets.split(",")) if subsets else None, tuple(splits.split(",")) if splits else None
-    return Line(task, "mteb", name, None, *chosen)

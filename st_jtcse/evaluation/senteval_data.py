@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from st_jtcse.data import Source
 from st_jtcse.data.pairs import number, text_fault, told
 from st_jtcse.data.rows import Row, columns_of, read_rows
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation import senteval_files
+from st_jtcse.evaluation.jobs import DataUnavailable
 from st_jtcse.evaluation.senteval_transfer import LabelledTexts
-from st_jtcse.evaluation.unavailable import DataUnavailable
 
 STS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSB", "SICKR")
 # The splits of each transfer set.
@@ -35,50 +35,28 @@ MULTICLASS = ("TREC",)
 SCORES = (0.0, 5.0)
 
 
+Content = TypeVar("Content")
+# First sentences, second sentences and scores by subset; rows by split.
+Subsets = dict[str, tuple[list[str], list[str], list[float]]]
+Splits = dict[str, LabelledTexts]
+
+
 @dataclass(frozen=True)
-class STSSet:
-    """One STS set.
+class EvaluationSet(Generic[Content]):
+    """A set that was found.
 
     Args:
-        subsets: First sentences, second sentences and scores by subset.
+        content: Its rows by subset or split.
         source: Where it was read; of local files the names.
         sha256: Hash of its rows.
     """
 
-    subsets: dict[str, tuple[list[str], list[str], list[float]]]
+    content: Content
     source: str
     sha256: str
 
 
-@dataclass(frozen=True)
-class TransferSet:
-    """One transfer set.
-
-    Args:
-        splits: Its rows by split.
-        source: Where it was read; of local files the names.
-        sha256: Hash of its rows.
-    """
-
-    splits: dict[str, LabelledTexts]
-    source: str
-    sha256: str
-
-
-def sts_file(name: str, folder: Path) -> Path:
-    """Return where a local folder has a set of graded pairs."""
-    return folder / "sts" / f"{name.lower()}.test.jsonl"
-
-
-def transfer_files(name: str, folder: Path) -> dict[str, Path]:
-    """Return where a local folder has a transfer set's splits."""
-    return {
-        split: folder / "transfer" / (f"{name.lower()}.jsonl" if split == "all" else f"{name.lower()}.{split}.jsonl")
-        for split in TRANSFER[name]
-    }
-
-
-def load_sts(name: str, folder: Path | None, *, hub: bool = True) -> STSSet:
+def load_sts(name: str, folder: Path | None, *, hub: bool = True) -> EvaluationSet[Subsets]:
     """Read a set of graded pairs: from JSONL files in a folder, from SentEval's own files in it, or from the Hub.
 
     Args:
@@ -91,21 +69,16 @@ def load_sts(name: str, folder: Path | None, *, hub: bool = True) -> STSSet:
         UserError: A file is faulty.
         DataUnavailable: There is no file, and the Hub cannot be reached or was not asked for.
     """
-    if folder is not None:
-        path = sts_file(name, folder)
-        if path.is_file():
-            return _sts_set(_sts_rows(path), path.name)
-        if found := senteval_files.read_sts(name, senteval_files.from_folder(folder)):
-            return _sts_set(found, folder.name)
-    if not hub:
-        raise DataUnavailable(f"{folder} holds no {path.relative_to(folder)}" if folder else f"{name} is not local")
-    found = senteval_files.read_sts(name, senteval_files.from_hub())
-    if found is None:
-        raise DataUnavailable(f"{senteval_files.ARCHIVE} holds no {name}")
-    return _sts_set(found, f"{senteval_files.REPOSITORY}/{senteval_files.ARCHIVE}")
+    path = None if folder is None else folder / "sts" / f"{name.lower()}.test.jsonl"
+    if path is not None and path.is_file():
+        rows, source = _sts_rows(path), path.name
+    else:
+        rows, source = _from_own_files(name, senteval_files.read_sts, folder, hub)
+    columns: Any = {subset: tuple(map(list, zip(*triples))) for subset, triples in rows.items()}
+    return EvaluationSet(columns, source, _sha256(rows))
 
 
-def load_transfer(name: str, folder: Path | None) -> TransferSet:
+def load_transfer(name: str, folder: Path | None) -> EvaluationSet[Splits]:
     """Read a transfer set: from JSONL files in a folder, from SentEval's own files in it, or from the Hub.
 
     Args:
@@ -117,21 +90,36 @@ def load_transfer(name: str, folder: Path | None) -> TransferSet:
         UserError: A file is faulty, or a split is missing beside another.
         DataUnavailable: There is no file, and the Hub cannot be reached.
     """
+    files = {}
     if folder is not None:
-        files = transfer_files(name, folder)
-        there = [path for path in files.values() if path.is_file()]
-        missing = [path for path in files.values() if path not in there]
-        if there and missing:
-            raise UserError(f"{missing[0]} does not exist, but {there[0].name} does; {name} needs both.")
-        if there:
-            rows = {split: _labelled_rows(name, path) for split, path in files.items()}
-            return _transfer_set(rows, ", ".join(path.name for path in there))
-        if found := senteval_files.read_transfer(name, senteval_files.from_folder(folder)):
-            return _transfer_set(found, folder.name)
-    found = senteval_files.read_transfer(name, senteval_files.from_hub())
+        stem = folder / "transfer" / name.lower()
+        files = {
+            split: Path(f"{stem}.jsonl" if split == "all" else f"{stem}.{split}.jsonl") for split in TRANSFER[name]
+        }
+    there = [path for path in files.values() if path.is_file()]
+    if there:
+        for path in files.values():
+            if path not in there:
+                raise UserError(f"{path} does not exist, but {there[0].name} does; {name} needs both.")
+        rows = {split: _labelled_rows(name, path) for split, path in files.items()}
+        source = ", ".join(path.name for path in there)
+    else:
+        rows, source = _from_own_files(name, senteval_files.read_transfer, folder)
+    return EvaluationSet(rows, source, _sha256({split: [own.columns, own.labels] for split, own in rows.items()}))
+
+
+def _from_own_files(
+    name: str, parse: Callable[[str, senteval_files.Read], Content | None], folder: Path | None, hub: bool = True
+) -> tuple[Content, str]:
+    """Read SentEval's own files, and say where they were."""
+    if folder is not None and (found := parse(name, senteval_files.from_folder(folder))):
+        return found, folder.name
+    if not hub:
+        raise DataUnavailable(f"{name} is not local")
+    found = parse(name, senteval_files.from_hub())
     if found is None:
         raise DataUnavailable(f"{senteval_files.ARCHIVE} holds no {name}")
-    return _transfer_set(found, f"{senteval_files.REPOSITORY}/{senteval_files.ARCHIVE}")
+    return found, f"{senteval_files.REPOSITORY}/{senteval_files.ARCHIVE}"
 
 
 def _sts_rows(path: Path) -> dict[str, senteval_files.Rows]:
@@ -200,17 +188,6 @@ def _check_columns(row: Row, wanted: Sequence[str]) -> None:
         raise UserError(
             f"{row.place}: expected the columns {', '.join(wanted)}, found {columns_of(row)}; add {missing[0]!r}."
         )
-
-
-def _sts_set(subsets: dict[str, senteval_files.Rows], source: str) -> STSSet:
-    columns = {subset: tuple(map(list, zip(*rows))) for subset, rows in subsets.items()}
-    typed: Any = columns
-    return STSSet(typed, source, _sha256(subsets))
-
-
-def _transfer_set(splits: dict[str, LabelledTexts], source: str) -> TransferSet:
-    plain = {split: [rows.columns, rows.labels] for split, rows in splits.items()}
-    return TransferSet(splits, source, _sha256(plain))
 
 
 def _sha256(rows: Any) -> str:

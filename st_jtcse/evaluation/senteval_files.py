@@ -6,8 +6,8 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+from st_jtcse.evaluation.jobs import DataUnavailable
 from st_jtcse.evaluation.senteval_transfer import LabelledTexts
-from st_jtcse.evaluation.unavailable import DataUnavailable
 
 REPOSITORY, ARCHIVE = "princeton-nlp/datasets-for-simcse", "senteval.tar"
 
@@ -83,7 +83,7 @@ def from_hub() -> Read:
         archive = hf_hub_download(REPOSITORY, ARCHIVE, repo_type="dataset")
     except OSError as error:
         raise DataUnavailable(
-            f"it is in no --data folder, and {ARCHIVE} of {REPOSITORY} cannot be had from the Hub"
+            f"it is in no local folder, and {ARCHIVE} of {REPOSITORY} cannot be had from the Hub"
         ) from error
     return from_archive(Path(archive))
 

@@ -9,18 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-
-@dataclass(frozen=True)
-class Table:
-    """A table; its first column names the rows, the others are aligned right.
-
-    Args:
-        columns: Headings.
-        rows: Cells, as they are shown.
-    """
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
+from st_jtcse.reports.table import Table
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,22 @@ def stage_key(recipe: Recipe, stage: StageSpec) -> str:
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
+def changed_stages(runs: Sequence[Run]) -> list[str]:
+    """Return the names of the stages in which runs of one seed differ; with seeds alone, of every stage.
+
+    Args:
+        runs: The runs of a sweep.
+    """
+    keys: dict[str, set[str]] = {}
+    for run in runs:
+        for stage in run.loaded.recipe.stages:
+            own = keys.setdefault(stage.name, set())
+            if run.seed == runs[0].seed:
+                own.add(stage_key(run.loaded.recipe, stage))
+    only_seeds = len({run.point for run in runs}) == 1
+    return [name for name, found in keys.items() if only_seeds or len(found) > 1]
+
+
 def _stages_below(stage: StageSpec) -> Iterator[str]:
     for source in (*stage.model.sources, *(teacher.model for teacher in stage.teachers)):
         if source.startswith(STAGE_PREFIX):

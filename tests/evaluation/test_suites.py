@@ -4,7 +4,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.selection import select
+from st_jtcse.evaluation.selection import select, suite_section, tasks_section
 from st_jtcse.evaluation.senteval_data import STS, TRANSFER
 from st_jtcse.evaluation.suites import Suite, suites
 
@@ -69,8 +69,8 @@ def test_the_papers_traps_are_kept():
 
 
 def test_unpublished_tasks_are_refused_with_the_suite_to_use():
-    with pytest.raises(UserError, match=r"never published; .* Use --suite tncse-retrieval30"):
-        select(["jtcse-retrieval45"], [], None)
+    with pytest.raises(UserError, match=r"never published; .* Use tncse-retrieval30"):
+        suite_section("jtcse-retrieval45")
 
 
 @pytest.mark.parametrize(
@@ -81,17 +81,16 @@ def test_unpublished_tasks_are_refused_with_the_suite_to_use():
         (None, "STS17:en-eng", "a subset of the task, found 'en-eng'. Did you mean 'en-en'"),
         (None, "STS17@train", "a split of the task, found 'train'. Use one of: test"),
         (None, "senteval/SST", "a set of SentEval, found 'SST'. Did you mean 'SST2'"),
-        (None, None, "give --suite or --task"),
     ],
 )
 def test_unknown_names_are_told_with_the_nearest(suite, task, message):
     with pytest.raises(UserError) as refusal:
-        select([suite] if suite else [], [task] if task else [], None)
+        suite_section(suite) if suite else tasks_section([task])
     assert message in str(refusal.value)
 
 
 def test_one_task_of_many_lines_is_one_job():
-    selection = select(["sts22v2", "sts3-en"], ["STS22.v2:zh"], None)
+    selection = select([suite_section("sts22v2"), suite_section("sts3-en"), tasks_section(["STS22.v2:zh"])], None)
     assert list(selection.jobs) == ["mteb/STS22.v2", "mteb/STS17", "mteb/STSBenchmarkMultilingualSTS"]
 
 

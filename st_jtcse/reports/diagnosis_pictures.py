@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from st_jtcse.diagnostics.attention_sink import GROUPS, AttentionSink
 from st_jtcse.diagnostics.cls_energy import CLSEnergy
 from st_jtcse.diagnostics.cosine_density import FIFTHS, CosineDensity
-from st_jtcse.diagnostics.drawing import house_style, legend_name, panels, series
 from st_jtcse.diagnostics.modulus import Modulus
 from st_jtcse.diagnostics.sentence_map import SentenceMap
+from st_jtcse.reports.drawing import house_style, legend_name, panels, series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""How many steps and seconds each stage of some runs takes to a score on dev."""
+"""The evaluations on dev that runs of `st-train` left."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from st_jtcse.errors import UserError
-from st_jtcse.reports.spread import Spread, spread
 
 # Spearman on the set that chooses checkpoints, of a bi-encoder's cosines or of a cross-encoder's scores.
 _DEV = ("eval_dev_spearman_cosine", "eval_dev_spearman")
@@ -52,27 +51,6 @@ class Curve:
     def reaches(self, score: float) -> Evaluation | None:
         """Return the first evaluation that is at least as good, None if there is none."""
         return next((evaluation for evaluation in self.evaluations if evaluation.score >= score), None)
-
-
-@dataclass(frozen=True)
-class Convergence:
-    """A stage over the seeds of all runs.
-
-    Args:
-        stage: The stage's name.
-        seeds: How many runs have the stage.
-        reached: How many of them come to the score.
-        steps: Steps to the score, over those that reach it; None if none does.
-        seconds: Seconds of training to the score, likewise.
-        final: Spearman x 100 of the saved models, by evaluation set.
-    """
-
-    stage: str
-    seeds: int
-    reached: int
-    steps: Spread | None
-    seconds: Spread | None
-    final: dict[str, Spread]
 
 
 def read_curves(folders: Sequence[Path]) -> list[Curve]:
@@ -120,36 +98,6 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
             "and evaluate.dev, and run it again."
         )
     return curves
-
-
-def common_score(curves: Sequence[Curve]) -> float:
-    """Return the best score that every curve reaches."""
-    return min(curve.best for curve in curves)
-
-
-def convergence(curves: Sequence[Curve], score: float) -> list[Convergence]:
-    """Sum up each stage over its seeds, in the order of first appearance.
-
-    Args:
-        curves: From :func:`read_curves`.
-        score: Spearman x 100 on dev.
-    """
-    rows = []
-    for stage in dict.fromkeys(curve.stage for curve in curves):
-        own = [curve for curve in curves if curve.stage == stage]
-        reached = [evaluation for curve in own if (evaluation := curve.reaches(score))]
-        sets = [name for name in own[0].final if all(name in curve.final for curve in own)]
-        rows.append(
-            Convergence(
-                stage=stage,
-                seeds=len(own),
-                reached=len(reached),
-                steps=spread([evaluation.step for evaluation in reached]),
-                seconds=spread([evaluation.seconds for evaluation in reached]),
-                final={name: found for name in sets if (found := spread([curve.final[name] for curve in own]))},
-            )
-        )
-    return rows
 
 
 def _results(folder: Path) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_jtcse import diagnostics
 from st_jtcse.data import Pairs
-from st_jtcse.diagnostics.attention_sink import AttentionSink
+from st_jtcse.diagnostics.attention_sink import GROUPS, AttentionSink
 from st_jtcse.diagnostics.cls_energy import CLSEnergy
 from st_jtcse.diagnostics.cosine_density import FIFTHS, CosineDensity
 from st_jtcse.diagnostics.modulus import Modulus
@@ -42,6 +43,12 @@ class Plan:
     map_method: MapMethod = "pca"
     sample_size: int = 250
     seed: int = 42
+
+    @property
+    def threshold(self) -> float:
+        """The score above which a pair counts as positive."""
+        low, high = self.score_range
+        return high - (high - low) / FIFTHS
 
     @property
     def positive(self) -> NDArray[np.bool_]:
@@ -109,6 +116,47 @@ class Diagnosis:
         """Score for 10^9 operations."""
         return diagnostics.eta(self.spearman, self.gmac)
 
+    def as_record(self) -> dict[str, Any]:
+        """Return it as JSON has it; what does not exist is null."""
+        density = self.density
+        return {
+            "name": self.name,
+            "weights_sha256": self.weights_sha256,
+            "dimension": self.dimension,
+            "parameters": self.parameters,
+            "gmac": round(self.gmac, 4),
+            "sentences_per_second": round(self.sentences_per_second, 1),
+            "spearman": round(self.spearman, 4),
+            "eta": round(self.eta, 4),
+            "alignment": _numbers(self.alignment),
+            "uniformity": _numbers(self.uniformity),
+            "cosines_by_score_fifth": {
+                "edges": _numbers(density.edges),
+                "counts": density.counts.tolist(),
+                "means": _numbers(density.means),
+                "deviations": _numbers(density.deviations),
+            },
+            "map_points": self.sentence_map and _numbers(self.sentence_map.points),
+            "encoders": [self._encoder_record(label) for label in self.energy],
+            "notes": self.notes,
+        }
+
+    def _encoder_record(self, label: str) -> dict[str, Any]:
+        energy, sink, modulus = self.energy[label], self.sink[label], self.modulus[label]
+        return {
+            "label": label,
+            "cls_energy": {"mean": _numbers(energy.mean), "deviation": _numbers(energy.deviation)},
+            "attention": {
+                "tokens": sink.tokens,
+                "groups": sink.groups,
+                "mass": [dict(zip(GROUPS, _numbers(layer))) for layer in sink.mass],
+            },
+            "modulus": {
+                name: None if norms is None else {"mean": _numbers(norms.mean()), "deviation": _numbers(norms.std())}
+                for name, norms in (("hidden", modulus.hidden), ("pooler", modulus.pooler))
+            },
+        }
+
 
 def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
     """Find out everything about a model; it is left as it is.
@@ -133,8 +181,7 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
     cosines = (first * second).sum(axis=1)
     positive = plan.positive
     if not positive.any():
-        low, high = plan.score_range
-        notes.append(f"No alignment: no pair scores above {high - (high - low) / FIFTHS:g}.")
+        notes.append(f"No alignment: no pair scores above {plan.threshold:g}.")
     sentences, _ = plan.sample()
     found = Diagnosis(
         name=name,
@@ -171,3 +218,12 @@ def _or_note(notes: list[str], without: str, find: Callable[[], Found]) -> Found
     except UserError as error:
         notes.append(f"{without}: {error}")
         return None
+
+
+def _numbers(value: Any) -> Any:
+    """Round to six places, and turn NaN, which JSON lacks, into null."""
+    if value is None:
+        return None
+    if np.ndim(value):
+        return [_numbers(item) for item in value]
+    return round(float(value), 6) if math.isfinite(value) else None

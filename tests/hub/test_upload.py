@@ -8,7 +8,7 @@ from conftest import make_model, make_pipeline
 from huggingface_hub import HfApi, ModelCard, snapshot_download
 
 from st_jtcse.cli.push import main
-from st_jtcse.hub.push import LARGEST_FILE, files_to_push
+from st_jtcse.hub.upload import LARGEST_FILE, files_to_push
 from st_jtcse.modules import save_for_inference
 
 COMMIT = "/api/models/*/commit/*"

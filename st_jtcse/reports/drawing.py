@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -115,3 +116,20 @@ def to_bytes(figure: Figure, picture_format: PictureFormat) -> bytes:
         metadata = {"Date": None} if picture_format == "svg" else {"Software": None}
         figure.savefig(buffer, format=picture_format, metadata=metadata)
     return buffer.getvalue()
+
+
+def save(figure: Figure, folder: Path, name: str) -> dict[PictureFormat, bytes]:
+    """Write a picture as PNG and as SVG, each whole or not at all, and return their contents.
+
+    Args:
+        figure: The picture.
+        folder: Where to.
+        name: File name without its ending.
+    """
+    contents: dict[PictureFormat, bytes] = {}
+    for kind in get_args(PictureFormat):
+        contents[kind] = to_bytes(figure, kind)
+        partial = folder / f".{name}.partial"
+        partial.write_bytes(contents[kind])
+        partial.replace(folder / f"{name}.{kind}")
+    return contents
