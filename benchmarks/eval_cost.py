@@ -23,7 +23,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from st_jtcse import embedded
 from st_jtcse.evaluation.models import Evaluated, embedding_sha256
 from st_jtcse.evaluation.results import Results
-from st_jtcse.evaluation.selection import select, suite_section
+from st_jtcse.evaluation.selection import named_suite, select
 from st_jtcse.evaluation.task_runs import run_tasks
 from st_jtcse.modules.in_memory import transformer_of
 
@@ -90,7 +90,7 @@ def main() -> None:
 
     def evaluate(suite: str, folder: Path) -> None:
         results = Results(evaluated, None)
-        run_tasks(select([suite_section(suite)], folder), evaluated, results, BATCH, lambda key, outcome: None)
+        run_tasks(select([named_suite(suite)], folder), evaluated, results, BATCH, lambda key, outcome: None)
         assert not results.data["missing"], results.data["missing"]
 
     with tempfile.TemporaryDirectory() as name:

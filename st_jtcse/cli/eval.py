@@ -16,7 +16,7 @@ from st_jtcse.errors import UserError
 from st_jtcse.reports.table import Table
 
 if TYPE_CHECKING:
-    from st_jtcse.evaluation.selection import Section
+    from st_jtcse.evaluation.suites import Suite
 
 INCOMPLETE = 3
 
@@ -78,7 +78,7 @@ def _suites() -> Table:
     from st_jtcse.evaluation.suites import suites
 
     rows = [
-        [name, suite.source, str(len(suite.rows)) if suite.rows else f"unpublished; use {suite.instead}"]
+        [name, str(suite.source), str(len(suite.rows)) if suite.rows else f"unpublished; use {suite.instead}"]
         for name, suite in suites().items()
     ]
     return Table(["suite", "source", "tasks"], rows, "suites", names=3)
@@ -125,7 +125,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     disable_progress_bars()
     # Of each retry; that data cannot be had is told once a task.
     hub_logging.set_verbosity_error()
-    selection = select(_sections(options), options.data)
+    selection = select(_tables(options), options.data)
     evaluated = load_model(
         options.model,
         pooling=options.pooling,
@@ -147,8 +147,8 @@ def _evaluate(options: argparse.Namespace) -> int:
         console.err.print(f"{key}: {outcome if isinstance(outcome, str) else f'done in {outcome.seconds:.0f} s'}")
 
     run_tasks(selection, evaluated, results, options.batch_size, progress)
-    for section in selection.sections:
-        console.show(suite_table(section.name, results.data["suites"][section.name]))
+    for suite in selection.suites:
+        console.show(suite_table(suite.name, results.data["suites"][suite.name]))
     if options.output_dir is not None:
         _write(options, results.data)
     if missing:
@@ -157,13 +157,13 @@ def _evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _sections(options: argparse.Namespace) -> list[Section]:
-    from st_jtcse.evaluation.selection import suite_section, tasks_section
+def _tables(options: argparse.Namespace) -> list[Suite]:
+    from st_jtcse.evaluation.selection import named_suite, suite_of_tasks
 
     with faults_of("--suite"):
-        sections = [suite_section(name) for name in dict.fromkeys(options.suites)]
+        tables = [named_suite(name) for name in dict.fromkeys(options.suites)]
     with faults_of("--task"):
-        return [*sections, tasks_section(options.tasks)] if options.tasks else sections
+        return [*tables, suite_of_tasks(options.tasks)] if options.tasks else tables
 
 
 def _write(options: argparse.Namespace, data: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The figures of a table: every line's score, and the means that its paper reports."""
+"""The figures of a table: every row's score, and the means that its paper reports."""
 
 from __future__ import annotations
 
@@ -6,54 +6,51 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from st_jtcse.evaluation.jobs import Record
-from st_jtcse.evaluation.selection import Line, Section
+from st_jtcse.evaluation.suites import Row, Suite
 
 # The fifteen metrics of JTCSE's Table VI.
 RETRIEVAL = tuple(f"{name}_at_{k}" for name in ("map", "mrr", "ndcg", "precision", "recall") for k in (1, 5, 10))
 
 
-def section_scores(section: Section, records: Mapping[str, Record]) -> dict[str, Any]:
+def suite_scores(suite: Suite, records: Mapping[str, Record]) -> dict[str, Any]:
     """Return a table as plain data; scores are in percent, None where a task has no result.
 
     Args:
-        section: What to show.
+        suite: What to show.
         records: Finished tasks by key.
     """
-    known = [(line, records.get(line.job)) for line in section.lines]
+    known = [(row, records.get(row.job)) for row in suite.rows]
     rows: list[dict[str, Any]] = [
         {
-            "label": line.label,
-            "task": line.job,
-            "metric": line.metric or (record.main_score if record else None),
-            "score": _rounded(line.score(record)) if record else None,
-            "reported": line.reported,
-            "note": line.note,
+            "label": row.paper,
+            "task": row.job,
+            "metric": row.metric or (record.main_score if record else None),
+            "score": _rounded(row.score(record)) if record else None,
+            "reported": row.reported,
+            "note": row.note,
         }
-        for line, record in known
+        for row, record in known
     ]
-    finished = [(line, record) for line, record in known if record is not None]
+    finished = [(row, record) for row, record in known if record is not None]
     return {
-        "source": section.source,
-        "note": section.note,
+        "source": suite.source,
+        "note": suite.note,
         "rows": rows,
         # The mean of tasks asked for one by one would mean nothing.
-        "average": _mean([row["score"] for row in rows]) if section.source else None,
-        "reported_average": section.average,
-        "by_metric": _retrieval([(line, record) for line, record in known if line.metric in RETRIEVAL]),
-        "aggregations": {
-            line.label: _aggregations(record) for line, record in finished if line.metric == "spearman_all"
-        },
-        "transfer": {line.label: found for line, record in finished if (found := _transfer(record))},
+        "average": _mean([cells["score"] for cells in rows]) if suite.source else None,
+        "reported_average": suite.average,
+        "by_metric": _retrieval([(row, record) for row, record in known if row.metric in RETRIEVAL]),
+        "aggregations": {row.paper: _aggregations(record) for row, record in finished if row.metric == "spearman_all"},
+        "transfer": {row.paper: found for row, record in finished if (found := _transfer(record))},
     }
 
 
-def _retrieval(known: Sequence[tuple[Line, Record | None]]) -> dict[str, float | None]:
+def _retrieval(known: Sequence[tuple[Row, Record | None]]) -> dict[str, float | None]:
     """Return the means of all fifteen metrics."""
     if not known:
         return {}
     return {
-        metric: _mean([line.score(record, metric) if record else None for line, record in known])
-        for metric in RETRIEVAL
+        metric: _mean([row.score(record, metric) if record else None for row, record in known]) for metric in RETRIEVAL
     }
 
 

@@ -9,7 +9,7 @@ from st_jtcse.evaluation.jobs import Context, DataUnavailable, Job, Record
 from st_jtcse.evaluation.models import Evaluated
 from st_jtcse.evaluation.results import Results
 from st_jtcse.evaluation.selection import Selection
-from st_jtcse.evaluation.suite_scores import section_scores
+from st_jtcse.evaluation.suite_scores import suite_scores
 
 # Told after each task: its key, and what it gave or why it gave nothing.
 Progress = Callable[[str, Record | str], None]
@@ -39,8 +39,8 @@ def run_tasks(
         else:
             records[key] = outcome
             results.keep(key, outcome)
-        for section in selection.sections:
-            results.data["suites"][section.name] = section_scores(section, records)
+        for suite in selection.suites:
+            results.data["suites"][suite.name] = suite_scores(suite, records)
         results.write()
         progress(key, outcome)
 

@@ -217,4 +217,4 @@ def test_without_mteb_the_command_says_what_to_install(model_folders):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr.strip() == "MTEB is not installed; install it with: pip install 'st-jtcse[evaluation]'."
+    assert done.stderr.strip() == "--task: MTEB is not installed; install it with: pip install 'st-jtcse[evaluation]'."

@@ -1,18 +1,26 @@
 """An evaluation's tables and Markdown, the papers' figures beside ours."""
 
 from st_jtcse.evaluation.jobs import Record
-from st_jtcse.evaluation.selection import Line, Section
-from st_jtcse.evaluation.suite_scores import section_scores
+from st_jtcse.evaluation.suite_scores import suite_scores
+from st_jtcse.evaluation.suites import Suite
 from st_jtcse.reports.evaluation_report import evaluation_markdown, suite_table
 
 
 def suite(*scores):
-    lines = tuple(Line(label, "mteb", label, "f1", reported={"JTCSE": 10.0}) for label in ("A", "B"))
+    lines = [{"paper": label, "task": label, "reported": {"JTCSE": 10.0}} for label in ("A", "B")]
+    asked = Suite(
+        source="Table 1",
+        note="a note",
+        metric="f1",
+        splits=["test"],
+        rows=lines,
+        average={"JTCSE": 10.0, "UC": 12.0},
+    )
     records = {
         f"mteb/{label}": Record("somewhere", None, "f1", {"test": {"default": {"f1": score}}}, 1.0)
         for label, score in zip(("A", "B"), scores)
     }
-    return section_scores(Section("mine", "Table 1", "a note", lines, {"JTCSE": 10.0, "UC": 12.0}), records)
+    return suite_scores(asked, records)
 
 
 def test_a_table_ends_with_the_means():
