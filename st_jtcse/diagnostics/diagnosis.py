@@ -26,23 +26,14 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked, the same for every model.
+    """What is asked, the same for every model."""
 
-    Args:
-        pairs: Graded pairs, whose different sentences are the corpus.
-        score_range: Lowest and highest gold score possible.
-        sentence: The sentence whose attention is shown.
-        map_method: How the map is made.
-        sample_size: Pairs that are drawn for the map and for what is looked at inside the encoders.
-        seed: Seed of that draw and of t-SNE.
-    """
-
-    pairs: Pairs
-    score_range: tuple[float, float]
-    sentence: str
-    map_method: MapMethod = "pca"
-    sample_size: int = 250
-    seed: int = 42
+    pairs: Pairs  # graded pairs, whose different sentences are the corpus
+    score_range: tuple[float, float]  # lowest and highest gold score possible
+    sentence: str  # the sentence whose attention is shown
+    map_method: MapMethod = "pca"  # how the map is made
+    sample_size: int = 250  # pairs that are drawn for the map and for what is looked at inside the encoders
+    seed: int = 42  # seed of that draw and of t-SNE
 
     @property
     def threshold(self) -> float:
@@ -75,41 +66,24 @@ class Plan:
 
 @dataclass
 class Diagnosis:
-    """What was found about one model.
+    """What was found about one model."""
 
-    Args:
-        name: Its name in tables and pictures.
-        weights_sha256: Hash of its weights.
-        dimension: H of its embeddings.
-        parameters: Number of its weights.
-        gmac: 10^9 multiply-accumulate operations of a sentence of 32 tokens.
-        sentences_per_second: Speed of encoding in this run.
-        spearman: Spearman x 100 of cosines and gold scores.
-        alignment: Eq. 16 over the positive pairs; None if there are none.
-        uniformity: Eq. 17 over the different sentences.
-        density: Cosines by fifth of the gold scores.
-        sentence_map: The sample in two dimensions; None where it cannot be drawn.
-        energy: E_CLS by encoder label; empty for a model without BERT-like encoders.
-        sink: Attention by encoder label.
-        modulus: Moduli by encoder label.
-        notes: What could not be found, and why.
-    """
-
-    name: str
-    weights_sha256: str
-    dimension: int
-    parameters: int
-    gmac: float
-    sentences_per_second: float
-    spearman: float
-    alignment: float | None
-    uniformity: float
-    density: CosineDensity
-    sentence_map: SentenceMap | None = None
+    name: str  # its name in tables and pictures
+    weights_sha256: str  # hash of its weights
+    dimension: int  # H of its embeddings
+    parameters: int  # number of its weights
+    gmac: float  # 10^9 multiply-accumulate operations of a sentence of 32 tokens
+    sentences_per_second: float  # speed of encoding in this run
+    spearman: float  # Spearman x 100 of cosines and gold scores
+    alignment: float | None  # Eq. 16 over the positive pairs; None if there are none
+    uniformity: float  # Eq. 17 over the different sentences
+    density: CosineDensity  # cosines by fifth of the gold scores
+    sentence_map: SentenceMap | None = None  # the sample in two dimensions; None where it cannot be drawn
+    # E_CLS by encoder label; empty for a model without BERT-like encoders
     energy: dict[str, CLSEnergy] = field(default_factory=dict)
-    sink: dict[str, AttentionSink] = field(default_factory=dict)
-    modulus: dict[str, Modulus] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    sink: dict[str, AttentionSink] = field(default_factory=dict)  # attention by encoder label
+    modulus: dict[str, Modulus] = field(default_factory=dict)  # moduli by encoder label
+    notes: list[str] = field(default_factory=list)  # what could not be found, and why
 
     @property
     def eta(self) -> float:
@@ -160,11 +134,6 @@ class Diagnosis:
 
 def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
     """Find out everything about a model; it is left as it is.
-
-    Args:
-        name: Its name in tables and pictures.
-        model: The model.
-        plan: What is asked.
 
     Raises:
         UserError: Its embeddings are zero or not finite.

@@ -19,21 +19,13 @@ class DataUnavailable(Exception):
 
 @dataclass(frozen=True)
 class Record:
-    """What one task gave.
+    """What one task gave."""
 
-    Args:
-        source: Where the data came from; of local data the name alone, for results are shown to others.
-        sha256: Hash of local data; None for data on the Hub, whose revision `source` names.
-        main_score: Metric shown where a table names none.
-        scores: Metrics by split and subset.
-        seconds: How long it took.
-    """
-
-    source: str
-    sha256: str | None
-    main_score: str
-    scores: Scores
-    seconds: float
+    source: str  # where the data came from; of local data the name alone, for results are shown to others
+    sha256: str | None  # hash of local data; None for data on the Hub, whose revision `source` names
+    main_score: str  # metric shown where a table names none
+    scores: Scores  # metrics by split and subset
+    seconds: float  # how long it took
 
     @property
     def data(self) -> str:
@@ -47,12 +39,7 @@ class Record:
 
 
 class Context:
-    """The model as the protocols want it.
-
-    Args:
-        evaluated: The loaded model.
-        batch_size: Texts encoded at once.
-    """
+    """The model as the protocols want it."""
 
     def __init__(self, evaluated: Evaluated, batch_size: int) -> None:
         self.evaluated = evaluated
@@ -74,12 +61,9 @@ class Job(Protocol):
         """Which data it runs on, as :attr:`Record.data` has it; None where they cannot be had."""
 
     def run(self, context: Context, earlier: Record | None, keep: Callable[[Record], object]) -> Record:
-        """Evaluate the model, as far as an earlier run has not.
+        """Evaluate the model, as far as an earlier run on the same data has not.
 
-        Args:
-            context: The model.
-            earlier: What is known already, from the same data.
-            keep: Told of what is finished before all is.
+        `keep` is told of what is finished before all is.
 
         Raises:
             DataUnavailable: The data cannot be had.

@@ -26,11 +26,6 @@ _ALL_TASKS = "The command 'mteb available-tasks' lists them."
 def check_task(name: str, subsets: Sequence[str] | None = None, splits: Sequence[str] | None = None) -> None:
     """Refuse names that MTEB does not know.
 
-    Args:
-        name: Of a task.
-        subsets: Of its subsets, if they are chosen.
-        splits: Of its splits, if they are chosen.
-
     Raises:
         UserError: There is no such task, subset or split.
     """
@@ -90,11 +85,6 @@ class MTEBJob:
         """Evaluate the model on the subsets and splits that an earlier run has not.
 
         MTEB finds these out, runs them alone and adds them to the others.
-
-        Args:
-            context: The model.
-            earlier: What is known already, from the same data.
-            keep: Told of the finished subsets after each.
 
         Raises:
             DataUnavailable: The data cannot be had.

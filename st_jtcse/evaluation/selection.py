@@ -20,23 +20,14 @@ TASKS = "tasks"
 
 @dataclass(frozen=True)
 class Selection:
-    """What was asked for.
+    """What was asked for."""
 
-    Args:
-        suites: The tables, in the order asked for.
-        jobs: What to run by key, each once however many rows show it.
-    """
-
-    suites: tuple[Suite, ...]
-    jobs: dict[str, Job]
+    suites: tuple[Suite, ...]  # the tables, in the order asked for
+    jobs: dict[str, Job]  # what to run by key, each once however many rows show it
 
 
 def select(tables: Sequence[Suite], folder: Path | None) -> Selection:
     """Find out what tables need, and read the local data among that.
-
-    Args:
-        tables: From :func:`named_suite` and :func:`suite_of_tasks`.
-        folder: Local data.
 
     Raises:
         UserError: A local file is faulty.

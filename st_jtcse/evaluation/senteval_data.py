@@ -43,17 +43,11 @@ Splits = dict[str, LabelledTexts]
 
 @dataclass(frozen=True)
 class EvaluationSet(Generic[Content]):
-    """A set that was found.
+    """A set that was found."""
 
-    Args:
-        content: Its rows by subset or split.
-        source: Where it was read; of local files the names.
-        sha256: Hash of its rows.
-    """
-
-    content: Content
-    source: str
-    sha256: str
+    content: Content  # its rows by subset or split
+    source: str  # where it was read; of local files the names
+    sha256: str  # hash of its rows
 
 
 def load_sts(name: str, folder: Path | None, *, hub: bool = True) -> EvaluationSet[Subsets]:

@@ -54,11 +54,7 @@ def from_folder(folder: Path) -> Read:
 
 
 def from_archive(archive: Path) -> Read:
-    """Read members of a tar archive, in whatever folder of it they lie; nothing is unpacked.
-
-    Args:
-        archive: The file.
-    """
+    """Read members of a tar archive, in whatever folder of it they lie; nothing is unpacked."""
 
     def read(path: str) -> bytes | None:
         with tarfile.open(archive) as members:
@@ -89,12 +85,7 @@ def from_hub() -> Read:
 
 
 def read_sts(name: str, read: Read) -> dict[str, Rows] | None:
-    """Return a set's pairs by subset; None if a file of it is missing.
-
-    Args:
-        name: ``STS12`` to ``STS16``, ``STSB`` or ``SICKR``.
-        read: The files.
-    """
+    """Return a set's pairs by subset; None if a file of it is missing."""
     if name in STS_SUBSETS:
         subsets = {}
         for subset in STS_SUBSETS[name]:
@@ -116,12 +107,7 @@ def read_sts(name: str, read: Read) -> dict[str, Rows] | None:
 
 
 def read_transfer(name: str, read: Read) -> dict[str, LabelledTexts] | None:
-    """Return a set's rows by split; None if a file of it is missing.
-
-    Args:
-        name: ``MR``, ``CR``, ``SUBJ``, ``MPQA``, ``SST2``, ``TREC`` or ``MRPC``.
-        read: The files.
-    """
+    """Return a set's rows by split; None if a file of it is missing."""
     if name in _BINARY:
         contents = [read(path) for path in _BINARY[name]]
         if None in contents:

@@ -27,10 +27,6 @@ def main_metric(name: str) -> str:
 class SentEvalJob:
     """One set by SentEval's protocol.
 
-    Args:
-        name: The set.
-        folder: Local data.
-
     Raises:
         UserError: The local data are faulty.
     """

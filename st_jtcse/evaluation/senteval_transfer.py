@@ -27,15 +27,10 @@ MAX_STEPS = 2000
 
 @dataclass(frozen=True)
 class LabelledTexts:
-    """Texts with a class each.
+    """Texts with a class each."""
 
-    Args:
-        columns: One column of texts, or two for pairs.
-        labels: Class of each row.
-    """
-
-    columns: tuple[Sequence[str], ...]
-    labels: Sequence[int] | Sequence[str]
+    columns: tuple[Sequence[str], ...]  # one column of texts, or two for pairs
+    labels: Sequence[int] | Sequence[str]  # class of each row
 
 
 class SentEvalTransferEvaluator(SentenceEvaluator):

@@ -13,12 +13,7 @@ RETRIEVAL = tuple(f"{name}_at_{k}" for name in ("map", "mrr", "ndcg", "precision
 
 
 def suite_scores(suite: Suite, records: Mapping[str, Record]) -> dict[str, Any]:
-    """Return a table as plain data; scores are in percent, None where a task has no result.
-
-    Args:
-        suite: What to show.
-        records: Finished tasks by key.
-    """
+    """Return a table as plain data; scores are in percent, None where a task has no result."""
     known = [(row, records.get(row.job)) for row in suite.rows]
     rows: list[dict[str, Any]] = [
         {

@@ -42,12 +42,7 @@ class Row(_Strict):
         return f"{self.protocol}/{self.task}" + (f" with the pairs of {self.pairs}" if self.pairs else "")
 
     def score(self, record: Record, metric: str | None = None) -> float | None:
-        """Return a metric in percent: the mean over the row's splits of the mean over its subsets.
-
-        Args:
-            record: The job's result.
-            metric: Another metric than the row's own.
-        """
+        """Return a metric in percent: the mean over the row's splits of the mean over its subsets."""
         metric = metric or self.metric or record.main_score
         means = []
         for split in self.splits or record.scores:

@@ -20,13 +20,6 @@ def run_tasks(
 ) -> None:
     """Run tasks, as far as the results do not hold them yet.
 
-    Args:
-        selection: What to run.
-        evaluated: The model.
-        results: Where results are kept, after each task.
-        batch_size: Texts encoded at once.
-        progress: Told of each task.
-
     Raises:
         UserError: The model's embeddings cannot be used.
     """

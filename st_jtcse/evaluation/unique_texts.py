@@ -61,11 +61,6 @@ class UniqueTexts:
 def encode_columns(model: SentenceTransformer, columns: Sequence[Sequence[str]], batch_size: int) -> list[Vectors]:
     """Return the vectors of columns of texts, each text encoded once.
 
-    Args:
-        model: The model.
-        columns: The texts, repeated or not.
-        batch_size: Texts encoded at once.
-
     Raises:
         UserError: The model gives vectors that are not finite or not of the expected size.
     """

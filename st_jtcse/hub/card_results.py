@@ -30,24 +30,16 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class CardResults:
-    """What a folder holds.
+    """What a folder holds."""
 
-    Args:
-        tables: For people, each with the path of its picture in the folder, if there is one.
-        figures: The same for the Hub, as `model-index`.
-        name: The model's name in `model-index`.
-    """
-
+    # For people, each with the path of its picture in the folder, if there is one
     tables: Sequence[tuple[Table, str | None]]
-    figures: Sequence[EvalResult]
-    name: str
+    figures: Sequence[EvalResult]  # the same for the Hub, as `model-index`
+    name: str  # the model's name in `model-index`
 
 
 def card_results(folder: Path) -> CardResults:
     """Read the results of a training and of an evaluation.
-
-    Args:
-        folder: The saved model.
 
     Raises:
         UserError: A file of results cannot be read, or is of other weights.

@@ -33,23 +33,14 @@ _PLACEHOLDER = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a card tells of a training, beside its record.
+    """What a card tells of a training, beside its record."""
 
-    Args:
-        family: A card template's name.
-        title: The first heading.
-        recipe: The resolved recipe, as YAML.
-        base_models: Hub ids of the models that the training started from.
-        license: The model's licence, as the Hub spells it; None if its makers have not said.
-        languages: The text's languages, as two-letter codes.
-    """
-
-    family: str
-    title: str
-    recipe: str
-    base_models: Sequence[str] = ()
-    license: str | None = None
-    languages: Sequence[str] = ()
+    family: str  # a card template's name
+    title: str  # the first heading
+    recipe: str  # the resolved recipe, as YAML
+    base_models: Sequence[str] = ()  # Hub ids of the models that the training started from
+    license: str | None = None  # the model's licence, as the Hub spells it; None if its makers have not said
+    languages: Sequence[str] = ()  # the text's languages, as two-letter codes
 
 
 def write_card(model: Any, folder: Path, facts: CardFacts, record: Mapping[str, Any]) -> None:

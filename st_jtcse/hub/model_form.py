@@ -27,23 +27,16 @@ _POOLINGS: dict[tuple[tuple[str, ...], str | None], Pooling] = {
 
 @dataclass(frozen=True)
 class ModelForm:
-    """How a saved model is used.
+    """How a saved model is used."""
 
-    Args:
-        architecture: The encoder's model type, or the class that stands for it; None if the folder holds no model.
-        cross_encoder: Whether it scores pairs instead of embedding sentences.
-        own_module: The class of this package that it needs, if any.
-        loading: What it needs to load.
-        pooling: How the encoder's tokens make the embedding; None where plain transformers cannot say it shortly.
-        normalize: Whether embeddings have length 1.
-    """
-
+    # The encoder's model type, or the class that stands for it; None if the folder holds no model
     architecture: str | None
-    cross_encoder: bool
-    own_module: str | None
-    loading: Loading
+    cross_encoder: bool  # whether it scores pairs instead of embedding sentences
+    own_module: str | None  # the class of this package that it needs, if any
+    loading: Loading  # what it needs to load
+    # How the encoder's tokens make the embedding; None where plain transformers cannot say it shortly
     pooling: Pooling | None
-    normalize: bool
+    normalize: bool  # whether embeddings have length 1
 
     def __str__(self) -> str:
         """Name the kind of model."""
@@ -52,9 +45,6 @@ class ModelForm:
 
 def model_form(folder: Path) -> ModelForm:
     """Read the form of a saved model from its configuration files.
-
-    Args:
-        folder: The saved model.
 
     Raises:
         UserError: A file is no JSON.

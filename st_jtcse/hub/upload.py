@@ -27,22 +27,14 @@ _SETTINGS = "https://huggingface.co/settings/tokens"
 
 @dataclass(frozen=True)
 class Pushed:
-    """A model on the Hub.
+    """A model on the Hub."""
 
-    Args:
-        repo: Its repository.
-        url: Address of its page.
-    """
-
-    repo: str
-    url: str
+    repo: str  # its repository
+    url: str  # address of its page
 
 
 def files_to_push(folder: Path) -> dict[str, int]:
     """Return the files of a saved model by path, with their sizes in bytes; hidden ones and checkpoints stay.
-
-    Args:
-        folder: The saved model.
 
     Raises:
         UserError: It is no folder of a saved model, or holds a file that the Hub would not take.
@@ -76,9 +68,6 @@ def files_to_push(folder: Path) -> dict[str, int]:
 
 def check_repo(repo: str) -> None:
     """Refuse a name that no repository can have.
-
-    Args:
-        repo: The name, with or without its owner.
 
     Raises:
         UserError: It is not allowed.
@@ -177,8 +166,7 @@ def _check_kind(api: HfApi, repo: str, form: ModelForm, present: list[str]) -> N
         there = model_form(Path(place))
     if there.architecture is not None and str(there) != str(form):
         raise UserError(
-            f"{repo} holds a {there}, and this model is a {form}; choose another repository, or replace it with "
-            "st-push --force."
+            f"{repo} holds a {there}, and this model is a {form}; choose another repository, or force the push."
         )
 
 

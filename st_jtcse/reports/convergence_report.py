@@ -18,23 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Convergence:
-    """A stage over the seeds of all runs.
+    """A stage over the seeds of all runs."""
 
-    Args:
-        stage: The stage's name.
-        seeds: How many runs have the stage.
-        reached: How many of them come to the score.
-        steps: Steps to the score, over those that reach it; None if none does.
-        seconds: Seconds of training to the score, likewise.
-        final: Spearman x 100 of the saved models, by evaluation set.
-    """
-
-    stage: str
-    seeds: int
-    reached: int
-    steps: Spread | None
-    seconds: Spread | None
-    final: dict[str, Spread]
+    stage: str  # the stage's name
+    seeds: int  # how many runs have the stage
+    reached: int  # how many of them come to the score
+    steps: Spread | None  # steps to the score, over those that reach it; None if none does
+    seconds: Spread | None  # seconds of training to the score, likewise
+    final: dict[str, Spread]  # Spearman x 100 of the saved models, by evaluation set
 
 
 def common_score(curves: Sequence[Curve]) -> float:
@@ -43,12 +34,7 @@ def common_score(curves: Sequence[Curve]) -> float:
 
 
 def convergence(curves: Sequence[Curve], score: float) -> list[Convergence]:
-    """Sum up each stage over its seeds, in the order of first appearance.
-
-    Args:
-        curves: From :func:`~st_jtcse.reports.dev_curves.read_curves`.
-        score: Spearman x 100 on dev.
-    """
+    """Sum up each stage over its seeds, in the order of first appearance."""
     rows = []
     for stage in dict.fromkeys(curve.stage for curve in curves):
         own = [curve for curve in curves if curve.stage == stage]
@@ -68,12 +54,7 @@ def convergence(curves: Sequence[Curve], score: float) -> list[Convergence]:
 
 
 def convergence_table(rows: Sequence[Convergence], score: float) -> Table:
-    """Return the stages, one a row.
-
-    Args:
-        rows: From :func:`convergence`.
-        score: Spearman x 100 on dev.
-    """
+    """Return the stages, one a row."""
     sets = names_in([row.final for row in rows])
     cells = [
         [
@@ -93,11 +74,6 @@ def draw_convergence(curves: Sequence[Curve], rows: Sequence[Convergence], score
     """Draw the score on dev over steps and over seconds, and the saved models' scores.
 
     Lines are means over seeds; the third panel's bars are standard deviations.
-
-    Args:
-        curves: The stages of all runs.
-        rows: The same, summed up.
-        score: Spearman x 100 on dev; drawn as a line.
 
     Raises:
         UserError: matplotlib is not installed.

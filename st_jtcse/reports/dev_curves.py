@@ -29,19 +29,12 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True)
 class Curve:
-    """One stage of one run.
+    """One stage of one run."""
 
-    Args:
-        stage: The stage's name.
-        seed: The run's seed.
-        evaluations: In the order of the run; the first is that of step 0.
-        final: Spearman x 100 of the saved model on each evaluation set.
-    """
-
-    stage: str
-    seed: int
-    evaluations: tuple[Evaluation, ...]
-    final: dict[str, float]
+    stage: str  # the stage's name
+    seed: int  # the run's seed
+    evaluations: tuple[Evaluation, ...]  # in the order of the run; the first is that of step 0
+    final: dict[str, float]  # Spearman x 100 of the saved model on each evaluation set
 
     @property
     def best(self) -> float:

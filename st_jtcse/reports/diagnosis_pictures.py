@@ -25,11 +25,7 @@ _JOINED = "#D55E00"
 
 
 def draw_alignment_uniformity(values: Mapping[str, tuple[float, float]]) -> Figure:
-    """Draw a point a model: alignment over uniformity.
-
-    Args:
-        values: (alignment, uniformity) by model.
-    """
+    """Draw a point a model: alignment over uniformity."""
     with house_style():
         figure, (axes,) = panels(1, columns=1, width=5.5, height=4)
         _named_points(axes, {name: (second, first) for name, (first, second) in values.items()})
@@ -39,11 +35,7 @@ def draw_alignment_uniformity(values: Mapping[str, tuple[float, float]]) -> Figu
 
 
 def draw_score_and_cost(values: Mapping[str, tuple[float, float]]) -> Figure:
-    """Draw a point a model: Spearman x 100 over GMAC.
-
-    Args:
-        values: (score, GMAC) by model.
-    """
+    """Draw a point a model: Spearman x 100 over GMAC."""
     with house_style():
         figure, (axes,) = panels(1, columns=1, width=5.5, height=4)
         _named_points(axes, {name: (cost, score) for name, (score, cost) in values.items()})
@@ -54,11 +46,7 @@ def draw_score_and_cost(values: Mapping[str, tuple[float, float]]) -> Figure:
 
 
 def draw_cls_energy(values: Mapping[str, CLSEnergy]) -> Figure:
-    """Draw a line an encoder: mean E_CLS over layers.
-
-    Args:
-        values: E_CLS by encoder.
-    """
+    """Draw a line an encoder: mean E_CLS over layers."""
     with house_style():
         figure, (axes,) = panels(1, columns=1, width=6, height=4.3)
         for (name, energy), look in zip(values.items(), series()):
@@ -73,11 +61,7 @@ def draw_cls_energy(values: Mapping[str, CLSEnergy]) -> Figure:
 
 
 def draw_attention_sink(values: Mapping[str, AttentionSink]) -> Figure:
-    """Draw a heat map an encoder: share of each layer's attention by group of tokens, also written into the cells.
-
-    Args:
-        values: Attention by encoder.
-    """
+    """Draw a heat map an encoder: share of each layer's attention by group of tokens, also written into the cells."""
     with house_style():
         depth = max(len(sink.mass) for sink in values.values())
         figure, all_axes = panels(len(values), columns=2, width=4, height=1.3 + 0.32 * depth)
@@ -98,11 +82,7 @@ def draw_attention_sink(values: Mapping[str, AttentionSink]) -> Figure:
 
 
 def draw_modulus(values: Mapping[str, Modulus]) -> Figure:
-    """Draw two panels: moduli of the last CLS state and of the pooler output, a line an encoder.
-
-    Args:
-        values: Moduli by encoder.
-    """
+    """Draw two panels: moduli of the last CLS state and of the pooler output, a line an encoder."""
     with house_style():
         figure, (left, right) = panels(2, columns=2, width=4.6, height=3.8)
         _outlines(left, {name: found.hidden for name, found in values.items()})
@@ -117,11 +97,7 @@ def draw_modulus(values: Mapping[str, Modulus]) -> Figure:
 
 
 def draw_cosine_density(values: Mapping[str, CosineDensity]) -> Figure:
-    """Draw a panel a model: the density of cosines, one ridge a fifth of the gold scores, the highest on top.
-
-    Args:
-        values: Densities by model.
-    """
+    """Draw a panel a model: the density of cosines, one ridge a fifth of the gold scores, the highest on top."""
     with house_style():
         figure, all_axes = panels(len(values), columns=2, width=3.9, height=4)
         peak = max((np.nanmax(one.density) for one in values.values() if not np.isnan(one.density).all()), default=1.0)

@@ -39,11 +39,7 @@ Value = TypeVar("Value")
 
 
 def summary(diagnoses: Sequence[Diagnosis]) -> Table:
-    """Return the figures of some models, one a row.
-
-    Args:
-        diagnoses: One a model.
-    """
+    """Return the figures of some models, one a row."""
     rows = [
         (
             found.name,
@@ -62,24 +58,13 @@ def summary(diagnoses: Sequence[Diagnosis]) -> Table:
 
 
 def summary_by_model(diagnoses: Sequence[Diagnosis], title: str) -> Table:
-    """Return the same with a column a model: so three models fit on eighty columns.
-
-    Args:
-        diagnoses: One a model.
-        title: What it shows.
-    """
+    """Return the same with a column a model: so three models fit on eighty columns."""
     columns, *rows = zip(SUMMARY, *summary(diagnoses).rows)
     return Table(columns, rows, title)
 
 
 def write_report(folder: Path, diagnoses: Sequence[Diagnosis], plan: Plan, facts: Mapping[str, Any]) -> None:
     """Fill a folder with diagnostics.json, every picture as SVG and PNG, and index.html.
-
-    Args:
-        folder: An empty folder.
-        diagnoses: One a model.
-        plan: What was asked.
-        facts: What else goes into diagnostics.json, such as versions.
 
     Raises:
         UserError: matplotlib is not installed.

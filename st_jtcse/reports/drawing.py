@@ -105,12 +105,7 @@ def legend_name(name: str) -> str:
 
 
 def to_bytes(figure: Figure, picture_format: PictureFormat) -> bytes:
-    """Return a figure as a file's content, without date.
-
-    Args:
-        figure: The figure.
-        picture_format: ``"svg"`` or ``"png"``.
-    """
+    """Return a figure as a file's content, without date."""
     buffer = io.BytesIO()
     with house_style():
         metadata = {"Date": None} if picture_format == "svg" else {"Software": None}
@@ -119,13 +114,7 @@ def to_bytes(figure: Figure, picture_format: PictureFormat) -> bytes:
 
 
 def save(figure: Figure, folder: Path, name: str) -> dict[PictureFormat, bytes]:
-    """Write a picture as PNG and as SVG, each whole or not at all, and return their contents.
-
-    Args:
-        figure: The picture.
-        folder: Where to.
-        name: File name without its ending.
-    """
+    """Write a picture as PNG and as SVG, each whole or not at all, and return their contents."""
     contents: dict[PictureFormat, bytes] = {}
     for kind in get_args(PictureFormat):
         contents[kind] = to_bytes(figure, kind)

@@ -26,12 +26,7 @@ def suite_title(name: str, suite: Mapping[str, Any]) -> str:
 
 
 def suite_table(name: str, suite: Mapping[str, Any]) -> Table:
-    """Return a suite's scores beside those of the papers' models in its rows, the mean last.
-
-    Args:
-        name: Its name.
-        suite: The suite in `results.json`.
-    """
+    """Return a suite's scores beside those of the papers' models in its rows, the mean last."""
     models = list(dict.fromkeys(model for row in suite["rows"] for model in row["reported"]))
     cells = [
         [row["label"], row["metric"] or "", *map(number, (row["score"], *map(row["reported"].get, models)))]
@@ -43,11 +38,7 @@ def suite_table(name: str, suite: Mapping[str, Any]) -> Table:
 
 
 def evaluation_markdown(data: Mapping[str, Any]) -> str:
-    """Write results as Markdown.
-
-    Args:
-        data: What `results.json` holds.
-    """
+    """Write results as Markdown."""
     model = data["model"]
     parts = [
         f"# Evaluation of {model['name']}",
@@ -71,12 +62,7 @@ def evaluation_markdown(data: Mapping[str, Any]) -> str:
 
 
 def write_evaluation(folder: Path, data: Mapping[str, Any]) -> None:
-    """Leave a page with a table for each suite and, with matplotlib, a picture of each that has a score.
-
-    Args:
-        folder: Where to.
-        data: What `results.json` holds.
-    """
+    """Leave a page with a table for each suite and, with matplotlib, a picture of each that has a score."""
     model = data["model"]
     sections = [
         Section("The model", f"{_size(model)}. Scores are in percent. SHA-256 of the model: {model['sha256']}.")
@@ -92,9 +78,6 @@ def write_evaluation(folder: Path, data: Mapping[str, Any]) -> None:
 
 def draw_suite(suite: Mapping[str, Any]) -> Figure:
     """Draw a row for each task: this model's score among the reported ones.
-
-    Args:
-        suite: One of the suites of `results.json`.
 
     Raises:
         UserError: matplotlib is not installed.

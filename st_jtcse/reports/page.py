@@ -14,17 +14,11 @@ from st_jtcse.reports.table import Table
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture.
+    """A picture."""
 
-    Args:
-        data: Content of a PNG or SVG file with a light background.
-        alt: What it shows, for those who do not see it.
-        least_width: Width in CSS pixels at which it can still be read: a narrower screen scrolls over it.
-    """
-
-    data: bytes
-    alt: str
-    least_width: int = 0
+    data: bytes  # content of a PNG or SVG file with a light background
+    alt: str  # what it shows, for those who do not see it
+    least_width: int = 0  # width in CSS pixels at which it can still be read: a narrower screen scrolls over it
 
     @property
     def address(self) -> str:
@@ -44,19 +38,12 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page, in the order of its fields.
+    """A part of a page, in the order of its fields."""
 
-    Args:
-        heading: Its heading.
-        text: Paragraphs, separated by blank lines.
-        table: A table.
-        picture: A picture.
-    """
-
-    heading: str
-    text: str = ""
-    table: Table | None = None
-    picture: Picture | None = None
+    heading: str  # its heading
+    text: str = ""  # paragraphs, separated by blank lines
+    table: Table | None = None  # a table
+    picture: Picture | None = None  # a picture
 
     @property
     def paragraphs(self) -> list[str]:
@@ -65,12 +52,7 @@ class Section:
 
 
 def render_page(title: str, sections: Sequence[Section]) -> str:
-    """Return a report as one HTML page, light or dark as its reader prefers; all text is escaped.
-
-    Args:
-        title: Its title.
-        sections: Its parts.
-    """
+    """Return a report as one HTML page, light or dark as its reader prefers; all text is escaped."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,

@@ -9,11 +9,7 @@ from st_jtcse.reports.table import Table, millions
 
 
 def plan_table(stages: Sequence[Any]) -> Table:
-    """Return what a run would do.
-
-    Args:
-        stages: The planned stages.
-    """
+    """Return what a run would do."""
     rows = [
         [
             stage.name,
@@ -30,11 +26,7 @@ def plan_table(stages: Sequence[Any]) -> Table:
 
 
 def results_table(results: Mapping[str, Any]) -> Table:
-    """Return every stage on every evaluation set: Spearman x 100 where it started -> where it ended.
-
-    Args:
-        results: The run's record.
-    """
+    """Return every stage on every evaluation set: Spearman x 100 where it started -> where it ended."""
     sets = list(dict.fromkeys(name for record in results["stages"] for name in record["spearman"]))
     rows = [
         [

@@ -17,43 +17,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SweepRun:
-    """What a report has to know of one run.
+    """What a report has to know of one run."""
 
-    Args:
-        point: Its setting, as told in tables.
-        records: Results of its finished stages by name.
-    """
-
-    point: str
-    records: Mapping[str, Mapping[str, Any]]
+    point: str  # its setting, as told in tables
+    records: Mapping[str, Mapping[str, Any]]  # results of its finished stages by name
 
 
 @dataclass(frozen=True)
 class Point:
-    """One stage under one setting, over its seeds.
+    """One stage under one setting, over its seeds."""
 
-    Args:
-        point: The setting, as told in tables.
-        stage: The stage's name.
-        seeds: How many runs have finished the stage.
-        values: Spearman x 100 of the saved models by evaluation set, one for each seed.
-        scores: The same, summed up.
-    """
-
-    point: str
-    stage: str
-    seeds: int
-    values: dict[str, list[float]]
-    scores: dict[str, Spread]
+    point: str  # the setting, as told in tables
+    stage: str  # the stage's name
+    seeds: int  # how many runs have finished the stage
+    values: dict[str, list[float]]  # Spearman x 100 of the saved models by evaluation set, one for each seed
+    scores: dict[str, Spread]  # the same, summed up
 
 
 def summarize(runs: Sequence[SweepRun], stages: Sequence[str]) -> list[Point]:
-    """Sum up stages, each under every setting.
-
-    Args:
-        runs: The runs.
-        stages: Names of the stages that the sweep changes.
-    """
+    """Sum up stages, each under every setting."""
     rows = []
     for stage in stages:
         for point in dict.fromkeys(run.point for run in runs):
@@ -66,12 +48,7 @@ def summarize(runs: Sequence[SweepRun], stages: Sequence[str]) -> list[Point]:
 
 
 def sweep_table(rows: Sequence[Point], recipe: str) -> Table:
-    """Return what a sweep changed beside the scores of the stages that it changed.
-
-    Args:
-        rows: From :func:`summarize`.
-        recipe: The recipe's name.
-    """
+    """Return what a sweep changed beside the scores of the stages that it changed."""
     sets = names_in([row.scores for row in rows])
     cells = [[row.point, row.stage, str(row.seeds), *(shown(row.scores.get(name)) for name in sets)] for row in rows]
     title = f"{recipe}: Spearman x 100, mean ± standard deviation over seeds"
@@ -80,9 +57,6 @@ def sweep_table(rows: Sequence[Point], recipe: str) -> Table:
 
 def draw_sweep(rows: Sequence[Point]) -> Figure:
     """Draw a panel for each stage: the settings side by side, every seed a dot, bars of one standard deviation.
-
-    Args:
-        rows: From :func:`summarize`.
 
     Raises:
         UserError: matplotlib is not installed.

@@ -12,19 +12,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; its first columns say what a row is about, the others are aligned right.
+    """A table; its first columns say what a row is about, the others are aligned right."""
 
-    Args:
-        columns: Headings.
-        rows: Cells, as they are shown.
-        title: What it shows.
-        names: How many columns are aligned left.
-    """
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    title: str = ""
-    names: int = 1
+    columns: Sequence[str]  # headings
+    rows: Sequence[Sequence[str]]  # cells, as they are shown
+    title: str = ""  # what it shows
+    names: int = 1  # how many columns are aligned left
 
     def terminal(self) -> TerminalTable:
         """Return it for rich's console; nothing in it is markup: a model may be called [bold]."""
