@@ -117,27 +117,20 @@ def _from_own_files(
 
 
 def _sts_rows(path: Path) -> dict[str, senteval_files.Rows]:
+    whole = path.name.split(".")[0]
+
+    def fault(row: Row, _: Sequence[Row]) -> str | None:
+        score, subset = number(row.values["score"]), row.values.get("subset", whole)
+        if score is None or not SCORES[0] <= score <= SCORES[1]:
+            return f"a score of 0 to 5 in 'score', found {row.values['score']!r}"
+        return None if isinstance(subset, str) else f"a name in 'subset', found {subset!r}"
+
     subsets: dict[str, senteval_files.Rows] = {}
-    faults: list[str] = []
-    for row in read_rows(Source(file=path)):
-        _check_columns(row, ("sentence1", "sentence2", "score"))
-        fault = text_fault(row, ("sentence1", "sentence2"))
-        score, subset = number(row.values["score"]), row.values.get("subset", path.name.split(".")[0])
-        if not fault and (score is None or not SCORES[0] <= score <= SCORES[1]):
-            fault = (
-                f"{row.place}: expected a score of 0 to 5 in 'score', found {row.values['score']!r}; correct the row."
-            )
-        if not fault and not isinstance(subset, str):
-            fault = f"{row.place}: expected a name in 'subset', found {subset!r}; correct the row."
-        if fault or score is None:
-            faults.append(str(fault))
-            continue
-        pair = (row.values["sentence1"].strip(), row.values["sentence2"].strip(), score)
-        subsets.setdefault(subset, []).append(pair)
-    if faults:
-        raise UserError(*told(faults, str(path)))
-    for subset, rows in subsets.items():
-        if len({score for _, _, score in rows}) < 2:
+    for row in _sound_rows(path, ("sentence1", "sentence2"), "score", fault):
+        pair = (row.values["sentence1"].strip(), row.values["sentence2"].strip(), float(row.values["score"]))
+        subsets.setdefault(row.values.get("subset", whole), []).append(pair)
+    for subset, pairs in subsets.items():
+        if len({score for _, _, score in pairs}) < 2:
             raise UserError(
                 f"{path}: the scores of {subset!r} are all equal, so nothing can be ranked; grade the pairs."
             )
@@ -145,43 +138,44 @@ def _sts_rows(path: Path) -> dict[str, senteval_files.Rows]:
 
 
 def _labelled_rows(name: str, path: Path) -> LabelledTexts:
-    names = ("sentence1", "sentence2") if name in PAIRED else ("text",)
-    columns: tuple[list[str], ...] = tuple([] for _ in names)
-    labels: list[Any] = []
-    faults = []
+    def fault(row: Row, before: Sequence[Row]) -> str | None:
+        label = row.values["label"]
+        is_number = isinstance(label, int) and not isinstance(label, bool)
+        if name not in MULTICLASS:
+            wanted, fits = "0 or 1", is_number and label in (0, 1)
+        else:
+            wanted = "a class, as text or a whole number"
+            fits = is_number or (isinstance(label, str) and bool(label))
+            if fits and before and type(label) is not type(before[0].values["label"]):
+                wanted, fits = f"a class of the same kind as {before[0].values['label']!r}", False
+        return None if fits else f"{wanted} in 'label', found {label!r}"
+
+    texts = ("sentence1", "sentence2") if name in PAIRED else ("text",)
+    rows = _sound_rows(path, texts, "label", fault)
+    columns = tuple([row.values[text].strip() for row in rows] for text in texts)
+    return LabelledTexts(columns, [row.values["label"] for row in rows])
+
+
+def _sound_rows(
+    path: Path, texts: tuple[str, ...], grade: str, fault: Callable[[Row, Sequence[Row]], str | None]
+) -> list[Row]:
+    """Read rows; `fault` says what was expected of one after the others, and what was found."""
+    rows: list[Row] = []
+    faults: list[str] = []
     for row in read_rows(Source(file=path)):
-        _check_columns(row, (*names, "label"))
-        fault = text_fault(row, names) or _label_fault(row, name, labels)
-        if fault:
-            faults.append(fault)
-            continue
-        for column, text in zip(columns, names):
-            column.append(row.values[text].strip())
-        labels.append(row.values["label"])
+        missing = [name for name in (*texts, grade) if name not in row.values]
+        if missing:
+            wanted = ", ".join((*texts, grade))
+            raise UserError(f"{row.place}: expected the columns {wanted}, found {columns_of(row)}; add {missing[0]!r}.")
+        if found := text_fault(row, texts):
+            faults.append(found)
+        elif found := fault(row, rows):
+            faults.append(f"{row.place}: expected {found}; correct the row.")
+        else:
+            rows.append(row)
     if faults:
         raise UserError(*told(faults, str(path)))
-    return LabelledTexts(columns, labels)
-
-
-def _label_fault(row: Row, name: str, labels: Sequence[Any]) -> str | None:
-    label = row.values["label"]
-    is_number = isinstance(label, int) and not isinstance(label, bool)
-    if name not in MULTICLASS:
-        wanted, fits = "0 or 1", is_number and label in (0, 1)
-    else:
-        wanted = "a class, as text or a whole number"
-        fits = is_number or (isinstance(label, str) and bool(label))
-        if fits and labels and type(label) is not type(labels[0]):
-            wanted, fits = f"a class of the same kind as {labels[0]!r}", False
-    return None if fits else f"{row.place}: expected {wanted} in 'label', found {label!r}; correct the row."
-
-
-def _check_columns(row: Row, wanted: Sequence[str]) -> None:
-    missing = [name for name in wanted if name not in row.values]
-    if missing:
-        raise UserError(
-            f"{row.place}: expected the columns {', '.join(wanted)}, found {columns_of(row)}; add {missing[0]!r}."
-        )
+    return rows
 
 
 def _sha256(rows: Any) -> str:

@@ -107,7 +107,7 @@ def _figure(name: str, task: str, metric: str, score: float) -> EvalResult:
 def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    except (OSError, ValueError):
+    except ValueError:
         raise UserError(
             f"{path} cannot be read; a card shows only what it holds, so restore it or delete it."
         ) from None

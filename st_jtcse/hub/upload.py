@@ -120,7 +120,9 @@ def push(
     api = HfApi(token=token)
     target = repo
     try:
-        target = _with_owner(api, repo)
+        # Asked in any case: a token that is no longer valid is told before anything else.
+        user = patiently(api.whoami)
+        target = repo if "/" in repo else f"{user['name']}/{repo}"
         present = _present_files(api, target)
         if present and not force:
             _check_kind(api, target, model_form(folder), present)
@@ -129,7 +131,9 @@ def push(
         # The files there are listed anew for each attempt: a commit whose answer was lost has deleted some.
         patiently(
             lambda: api.create_commit(
-                target, _operations(folder, files, card, _present_files(api, target)), commit_message=_MESSAGE
+                target,
+                _operations(folder, files, card, _present_files(api, target)),
+                commit_message="Add the model",
             )
         )
         if collection is not None:
@@ -139,15 +143,6 @@ def push(
             raise  # Not the client's.
         raise _told(error, target, folder, token) from None
     return Pushed(target, f"{api.endpoint}/{target}")
-
-
-_MESSAGE = "Add the model"
-
-
-def _with_owner(api: HfApi, repo: str) -> str:
-    # Asked in any case: a token that is no longer valid is told before anything else.
-    user = patiently(api.whoami)
-    return repo if "/" in repo else f"{user['name']}/{repo}"
 
 
 def _present_files(api: HfApi, repo: str) -> list[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError
 
 from st_jtcse.errors import UserError
 
@@ -62,14 +62,18 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
     data: dict[str, tuple[Path, dict[str, str]]] = {}
     recipes: dict[str, Path] = {}
     for folder in folders:
-        results = _results(folder)
-        recipes.setdefault(results["recipe"], folder)
+        run = _run(folder)
+        recipes.setdefault(run.recipe, folder)
         if len(recipes) > 1:
             first, second = recipes.items()
             raise UserError(
                 f"{second[1]} is a run of {second[0]} and {first[1]} one of {first[0]}; compare runs of one recipe."
             )
-        for curve, hashes in _stages(folder, results):
+        for stage in run.stages:
+            curve, hashes = stage.curve(run.seed), stage.data_sha256
+            if not curve.evaluations:
+                continue
+            _check_finite(curve, folder / _RESULTS)
             key = curve.stage, curve.seed
             if key in taken:
                 raise UserError(
@@ -93,51 +97,56 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
     return curves
 
 
-def _results(folder: Path) -> dict[str, Any]:
+class _Logged(BaseModel):
+    step: int
+    train_seconds: float
+    score: float = Field(validation_alias=AliasChoices(*_DEV))
+
+
+def _on_dev(log: Any) -> Any:
+    """Keep the entries that hold a score on dev, and what is no entry, which is then refused."""
+    if not isinstance(log, list):
+        return log
+    return [entry for entry in log if not isinstance(entry, dict) or any(key in entry for key in _DEV)]
+
+
+class _Stage(BaseModel):
+    name: str
+    spearman: dict[str, float]
+    spearman_start: dict[str, float] = {}
+    data_sha256: dict[str, str]
+    log: Annotated[list[_Logged], BeforeValidator(_on_dev)] = []
+
+    def curve(self, seed: int) -> Curve:
+        found = [Evaluation(entry.step, entry.train_seconds, round(100 * entry.score, 4)) for entry in self.log]
+        if found and found[0].step and "dev" in self.spearman_start:
+            found.insert(0, Evaluation(0, 0.0, self.spearman_start["dev"]))
+        return Curve(self.name, seed, tuple(found), self.spearman)
+
+
+class _Run(BaseModel):
+    recipe: str
+    seed: int
+    stages: list[_Stage]
+
+
+def _run(folder: Path) -> _Run:
     path = folder / _RESULTS
     if not path.is_file():
         raise UserError(f"{folder}: no {_RESULTS} there; give the output folder of a run of st-train.")
-    with _foreign_told(path):
-        results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        results["stages"], results["recipe"], results["seed"]
-    return results
-
-
-def _stages(folder: Path, results: dict[str, Any]) -> Iterator[tuple[Curve, dict[str, str]]]:
-    """Give the stages that were evaluated on dev, each with the hashes of its data."""
-    path = folder / _RESULTS
-    for record in results["stages"]:
-        with _foreign_told(path):
-            name, evaluations = record["name"], tuple(_evaluations(record))
-            if not evaluations:
-                continue
-            curve, hashes = Curve(name, results["seed"], evaluations, record["spearman"]), record["data_sha256"]
-            scores = {f"dev at step {evaluation.step}": evaluation.score for evaluation in evaluations} | curve.final
-            faulty = [place for place, score in scores.items() if not math.isfinite(score)]
-        if faulty:
-            raise UserError(
-                f"{path}: the score of the stage {name!r} on {faulty[0]} is {scores[faulty[0]]}, which no mean can "
-                "hold; leave the run out, or train it again."
-            )
-        yield curve, hashes
-
-
-@contextmanager
-def _foreign_told(path: Path) -> Iterator[None]:
     try:
-        yield
-    except KeyError as error:
-        raise UserError(f"{path}: not the results of st-train (no {error}); run the recipe again.") from error
-    except (ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"{path}: not the results of st-train ({error!r}); run the recipe again.") from error
+        return _Run.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+        raise UserError(f"{path}: not the results of st-train ({what}); run the recipe again.") from error
 
 
-def _evaluations(record: dict[str, Any]) -> list[Evaluation]:
-    found = []
-    for entry in record.get("log", []):
-        key = next((key for key in _DEV if key in entry), None)
-        if key is not None:
-            found.append(Evaluation(entry["step"], entry["train_seconds"], round(100 * entry[key], 4)))
-    if found and found[0].step and "dev" in record["spearman_start"]:
-        found.insert(0, Evaluation(0, 0.0, record["spearman_start"]["dev"]))
-    return found
+def _check_finite(curve: Curve, path: Path) -> None:
+    scores = {f"dev at step {evaluation.step}": evaluation.score for evaluation in curve.evaluations} | curve.final
+    for place, score in scores.items():
+        if not math.isfinite(score):
+            raise UserError(
+                f"{path}: the score of the stage {curve.stage!r} on {place} is {score}, which no mean can hold; leave "
+                "the run out, or train it again."
+            )

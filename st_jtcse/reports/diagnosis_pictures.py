@@ -26,23 +26,13 @@ _JOINED = "#D55E00"
 
 def draw_alignment_uniformity(values: Mapping[str, tuple[float, float]]) -> Figure:
     """Draw a point a model: alignment over uniformity."""
-    with house_style():
-        figure, (axes,) = panels(1, columns=1, width=5.5, height=4)
-        _named_points(axes, {name: (second, first) for name, (first, second) in values.items()})
-        axes.set_xlabel("uniformity (no unit; lower is more evenly spread)")
-        axes.set_ylabel("alignment (squared distance; lower is closer)")
-        return figure
+    labels = "uniformity (no unit; lower is more evenly spread)", "alignment (squared distance; lower is closer)"
+    return _draw_points(values, *labels)
 
 
 def draw_score_and_cost(values: Mapping[str, tuple[float, float]]) -> Figure:
     """Draw a point a model: Spearman x 100 over GMAC."""
-    with house_style():
-        figure, (axes,) = panels(1, columns=1, width=5.5, height=4)
-        _named_points(axes, {name: (cost, score) for name, (score, cost) in values.items()})
-        axes.set_xlim(left=0)
-        axes.set_xlabel("cost of a sentence of 32 tokens (GMAC)")
-        axes.set_ylabel("Spearman x 100")
-        return figure
+    return _draw_points(values, "cost of a sentence of 32 tokens (GMAC)", "Spearman x 100", left=0)
 
 
 def draw_cls_energy(values: Mapping[str, CLSEnergy]) -> Figure:
@@ -151,13 +141,17 @@ def draw_sentence_map(values: Mapping[str, SentenceMap], joined: NDArray[np.int6
         return figure
 
 
-def _named_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
-    for (name, (x, y)), look in zip(points.items(), series()):
-        axes.plot(
-            x, y, color=look["color"], marker=look["marker"], markersize=8, linestyle="none", label=legend_name(name)
-        )
-    axes.margins(0.2)
-    axes.legend(loc="best")
+def _draw_points(values: Mapping[str, tuple[float, float]], across: str, up: str, left: float | None = None) -> Figure:
+    with house_style():
+        figure, (axes,) = panels(1, columns=1, width=5.5, height=4)
+        for (name, (y, x)), look in zip(values.items(), series()):
+            axes.plot(x, y, markersize=8, label=legend_name(name), **look | {"linestyle": "none"})
+        axes.margins(0.2)
+        axes.legend(loc="best")
+        if left is not None:
+            axes.set_xlim(left=left)
+        axes.set(xlabel=across, ylabel=up)
+        return figure
 
 
 def _outlines(axes: Axes, values: Mapping[str, NDArray[np.float64] | None]) -> None:
