@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +12,14 @@ from huggingface_hub import EvalResult
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.results import RESULTS
 from st_jtcse.hashing import sha256
+from st_jtcse.hub.model_form import read_json
 from st_jtcse.reports.evaluation_report import suite_table
 from st_jtcse.reports.table import Table, number
 
 # Written by st-train beside the weights, and the folder for st-eval's results there.
 TRAINING_RECORD = "training_results.json"
 EVALUATION = "evaluation"
+_WAY_OUT = "a card shows only what it holds, so restore it or delete it"
 # The Hub's name of the task, by what its metric measures.
 _KINDS = {
     "accuracy": "text-classification",
@@ -44,10 +45,10 @@ def card_results(folder: Path) -> CardResults:
     Raises:
         UserError: A file of results cannot be read, or is of other weights.
     """
-    training = _read(folder / TRAINING_RECORD)
+    training = read_json(folder / TRAINING_RECORD, _WAY_OUT)
     if training:
         _of_these_weights(folder, folder / TRAINING_RECORD, training["weights_sha256"])
-    evaluation = _read(folder / EVALUATION / RESULTS)
+    evaluation = read_json(folder / EVALUATION / RESULTS, _WAY_OUT)
     if evaluation:
         _of_these_weights(folder, folder / EVALUATION / RESULTS, evaluation["model"]["files"])
     tables: list[tuple[Table, str | None]] = []
@@ -102,12 +103,3 @@ def _figure(name: str, task: str, metric: str, score: float) -> EvalResult:
         metric_value=score,
         metric_name=f"{metric} (%)",
     )
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    except ValueError:
-        raise UserError(
-            f"{path} cannot be read; a card shows only what it holds, so restore it or delete it."
-        ) from None

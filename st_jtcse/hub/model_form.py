@@ -49,14 +49,14 @@ def model_form(folder: Path) -> ModelForm:
     Raises:
         UserError: A file is no JSON.
     """
-    config = _read(folder / CONFIG) or {}
+    config = read_json(folder / CONFIG) or {}
     listing = read_listing(folder)
     names = [entry["type"].rpartition(".")[2] for entry in listing]
     own = own_class(folder)
     architecture = config.get("model_type") or own
     normalize = names[-1:] == ["Normalize"]
     poolings = [
-        _read(folder / entry["path"] / CONFIG) or {} for entry, name in zip(listing, names) if name == "Pooling"
+        read_json(folder / entry["path"] / CONFIG) or {} for entry, name in zip(listing, names) if name == "Pooling"
     ]
     mode = poolings[-1].get("pooling_mode") if poolings else None
     return ModelForm(
@@ -77,8 +77,13 @@ def _loading(config: dict[str, Any], own: str | None) -> Loading:
     return "remote_code" if config.get("auto_map") else "plain"
 
 
-def _read(path: Path) -> Any:
+def read_json(path: Path, way_out: str = "save the model again") -> Any:
+    """Return what a JSON file holds, None if there is no such file.
+
+    Raises:
+        UserError: It is no JSON.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     except ValueError:
-        raise UserError(f"{path} is no JSON; save the model again.") from None
+        raise UserError(f"{path} is no JSON; {way_out}.") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -53,12 +54,23 @@ class Section:
 
 def render_page(title: str, sections: Sequence[Section]) -> str:
     """Return a report as one HTML page, light or dark as its reader prefers; all text is escaped."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
+    template = templates(Path(__file__).parent, autoescape=True).get_template("page.html.j2")
+    return template.render(title=title, sections=sections)
+
+
+@cache
+def templates(folder: Path, *, autoescape: bool) -> Environment:
+    """Return the templates of a folder, in which a tag on a line of its own leaves no line.
+
+    Args:
+        folder: Where they lie.
+        autoescape: Whether they are HTML.
+    """
+    return Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=autoescape,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template("page.html.j2").render(title=title, sections=sections)
