@@ -125,6 +125,22 @@ def stage_keys(loaded: LoadedRecipe) -> dict[str, str]:
     return keys
 
 
+def changed_stages(runs: Sequence[Run]) -> list[str]:
+    """Return the names of the stages in which runs of one seed differ; with seeds alone, of every stage.
+
+    Args:
+        runs: The runs of a sweep.
+    """
+    keys: dict[str, set[str]] = {}
+    for run in runs:
+        for name, key in stage_keys(run.loaded).items():
+            own = keys.setdefault(name, set())
+            if run.seed == runs[0].seed:
+                own.add(key)
+    only_seeds = len({run.point for run in runs}) == 1
+    return [name for name, found in keys.items() if only_seeds or len(found) > 1]
+
+
 def _check_distinct(runs: Sequence[Run], loaded: LoadedRecipe) -> None:
     seen: set[str] = set()
     for run in runs:

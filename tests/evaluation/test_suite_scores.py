@@ -2,9 +2,9 @@
 
 import pytest
 
-from st_jtcse.evaluation import report
-from st_jtcse.evaluation.record import Record
-from st_jtcse.evaluation.selection import Line, Section
+from st_jtcse.evaluation.jobs import Record
+from st_jtcse.evaluation.suite_scores import RETRIEVAL, suite_scores
+from st_jtcse.evaluation.suites import Row, Suite
 
 
 def record(scores, main_score="f1"):
@@ -12,7 +12,7 @@ def record(scores, main_score="f1"):
 
 
 def line(label="A", metric="f1", **more):
-    return Line(label, "mteb", label, metric, **more)
+    return Row(paper=label, task=label, metric=metric, **more)
 
 
 SCORES = {
@@ -42,47 +42,27 @@ def test_a_score_is_the_mean_over_splits_of_the_mean_over_subsets(restricted, ex
 
 
 def table(*scores):
-    lines = tuple(line(label, reported={"JTCSE": 10.0}) for label in ("A", "B"))
+    lines = [{"paper": label, "task": label, "reported": {"JTCSE": 10.0}} for label in ("A", "B")]
+    suite = Suite(source="Table 1", metric="f1", splits=["test"], rows=lines, average={"JTCSE": 10.0, "UC": 12.0})
     records = {
         f"mteb/{label}": record({"test": {"default": {"f1": score}}}) for label, score in zip(("A", "B"), scores)
     }
-    return report.section(Section("mine", "Table 1", "a note", lines, {"JTCSE": 10.0, "UC": 12.0}), records)
+    return suite_scores(suite, records)
 
 
 def test_the_mean_needs_every_task():
     assert table(0.2, 0.5)["average"] == 35.0
     assert table(0.2)["average"] is None
-    assert report.cells(table(0.2)) == [
-        ["A", "f1", "20.00", "10.00"],
-        ["B", "f1", "-", "10.00"],
-        ["mean", "", "-", "10.00"],
-    ]
 
 
 def test_retrieval_has_the_means_of_fifteen_metrics():
-    values = {metric: number / 100 for number, metric in enumerate(report.RETRIEVAL)}
+    values = {metric: number / 100 for number, metric in enumerate(RETRIEVAL)}
     records = {
         "mteb/A": record({"test": {"default": values}}),
         "mteb/B": record({"test": {"default": {metric: value + 0.5 for metric, value in values.items()}}}),
     }
-    lines = tuple(line(label, "map_at_10") for label in ("A", "B"))
-    means = report.section(Section("retrieval", "Table VI", None, lines, {}), records)["by_metric"]
+    lines = [{"paper": label, "task": label} for label in ("A", "B")]
+    suite = Suite(source="Table VI", metric="map_at_10", splits=["test"], rows=lines)
+    means = suite_scores(suite, records)["by_metric"]
     assert len(means) == 15
     assert means == pytest.approx({metric: 100 * value + 25 for metric, value in values.items()})
-
-
-def test_markdown_has_tables_further_means_and_notes():
-    model = {"name": "m", "sha256": "ab", "parameters": 1_500_000, "dimension": 8, "max_seq_length": 32}
-    data = {"model": model, "versions": {"python": "3"}, "suites": {"mine": table(0.2, 0.5)}, "missing": {"x": "why."}}
-    text = report.markdown(data)
-    for part in (
-        "# Evaluation of m",
-        "1.5M parameters",
-        "| task | metric | this model | JTCSE |",
-        "| A | f1 | 20.00 | 10.00 |",
-        "| mean |  | 35.00 | 10.00 |",
-        "Further means reported: UC 12.00.",
-        "- a note",
-        "- x: why.",
-    ):
-        assert part in text

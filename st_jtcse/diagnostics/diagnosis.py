@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_jtcse import diagnostics
 from st_jtcse.data import Pairs
-from st_jtcse.diagnostics.attention_sink import AttentionSink
+from st_jtcse.diagnostics.attention_sink import GROUPS, AttentionSink
 from st_jtcse.diagnostics.cls_energy import CLSEnergy
 from st_jtcse.diagnostics.cosine_density import FIFTHS, CosineDensity
 from st_jtcse.diagnostics.modulus import Modulus
@@ -25,23 +26,20 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked, the same for every model.
+    """What is asked, the same for every model."""
 
-    Args:
-        pairs: Graded pairs, whose different sentences are the corpus.
-        score_range: Lowest and highest gold score possible.
-        sentence: The sentence whose attention is shown.
-        map_method: How the map is made.
-        sample_size: Pairs that are drawn for the map and for what is looked at inside the encoders.
-        seed: Seed of that draw and of t-SNE.
-    """
+    pairs: Pairs  # graded pairs, whose different sentences are the corpus
+    score_range: tuple[float, float]  # lowest and highest gold score possible
+    sentence: str  # the sentence whose attention is shown
+    map_method: MapMethod = "pca"  # how the map is made
+    sample_size: int = 250  # pairs that are drawn for the map and for what is looked at inside the encoders
+    seed: int = 42  # seed of that draw and of t-SNE
 
-    pairs: Pairs
-    score_range: tuple[float, float]
-    sentence: str
-    map_method: MapMethod = "pca"
-    sample_size: int = 250
-    seed: int = 42
+    @property
+    def threshold(self) -> float:
+        """The score above which a pair counts as positive."""
+        low, high = self.score_range
+        return high - (high - low) / FIFTHS
 
     @property
     def positive(self) -> NDArray[np.bool_]:
@@ -68,55 +66,74 @@ class Plan:
 
 @dataclass
 class Diagnosis:
-    """What was found about one model.
+    """What was found about one model."""
 
-    Args:
-        name: Its name in tables and pictures.
-        weights_sha256: Hash of its weights.
-        dimension: H of its embeddings.
-        parameters: Number of its weights.
-        gmac: 10^9 multiply-accumulate operations of a sentence of 32 tokens.
-        sentences_per_second: Speed of encoding in this run.
-        spearman: Spearman x 100 of cosines and gold scores.
-        alignment: Eq. 16 over the positive pairs; None if there are none.
-        uniformity: Eq. 17 over the different sentences.
-        density: Cosines by fifth of the gold scores.
-        sentence_map: The sample in two dimensions; None where it cannot be drawn.
-        energy: E_CLS by encoder label; empty for a model without BERT-like encoders.
-        sink: Attention by encoder label.
-        modulus: Moduli by encoder label.
-        notes: What could not be found, and why.
-    """
-
-    name: str
-    weights_sha256: str
-    dimension: int
-    parameters: int
-    gmac: float
-    sentences_per_second: float
-    spearman: float
-    alignment: float | None
-    uniformity: float
-    density: CosineDensity
-    sentence_map: SentenceMap | None = None
+    name: str  # its name in tables and pictures
+    weights_sha256: str  # hash of its weights
+    dimension: int  # H of its embeddings
+    parameters: int  # number of its weights
+    gmac: float  # 10^9 multiply-accumulate operations of a sentence of 32 tokens
+    sentences_per_second: float  # speed of encoding in this run
+    spearman: float  # Spearman x 100 of cosines and gold scores
+    alignment: float | None  # Eq. 16 over the positive pairs; None if there are none
+    uniformity: float  # Eq. 17 over the different sentences
+    density: CosineDensity  # cosines by fifth of the gold scores
+    sentence_map: SentenceMap | None = None  # the sample in two dimensions; None where it cannot be drawn
+    # E_CLS by encoder label; empty for a model without BERT-like encoders
     energy: dict[str, CLSEnergy] = field(default_factory=dict)
-    sink: dict[str, AttentionSink] = field(default_factory=dict)
-    modulus: dict[str, Modulus] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    sink: dict[str, AttentionSink] = field(default_factory=dict)  # attention by encoder label
+    modulus: dict[str, Modulus] = field(default_factory=dict)  # moduli by encoder label
+    notes: list[str] = field(default_factory=list)  # what could not be found, and why
 
     @property
     def eta(self) -> float:
         """Score for 10^9 operations."""
         return diagnostics.eta(self.spearman, self.gmac)
 
+    def as_record(self) -> dict[str, Any]:
+        """Return it as JSON has it; what does not exist is null."""
+        density = self.density
+        return {
+            "name": self.name,
+            "weights_sha256": self.weights_sha256,
+            "dimension": self.dimension,
+            "parameters": self.parameters,
+            "gmac": round(self.gmac, 4),
+            "sentences_per_second": round(self.sentences_per_second, 1),
+            "spearman": round(self.spearman, 4),
+            "eta": round(self.eta, 4),
+            "alignment": _numbers(self.alignment),
+            "uniformity": _numbers(self.uniformity),
+            "cosines_by_score_fifth": {
+                "edges": _numbers(density.edges),
+                "counts": density.counts.tolist(),
+                "means": _numbers(density.means),
+                "deviations": _numbers(density.deviations),
+            },
+            "map_points": self.sentence_map and _numbers(self.sentence_map.points),
+            "encoders": [self._encoder_record(label) for label in self.energy],
+            "notes": self.notes,
+        }
+
+    def _encoder_record(self, label: str) -> dict[str, Any]:
+        energy, sink, modulus = self.energy[label], self.sink[label], self.modulus[label]
+        return {
+            "label": label,
+            "cls_energy": {"mean": _numbers(energy.mean), "deviation": _numbers(energy.deviation)},
+            "attention": {
+                "tokens": sink.tokens,
+                "groups": sink.groups,
+                "mass": [dict(zip(GROUPS, _numbers(layer))) for layer in sink.mass],
+            },
+            "modulus": {
+                name: None if norms is None else {"mean": _numbers(norms.mean()), "deviation": _numbers(norms.std())}
+                for name, norms in (("hidden", modulus.hidden), ("pooler", modulus.pooler))
+            },
+        }
+
 
 def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
     """Find out everything about a model; it is left as it is.
-
-    Args:
-        name: Its name in tables and pictures.
-        model: The model.
-        plan: What is asked.
 
     Raises:
         UserError: Its embeddings are zero or not finite.
@@ -133,8 +150,7 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
     cosines = (first * second).sum(axis=1)
     positive = plan.positive
     if not positive.any():
-        low, high = plan.score_range
-        notes.append(f"No alignment: no pair scores above {high - (high - low) / FIFTHS:g}.")
+        notes.append(f"No alignment: no pair scores above {plan.threshold:g}.")
     sentences, _ = plan.sample()
     found = Diagnosis(
         name=name,
@@ -171,3 +187,12 @@ def _or_note(notes: list[str], without: str, find: Callable[[], Found]) -> Found
     except UserError as error:
         notes.append(f"{without}: {error}")
         return None
+
+
+def _numbers(value: Any) -> Any:
+    """Round to six places, and turn NaN, which JSON lacks, into null."""
+    if value is None:
+        return None
+    if np.ndim(value):
+        return [_numbers(item) for item in value]
+    return round(float(value), 6) if math.isfinite(value) else None

@@ -8,7 +8,7 @@ from conftest import make_model, make_pipeline
 from huggingface_hub import HfApi, ModelCard, snapshot_download
 
 from st_jtcse.cli.push import main
-from st_jtcse.hub.push import LARGEST_FILE, files_to_push
+from st_jtcse.hub.upload import LARGEST_FILE, files_to_push
 from st_jtcse.modules import save_for_inference
 
 COMMIT = "/api/models/*/commit/*"
@@ -221,7 +221,7 @@ def test_a_model_of_another_kind_is_replaced_only_if_forced(hub, push, tower_fol
     assert status == 2
     assert told.strip().endswith(
         "org/twin holds a bert encoder, and this model is a twin_encoder encoder; choose another repository, or "
-        "replace it with st-push --force."
+        "force the push."
     )
     assert hub.repositories["org/twin"].files() == before
     assert push("org/twin", "--force")[0] == 0

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from st_jtcse.diagnostics.attention_sink import GROUPS, AttentionSink
 from st_jtcse.diagnostics.cls_energy import CLSEnergy
 from st_jtcse.diagnostics.cosine_density import FIFTHS, CosineDensity
-from st_jtcse.diagnostics.drawing import house_style, legend_name, panels, series
 from st_jtcse.diagnostics.modulus import Modulus
 from st_jtcse.diagnostics.sentence_map import SentenceMap
+from st_jtcse.reports.drawing import house_style, legend_name, panels, series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,40 +25,18 @@ _JOINED = "#D55E00"
 
 
 def draw_alignment_uniformity(values: Mapping[str, tuple[float, float]]) -> Figure:
-    """Draw a point a model: alignment over uniformity.
-
-    Args:
-        values: (alignment, uniformity) by model.
-    """
-    with house_style():
-        figure, (axes,) = panels(1, columns=1, width=5.5, height=4)
-        _named_points(axes, {name: (second, first) for name, (first, second) in values.items()})
-        axes.set_xlabel("uniformity (no unit; lower is more evenly spread)")
-        axes.set_ylabel("alignment (squared distance; lower is closer)")
-        return figure
+    """Draw a point a model: alignment over uniformity."""
+    labels = "uniformity (no unit; lower is more evenly spread)", "alignment (squared distance; lower is closer)"
+    return _draw_points(values, *labels)
 
 
 def draw_score_and_cost(values: Mapping[str, tuple[float, float]]) -> Figure:
-    """Draw a point a model: Spearman x 100 over GMAC.
-
-    Args:
-        values: (score, GMAC) by model.
-    """
-    with house_style():
-        figure, (axes,) = panels(1, columns=1, width=5.5, height=4)
-        _named_points(axes, {name: (cost, score) for name, (score, cost) in values.items()})
-        axes.set_xlim(left=0)
-        axes.set_xlabel("cost of a sentence of 32 tokens (GMAC)")
-        axes.set_ylabel("Spearman x 100")
-        return figure
+    """Draw a point a model: Spearman x 100 over GMAC."""
+    return _draw_points(values, "cost of a sentence of 32 tokens (GMAC)", "Spearman x 100", left=0)
 
 
 def draw_cls_energy(values: Mapping[str, CLSEnergy]) -> Figure:
-    """Draw a line an encoder: mean E_CLS over layers.
-
-    Args:
-        values: E_CLS by encoder.
-    """
+    """Draw a line an encoder: mean E_CLS over layers."""
     with house_style():
         figure, (axes,) = panels(1, columns=1, width=6, height=4.3)
         for (name, energy), look in zip(values.items(), series()):
@@ -73,11 +51,7 @@ def draw_cls_energy(values: Mapping[str, CLSEnergy]) -> Figure:
 
 
 def draw_attention_sink(values: Mapping[str, AttentionSink]) -> Figure:
-    """Draw a heat map an encoder: share of each layer's attention by group of tokens, also written into the cells.
-
-    Args:
-        values: Attention by encoder.
-    """
+    """Draw a heat map an encoder: share of each layer's attention by group of tokens, also written into the cells."""
     with house_style():
         depth = max(len(sink.mass) for sink in values.values())
         figure, all_axes = panels(len(values), columns=2, width=4, height=1.3 + 0.32 * depth)
@@ -98,11 +72,7 @@ def draw_attention_sink(values: Mapping[str, AttentionSink]) -> Figure:
 
 
 def draw_modulus(values: Mapping[str, Modulus]) -> Figure:
-    """Draw two panels: moduli of the last CLS state and of the pooler output, a line an encoder.
-
-    Args:
-        values: Moduli by encoder.
-    """
+    """Draw two panels: moduli of the last CLS state and of the pooler output, a line an encoder."""
     with house_style():
         figure, (left, right) = panels(2, columns=2, width=4.6, height=3.8)
         _outlines(left, {name: found.hidden for name, found in values.items()})
@@ -117,11 +87,7 @@ def draw_modulus(values: Mapping[str, Modulus]) -> Figure:
 
 
 def draw_cosine_density(values: Mapping[str, CosineDensity]) -> Figure:
-    """Draw a panel a model: the density of cosines, one ridge a fifth of the gold scores, the highest on top.
-
-    Args:
-        values: Densities by model.
-    """
+    """Draw a panel a model: the density of cosines, one ridge a fifth of the gold scores, the highest on top."""
     with house_style():
         figure, all_axes = panels(len(values), columns=2, width=3.9, height=4)
         peak = max((np.nanmax(one.density) for one in values.values() if not np.isnan(one.density).all()), default=1.0)
@@ -175,13 +141,17 @@ def draw_sentence_map(values: Mapping[str, SentenceMap], joined: NDArray[np.int6
         return figure
 
 
-def _named_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
-    for (name, (x, y)), look in zip(points.items(), series()):
-        axes.plot(
-            x, y, color=look["color"], marker=look["marker"], markersize=8, linestyle="none", label=legend_name(name)
-        )
-    axes.margins(0.2)
-    axes.legend(loc="best")
+def _draw_points(values: Mapping[str, tuple[float, float]], across: str, up: str, left: float | None = None) -> Figure:
+    with house_style():
+        figure, (axes,) = panels(1, columns=1, width=5.5, height=4)
+        for (name, (y, x)), look in zip(values.items(), series()):
+            axes.plot(x, y, markersize=8, label=legend_name(name), **look | {"linestyle": "none"})
+        axes.margins(0.2)
+        axes.legend(loc="best")
+        if left is not None:
+            axes.set_xlim(left=left)
+        axes.set(xlabel=across, ylabel=up)
+        return figure
 
 
 def _outlines(axes: Axes, values: Mapping[str, NDArray[np.float64] | None]) -> None:

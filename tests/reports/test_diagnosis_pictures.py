@@ -7,10 +7,11 @@ import matplotlib
 import numpy as np
 import pytest
 
-from st_jtcse.diagnostics import AttentionSink, Modulus, SentenceMap, cosine_density, pictures
+from st_jtcse.diagnostics import AttentionSink, Modulus, SentenceMap, cosine_density
 from st_jtcse.diagnostics.cls_energy import CLSEnergy
-from st_jtcse.diagnostics.drawing import series, to_bytes
 from st_jtcse.errors import UserError
+from st_jtcse.reports import diagnosis_pictures as pictures
+from st_jtcse.reports.drawing import series, to_bytes
 
 NAMES = ("plain", "_hidden", "a_$b$", "<b>")
 DRAW = np.random.default_rng(0)
@@ -87,7 +88,8 @@ def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch):
 
 def test_drawing_needs_no_window_and_nothing_is_imported_before_it():
     program = (
-        "import sys; from st_jtcse.diagnostics import pictures; from st_jtcse.diagnostics.drawing import to_bytes\n"
+        "import sys; from st_jtcse.reports import diagnosis_pictures as pictures\n"
+        "from st_jtcse.reports.drawing import to_bytes\n"
         "assert 'matplotlib' not in sys.modules\n"
         "to_bytes(pictures.draw_score_and_cost({'a': (1.0, 2.0)}), 'png')\n"
         "assert 'matplotlib.figure' in sys.modules and 'matplotlib.pyplot' not in sys.modules\n"

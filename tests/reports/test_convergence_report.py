@@ -9,7 +9,8 @@ from conftest import make_sentences, save_encoder
 from st_jtcse.cli.convergence import main
 from st_jtcse.cli.train import main as train
 from st_jtcse.errors import UserError
-from st_jtcse.reports.convergence import Curve, Evaluation, common_score, convergence, read_curves
+from st_jtcse.reports.convergence_report import common_score, convergence
+from st_jtcse.reports.dev_curves import Curve, Evaluation, read_curves
 
 
 def curve(stage, seed, *points, **final):
@@ -126,9 +127,18 @@ def evaluated(record):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda record: evaluated(record).pop("train_seconds"), "not the results of st-train (no 'train_seconds')"),
-        (lambda record: record.pop("data_sha256"), "not the results of st-train (no 'data_sha256')"),
-        (lambda record: record["spearman"].update(test=None), "not the results of st-train (TypeError"),
+        (
+            lambda record: evaluated(record).pop("train_seconds"),
+            "not the results of st-train (stages.0.log.0.train_seconds: Field",
+        ),
+        (
+            lambda record: record.pop("data_sha256"),
+            "not the results of st-train (stages.0.data_sha256: Field",
+        ),
+        (
+            lambda record: record["spearman"].update(test=None),
+            "not the results of st-train (stages.0.spearman.test: Input",
+        ),
         (
             lambda record: evaluated(record).update(eval_dev_spearman_cosine=math.nan),
             "the score of the stage 'cosent' on dev at step 2 is nan, which no mean can hold; leave the run out",

@@ -27,22 +27,14 @@ _SETTINGS = "https://huggingface.co/settings/tokens"
 
 @dataclass(frozen=True)
 class Pushed:
-    """A model on the Hub.
+    """A model on the Hub."""
 
-    Args:
-        repo: Its repository.
-        url: Address of its page.
-    """
-
-    repo: str
-    url: str
+    repo: str  # its repository
+    url: str  # address of its page
 
 
 def files_to_push(folder: Path) -> dict[str, int]:
     """Return the files of a saved model by path, with their sizes in bytes; hidden ones and checkpoints stay.
-
-    Args:
-        folder: The saved model.
 
     Raises:
         UserError: It is no folder of a saved model, or holds a file that the Hub would not take.
@@ -76,9 +68,6 @@ def files_to_push(folder: Path) -> dict[str, int]:
 
 def check_repo(repo: str) -> None:
     """Refuse a name that no repository can have.
-
-    Args:
-        repo: The name, with or without its owner.
 
     Raises:
         UserError: It is not allowed.
@@ -131,7 +120,9 @@ def push(
     api = HfApi(token=token)
     target = repo
     try:
-        target = _with_owner(api, repo)
+        # Asked in any case: a token that is no longer valid is told before anything else.
+        user = patiently(api.whoami)
+        target = repo if "/" in repo else f"{user['name']}/{repo}"
         present = _present_files(api, target)
         if present and not force:
             _check_kind(api, target, model_form(folder), present)
@@ -140,7 +131,9 @@ def push(
         # The files there are listed anew for each attempt: a commit whose answer was lost has deleted some.
         patiently(
             lambda: api.create_commit(
-                target, _operations(folder, files, card, _present_files(api, target)), commit_message=_MESSAGE
+                target,
+                _operations(folder, files, card, _present_files(api, target)),
+                commit_message="Add the model",
             )
         )
         if collection is not None:
@@ -150,15 +143,6 @@ def push(
             raise  # Not the client's.
         raise _told(error, target, folder, token) from None
     return Pushed(target, f"{api.endpoint}/{target}")
-
-
-_MESSAGE = "Add the model"
-
-
-def _with_owner(api: HfApi, repo: str) -> str:
-    # Asked in any case: a token that is no longer valid is told before anything else.
-    user = patiently(api.whoami)
-    return repo if "/" in repo else f"{user['name']}/{repo}"
 
 
 def _present_files(api: HfApi, repo: str) -> list[str]:
@@ -177,8 +161,7 @@ def _check_kind(api: HfApi, repo: str, form: ModelForm, present: list[str]) -> N
         there = model_form(Path(place))
     if there.architecture is not None and str(there) != str(form):
         raise UserError(
-            f"{repo} holds a {there}, and this model is a {form}; choose another repository, or replace it with "
-            "st-push --force."
+            f"{repo} holds a {there}, and this model is a {form}; choose another repository, or force the push."
         )
 
 

@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -104,14 +105,20 @@ def legend_name(name: str) -> str:
 
 
 def to_bytes(figure: Figure, picture_format: PictureFormat) -> bytes:
-    """Return a figure as a file's content, without date.
-
-    Args:
-        figure: The figure.
-        picture_format: ``"svg"`` or ``"png"``.
-    """
+    """Return a figure as a file's content, without date."""
     buffer = io.BytesIO()
     with house_style():
         metadata = {"Date": None} if picture_format == "svg" else {"Software": None}
         figure.savefig(buffer, format=picture_format, metadata=metadata)
     return buffer.getvalue()
+
+
+def save(figure: Figure, folder: Path, name: str) -> dict[PictureFormat, bytes]:
+    """Write a picture as PNG and as SVG, each whole or not at all, and return their contents."""
+    contents: dict[PictureFormat, bytes] = {}
+    for kind in get_args(PictureFormat):
+        contents[kind] = to_bytes(figure, kind)
+        partial = folder / f".{name}.partial"
+        partial.write_bytes(contents[kind])
+        partial.replace(folder / f"{name}.{kind}")
+    return contents
