@@ -134,12 +134,16 @@ def show_suites(suites: Sequence[Sequence[str]]) -> None:
     out.print(table)
 
 
-def show_recipes(recipes: dict[str, str]) -> None:
-    """Print the bundled recipes' names and descriptions."""
-    table = Table("recipe", "description", title="bundled recipes")
-    for name, description in recipes.items():
-        table.add_row(name, description)
-    out.print(table)
+def show_recipes(recipes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print the bundled recipes by method, a line each: name, what it needs, and what it is."""
+    needs = {name: str(recipe.get("needs", "")) for name, recipe in recipes.items()}
+    widths = [max(map(len, column), default=0) for column in (needs, needs.values())]
+    for method in sorted({str(recipe.get("method")) for recipe in recipes.values()}, key=str.lower):
+        out.print(method, style="bold", markup=False, highlight=False)
+        for name, recipe in recipes.items():
+            if str(recipe.get("method")) == method:
+                line = f"  {name:<{widths[0]}}  {needs[name]:<{widths[1]}}  {recipe.get('description', '')}"
+                out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def spread(value: Spread | None, digits: int) -> str:

@@ -16,7 +16,7 @@ from st_jtcse import bundled
 from st_jtcse.cli import console
 from st_jtcse.cli.exit_status import exit_status
 from st_jtcse.errors import UserError
-from st_jtcse.training import yaml_source
+from st_jtcse.training import extends
 from st_jtcse.wording import unknown
 
 if TYPE_CHECKING:
@@ -68,10 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> None:
     if options.list:
-        descriptions = {
-            name: str(yaml_source.load(path).data.get("description", "")) for name, path in bundled.recipes().items()
-        }
-        console.show_recipes(descriptions)
+        console.show_recipes({name: extends.load(path).data for name, path in bundled.recipes().items()})
         return
     if options.copy:
         _copy(*options.copy)

@@ -13,7 +13,7 @@ from st_jtcse.training.recipe import LoadedRecipe, load_recipe
 from st_jtcse.training.schema import STAGE_PREFIX, Recipe, StageSpec
 
 # What may differ from the bundled recipe without making it another setting.
-_CIRCUMSTANCES = ("seed", "seeds", "output_dir", "cache_dir", "card", "push")
+_CIRCUMSTANCES = ("description", "method", "needs", "seed", "seeds", "output_dir", "cache_dir", "card", "push")
 _FAMILIES = {
     "SimCSELoss": "simcse",
     "RankCSELoss": "rankcse",

@@ -25,6 +25,7 @@ _EXPECTED = {
     "list_type": "a list",
     "tuple_type": "a list",
     "dict_type": "a mapping",
+    "none_required": "nothing here",
     "literal_error": "{expected}",
     "greater_than": "a number above {gt}",
     "greater_than_equal": "a number of at least {ge}",
@@ -67,10 +68,13 @@ def from_pydantic(error: ValidationError) -> list[Fault]:
 
 
 def tell(source: Source, faults: Iterable[Fault]) -> list[str]:
-    """Write faults as sentences in the order of the file, those of the command line last."""
-    lines = {fault: source.line(fault.loc) for fault in faults}
-    ordered = sorted(lines, key=lambda fault: (lines[fault] is None, lines[fault] or 0))
-    return [f"{source.place(fault.loc)}: {fault.text}" for fault in ordered]
+    """Write faults as sentences in the order of the file, those inherited after it, those of the command line last."""
+
+    def order(fault: Fault) -> tuple[bool, str, int]:
+        line, origin = source.line(fault.loc), source.origin(fault.loc)
+        return line is None, origin.name if origin else "", line or 0
+
+    return [f"{source.place(fault.loc)}: {fault.text}" for fault in sorted(dict.fromkeys(faults), key=order)]
 
 
 def sentences(error: ValidationError, source: Source) -> list[str]:

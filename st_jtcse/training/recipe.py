@@ -12,13 +12,15 @@ from pydantic import BaseModel, ValidationError
 
 from st_jtcse import bundled
 from st_jtcse.errors import UserError
+from st_jtcse.training import extends, yaml_source
 from st_jtcse.training import overrides as overriding
-from st_jtcse.training import yaml_source
 from st_jtcse.training.checks import check
 from st_jtcse.training.faults import from_pydantic, tell
 from st_jtcse.training.schema import (
+    OF_ONE_STAGE,
     DataSpec,
     EvaluateSpec,
+    ModelDefaults,
     ModelSpec,
     PivotSpec,
     Recipe,
@@ -76,10 +78,11 @@ def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[st
         UserError: With every fault found, in the order of the file.
     """
     path, name = _find(reference)
-    source, refused = overriding.apply(yaml_source.load(path, name), overrides)
+    source, refused = overriding.apply(extends.load(path, name), overrides)
     if point is not None:
         source, misplaced = overriding.lay(source, {**point, "sweep": None, "seeds": None})
         refused += misplaced
+    source = extends.lay_defaults(source, _usable(source.data.get("model")))
     faults = check(source.data)
     try:
         recipe = Recipe.model_validate(source.data)
@@ -89,6 +92,7 @@ def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[st
         raise UserError(*tell(source, faults), *refused)
     folder = Path(os.path.abspath(path)).parent
     whole = _with_whole_data(_anchored(recipe, (), source, folder))
+    whole = whole.model_copy(update={"model": None})  # Its keys stand in the stages now.
     return LoadedRecipe(whole, folder, path.stem, path, source)
 
 
@@ -139,6 +143,18 @@ def _with_whole_data(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"stages": stages})
 
 
+def _usable(defaults: Any) -> set[str]:
+    """Return the valid keys of a recipe's `model`; a fault in another is told once, not at every stage."""
+    if not isinstance(defaults, dict):
+        return set()
+    wrong: set[Any] = set(OF_ONE_STAGE)
+    try:
+        ModelDefaults.model_validate(defaults)
+    except ValidationError as error:
+        wrong |= {fault.loc[0] for fault in from_pydantic(error) if fault.loc}
+    return set(defaults) - wrong
+
+
 def _find(reference: str) -> tuple[Path, str]:
     """Return the recipe's file and how messages call it."""
     # os.path answers no where pathlib raises: for a name too long, a folder closed to the user, an unknown ~user.
@@ -180,5 +196,6 @@ def _located(value: Any, loc: Loc, source: Source, folder: Path, always: bool) -
     # What the user types on the command line starts where the user stands.
     override = source.override(loc)
     typed = override is not None and not source.overridden[override].startswith(overriding.SWEPT)
-    start = Path.cwd() if typed else folder
+    origin = source.origin(loc)
+    start = Path.cwd() if typed else origin.folder if origin else folder
     return os.path.abspath(start / os.path.expanduser(value))
