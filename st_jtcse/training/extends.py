@@ -136,7 +136,7 @@ def _chain(source: Source, path: Path) -> Iterator[_Node]:
             names = list(seen.values())
             circle = names[list(seen).index(os.path.realpath(path)) :]
             if len(circle) == 1:
-                found, way = "this one itself", "Name another, or remove 'extends'."
+                found, way = "itself", "Name another, or remove 'extends'."
             else:
                 found, way = f"a circle: {' -> '.join([*circle, circle[0]])}", "Remove one 'extends' of it."
             raise UserError(

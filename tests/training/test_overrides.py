@@ -88,8 +88,8 @@ def test_the_source_itself_is_left_alone():
         (
             "zzz=1",
             "--set zzz: expected a key of a recipe, found 'zzz'. "
-            "Use one of: name, description, seed, output_dir, cache_dir, data, args, evaluate, stages, card, push, "
-            "seeds, sweep.",
+            "Use one of: name, extends, description, method, needs, seed, output_dir, cache_dir, model, data, args, "
+            "evaluate, stages, card, push, seeds, sweep.",
         ),
         (
             "stages.tower.modle.base=x",
