@@ -186,10 +186,10 @@ def _spread(node: _Node, loc: Loc, lines: dict[Loc, int], origins: dict[Loc, Ori
 
 
 def _laid(base: _Node, over: _Node, path: tuple[str, ...]) -> _Node:
-    """Return a value laid over the base's; `path` names it from the top, or from its stage."""
+    """Return a value laid over the base's; `path` is its keys from the top, stages' positions left out."""
     if path == ("stages",) and isinstance(base.value, list) and isinstance(over.value, list):
         return replace(over, value=_stages(base.value, over.value))
-    if not isinstance(base.value, dict) or not isinstance(over.value, dict) or path in _WHOLE:
+    if not isinstance(base.value, dict) or not isinstance(over.value, dict) or _in_block(path) in _WHOLE:
         return over
     kept = dict(base.without(_displaced(base, over, path)).value)
     for key, node in over.keys.items():
@@ -203,15 +203,23 @@ def _laid(base: _Node, over: _Node, path: tuple[str, ...]) -> _Node:
     return replace(over, value=kept)
 
 
+def _in_block(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a path as seen from its stage, or from the recipe: most blocks may stand in either."""
+    return path[1:] if path[:1] == ("stages",) else path
+
+
 def _displaced(base: _Node, over: _Node, path: tuple[str, ...]) -> Collection[str]:
-    """Name the keys of a block that go with the base's kind of block, where the recipe names another."""
-    if path == ("loss",):
+    """Name the keys of a block that do not go with what the recipe makes of it: another loss, model or kind of data."""
+    block = _in_block(path)
+    if block == ("loss",):
         return base.keys if over.plain("type") not in (None, base.plain("type")) else ()
-    kinds = FOREIGN.get(path[0], {}) if len(path) == 1 else {}
+    kinds = FOREIGN.get(block[0], {}) if len(block) == 1 else {}
     kind = next((kind for kind in kinds if over.plain(kind) is not None), None)
     if kind is None:
         return ()
-    return {*kinds, *kinds[kind], *(_OF_ONE_MODEL if path == ("model",) else ())} - {kind}
+    of_one_model = _OF_ONE_MODEL if block == ("model",) else set()
+    # A recipe's own `model` holds keys for stages of all kinds.
+    return of_one_model if path == ("model",) else {*kinds, *kinds[kind], *of_one_model} - {kind}
 
 
 def _stages(base: list[_Node], over: list[_Node]) -> list[_Node]:
@@ -225,7 +233,7 @@ def _stages(base: list[_Node], over: list[_Node]) -> list[_Node]:
         # Each is taken up once: the same name again is a new stage, after a drop, or a fault that the checks tell.
         place = left.pop(name, None) if isinstance(name, str) else None
         if place is not None:
-            merged[place] = None if drop else _laid(base[place], stage, ())
+            merged[place] = None if drop else _laid(base[place], stage, ("stages",))
         elif drop:
             where = f"{stage.origin.name}:{stage.line} {dotted(('stages', index, 'name'))}"
             raise UserError(f"{where}: {unknown('a stage of the recipe that this one extends', str(name), names)}")

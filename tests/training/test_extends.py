@@ -1,5 +1,6 @@
 """A recipe laid over another: what is merged, what is replaced, and where messages say that a value stands."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,9 @@ stages:
     teachers: [{model: "stage:joint", weight: 2}]
     loss: {type: MSELoss}
 """
+
+
+DOCS = Path(__file__).parents[2] / "docs" / "recipes.md"
 
 
 @pytest.fixture
@@ -175,6 +179,13 @@ def test_another_model_inherits_neither_revision_nor_trust(write):
     assert resolved(write, "").stages[1].model.revision is None
 
 
+def test_another_default_model_keeps_the_defaults_of_other_kinds(write):
+    write(BASE.replace("pooling: cls", "cross_residual: local"), "recipes/base.yaml")
+    recipe = resolved(write, "model: {base: x, pooling: mean}")
+    assert (recipe.stages[0].model.base, recipe.stages[0].model.pooling) == ("x", "mean")
+    assert recipe.stages[1].model.cross_residual == "local"
+
+
 def test_sentences_replace_pairs_and_what_goes_with_them(write):
     write(BASE.replace("train: [{file", "mapping: {a: 1}\n  labels: classes\n  pairs: [{file"), "recipes/base.yaml")
     assert tree(write, "data: {train: c.txt}")["data"] == {"train": "c.txt"}
@@ -210,6 +221,15 @@ def test_a_base_may_extend_another_and_files_start_where_they_are_written(write,
     assert recipe.evaluate.test["c"].file == f"{tmp_path}/mine/c.csv"
     assert recipe.stages[0].model.base == f"{tmp_path}/recipes/encoder"
     assert recipe.stages[1].model.towers == ["stage:first", f"{tmp_path}/recipes/other"]
+
+
+def test_files_of_a_sweep_start_where_the_sweep_is_written(write, tmp_path):
+    point = {"data.train": "c.txt"}
+    write(f"{BASE}sweep: {{data.train: [c.txt]}}\n", "recipes/base.yaml")
+    path = write("extends: base\nname: mine\n")
+    assert load_recipe(path, point=point).recipe.data.train[0].file == f"{tmp_path}/recipes/c.txt"
+    path = write("extends: base\nname: mine\nsweep: {data.train: [c.txt]}\n")
+    assert load_recipe(path, point=point).recipe.data.train[0].file == f"{tmp_path}/mine/c.txt"
 
 
 def test_overrides_are_laid_over_what_is_inherited(write, tmp_path):
@@ -359,3 +379,12 @@ def test_stages_without_any_model_are_told(write):
 def test_the_output_folder_is_named_after_the_recipe(write):
     assert load_recipe(write(DEFAULTS)).recipe.output_dir == "runs/demo"
     assert load_recipe(write(DEFAULTS), ["name=other"]).recipe.output_dir == "runs/other"
+
+
+def test_the_documented_example_loads(tmp_path):
+    (example,) = re.findall(r"## Extending a recipe\n\n```yaml\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    (tmp_path / "mine.yaml").write_text(example)
+    recipe = load_recipe(str(tmp_path / "mine.yaml")).recipe
+    assert recipe.data.train[0].file == str(tmp_path / "my.txt")
+    assert [stage.name for stage in recipe.stages] == ["encoder_1", "encoder_2", "joint"]
+    assert recipe.stages[2].args == {"learning_rate": 2e-5, "max_steps": 50}
