@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 
@@ -44,3 +45,15 @@ def quiet_libraries() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if had_bars:
             logging.enable_progress_bar()
+
+
+def show_recipes(recipes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print the bundled recipes by method, a line each: name, what it needs, and what it is."""
+    needs = {name: str(recipe.get("needs", "")) for name, recipe in recipes.items()}
+    widths = [max(map(len, column), default=0) for column in (needs, needs.values())]
+    for method in sorted({str(recipe.get("method")) for recipe in recipes.values()}, key=str.lower):
+        out.print(method, style="bold", markup=False, highlight=False)
+        for name, recipe in recipes.items():
+            if str(recipe.get("method")) == method:
+                line = f"  {name:<{widths[0]}}  {needs[name]:<{widths[1]}}  {recipe.get('description', '')}"
+                out.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -16,9 +16,8 @@ from st_jtcse import bundled
 from st_jtcse.cli import console
 from st_jtcse.cli.exit_status import exit_status
 from st_jtcse.errors import UserError
-from st_jtcse.recipe import yaml_source
+from st_jtcse.recipe import extends
 from st_jtcse.reports import run_tables
-from st_jtcse.reports.table import Table
 from st_jtcse.wording import unknown
 
 if TYPE_CHECKING:
@@ -70,10 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> None:
     if options.list:
-        descriptions = {
-            name: str(yaml_source.load(path).data.get("description", "")) for name, path in bundled.recipes().items()
-        }
-        console.show(Table(["recipe", "description"], list(descriptions.items()), "bundled recipes", names=2))
+        console.show_recipes({name: extends.load(path).data for name, path in bundled.recipes().items()})
         return
     if options.copy:
         _copy(*options.copy)

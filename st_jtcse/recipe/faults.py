@@ -33,9 +33,13 @@ def from_pydantic(error: ValidationError) -> list[Fault]:
 
 
 def tell(source: Source, faults: Iterable[Fault]) -> list[str]:
-    """Write faults as sentences in the order of the file, those of the command line last."""
-    lines = {fault: source.line(fault.loc) for fault in faults}
-    ordered = sorted(lines, key=lambda fault: (lines[fault] is None, lines[fault] or 0))
+    """Write faults as sentences in the order of the file, those inherited after it, those of the command line last."""
+
+    def order(fault: Fault) -> tuple[bool, str, int]:
+        line, origin = source.line(fault.loc), source.origin(fault.loc)
+        return line is None, origin.name if origin else "", line or 0
+
+    ordered = sorted(faults, key=order)
     return list(dict.fromkeys(f"{source.place(fault.loc)}: {fault.text}" for fault in ordered))
 
 
@@ -50,6 +54,8 @@ def _text(details: ErrorDetails) -> str:
     about = f" ({place.description.rstrip('.')})." if place.description else "."
     if details["type"] == "missing":
         return f"expected a value, found none. Add it{about}"
+    if details["type"] == "none_required":
+        return f"expected nothing here, found {shown(found)}. Correct it{about}"
     if details["type"] == "model_type":
         also = "a file name or " if place.takes_source else ""
         return f"expected {also}a mapping (keys: {', '.join(place.keys)}), found {shown(found)}. Correct it{about}"

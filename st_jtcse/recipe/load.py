@@ -12,12 +12,14 @@ from pydantic import BaseModel, ValidationError
 
 from st_jtcse import bundled
 from st_jtcse.errors import UserError
+from st_jtcse.recipe import extends, yaml_source
 from st_jtcse.recipe import overrides as overriding
-from st_jtcse.recipe import yaml_source
 from st_jtcse.recipe.faults import Fault, from_pydantic, tell
 from st_jtcse.recipe.schema import (
+    OF_ONE_STAGE,
     DataSpec,
     EvaluateSpec,
+    ModelDefaults,
     ModelSpec,
     PivotSpec,
     Recipe,
@@ -83,10 +85,11 @@ def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[st
         UserError: With every fault found, in the order of the file.
     """
     path, name = _find(reference)
-    source, refused = overriding.apply(yaml_source.load(path, name), overrides)
+    source, refused = overriding.apply(extends.load(path, name), overrides)
     if point is not None:
         source, misplaced = overriding.lay(source, {**point, "sweep": None, "seeds": None})
         refused += misplaced
+    source = extends.lay_defaults(source, _usable(source.data.get("model")))
     faults = list(_consistency(source.data))
     try:
         recipe = Recipe.model_validate(source.data)
@@ -95,7 +98,8 @@ def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[st
     if faults or refused:
         raise UserError(*tell(source, faults), *refused)
     folder = Path(os.path.abspath(path)).parent
-    whole = _anchored(recipe, (), source, folder)
+    # The keys of the recipe's own model stand in the stages now.
+    whole = _anchored(recipe, (), source, folder).model_copy(update={"model": None})
     stages = tuple(resolved(stage, whole.data, whole.args, whole.evaluate) for stage in whole.stages)
     return LoadedRecipe(whole, stages, folder, path.stem, path, source)
 
@@ -166,6 +170,18 @@ def _consistency(tree: dict[str, Any]) -> Iterator[Fault]:
         yield from consistency.stage_faults(consistency.PlacedStage(index, whole, block), names)
     push = tree.get("push")
     yield from consistency.push(push.get("repos") if isinstance(push, dict) else None, names)
+
+
+def _usable(defaults: Any) -> set[str]:
+    """Return the valid keys of a recipe's `model`; a fault in another is told once, not at every stage."""
+    if not isinstance(defaults, dict):
+        return set()
+    wrong: set[Any] = set(OF_ONE_STAGE)
+    try:
+        ModelDefaults.model_validate(defaults)
+    except ValidationError as error:
+        wrong |= {fault.loc[0] for fault in from_pydantic(error) if fault.loc}
+    return set(defaults) - wrong
 
 
 def _readable(kind: type[BlockType], tree: Any) -> BlockType | None:
@@ -241,5 +257,6 @@ def _located(value: Any, loc: Loc, source: Source, folder: Path, always: bool) -
     # What the user types on the command line starts where the user stands.
     override = source.override(loc)
     typed = override is not None and not source.overridden[override].startswith(overriding.SWEPT)
-    start = Path.cwd() if typed else folder
+    origin = source.origin(loc)
+    start = Path.cwd() if typed else origin.folder if origin else folder
     return os.path.abspath(start / os.path.expanduser(value))

@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from st_jtcse.recipe.block import Block
+from st_jtcse.recipe.extends import FOREIGN
 from st_jtcse.recipe.publishing_blocks import CardSpec, PushSpec
 from st_jtcse.recipe.yaml_source import Loc
 
@@ -26,15 +27,9 @@ STAGE_PREFIX = "stage:"
 DEV = "dev"
 
 _DATASET_ONLY = ("config", "split", "data_files", "revision")
-_TWIN_ONLY = ("cross_attention_every", "cross_residual", "random_pooler")
-_BASE_ONLY = ("pooling", "training_head", "tower", "layers", "fresh")
-# By the key that says what kind of model it is: the keys that do not go with it.
-_FOREIGN_TO_MODEL = {
-    "base": (*_TWIN_ONLY, "num_labels"),
-    "towers": (*_BASE_ONLY, "num_labels"),
-    "members": (*_TWIN_ONLY, *_BASE_ONLY, "dropout", "num_labels"),
-    "cross_encoder": (*_TWIN_ONLY, *_BASE_ONLY),
-}
+_FOREIGN_TO_MODEL = FOREIGN["model"]
+# Keys of a `model` that the recipe cannot give for all stages.
+OF_ONE_STAGE = ("towers", "members", "cross_encoder", "num_labels", "tower", "layers", "fresh")
 PoolingName = Literal["cls", "mean", "max", "first_last"]
 TrainedPoolingName = Literal["cls", "mean", "max", "first_last", "attention"]
 _OPUS_MT = "Helsinki-NLP/opus-mt-{}-{}"
@@ -144,7 +139,7 @@ class DataSpec(Block):
         return self.train or self.pairs or []
 
     def _foreign(self) -> tuple[str, ...]:
-        return ("labels", "score_range", "mapping", "bins") if self.train is not None else ()
+        return FOREIGN["data"]["train"] if self.train is not None else ()
 
 
 class EvaluateSpec(Block):
@@ -264,6 +259,17 @@ class ModelSpec(Block):
 
     def _foreign(self) -> tuple[str, ...]:
         return next((keys for kind, keys in _FOREIGN_TO_MODEL.items() if getattr(self, kind) is not None), ())
+
+
+class ModelDefaults(ModelSpec):
+    """Keys for the `model` of every stage that they go with; a stage's own come first."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> ModelDefaults:
+        alone = [key for key in OF_ONE_STAGE if key in self.model_fields_set]
+        if alone:
+            raise ValueError(f"expected keys that stages share, found '{alone[0]}'. Move it into a stage's 'model'.")
+        return self
 
 
 class LossSpec(BaseModel):
@@ -395,16 +401,27 @@ class Recipe(Block):
     """A whole run: stages in order, under one seed and one output folder."""
 
     name: str = Field(pattern=NAME_PATTERN, description="Short name of the run.")
+    extends: None = Field(
+        None,
+        description="Name of a bundled recipe, or a file, that this one is laid over; written in files only, where a "
+        "relative path starts at the recipe's folder.",
+    )
     description: str = Field("", description="What the run reproduces, in one or two sentences.")
+    method: str | None = Field(None, min_length=1, description="The method, by which `st-train --list` groups.")
+    needs: str | None = Field(None, min_length=1, description="What a run needs, in a few words for `st-train --list`.")
     seed: int = Field(42, ge=0, lt=2**32, description="Every random choice of the run follows from it.")
     output_dir: str = Field(
-        min_length=1, description="Folder of the run; a relative path starts at the current folder."
+        min_length=1,
+        description="Folder of the run; a relative path starts at the current folder. Default: runs/NAME.",
     )
     cache_dir: str | None = Field(
         None,
         min_length=1,
         description="Folder of round trips and teacher vectors, shared by runs and safe to delete; a relative path "
         "starts at the current folder. Default: st-jtcse in the Hugging Face cache.",
+    )
+    model: ModelDefaults | None = Field(
+        None, description="Laid under the `model` of every stage, key by key where a key goes with its kind of model."
     )
     data: DataSpec | None = Field(None, description="Training data of every stage that names none.")
     args: dict[str, Any] = Field(default_factory=dict, description="Training arguments common to all stages.")
@@ -427,3 +444,10 @@ class Recipe(Block):
         description="Run every combination of these values; keys are written as for --set, e.g. "
         "stages.joint.model.cross_attention_every: [1, 2, 3]. A list of such blocks: the combinations of each.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _folder_of_its_name(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("output_dir") is None:
+            return {**data, "output_dir": f"runs/{data.get('name')}"}
+        return data

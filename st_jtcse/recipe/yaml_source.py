@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -86,6 +86,13 @@ def dotted(loc: Loc) -> str:
     return text
 
 
+class Origin(NamedTuple):
+    """A file that values come from: how messages call it, and the folder its relative files start at."""
+
+    name: str
+    folder: Path
+
+
 @dataclass(frozen=True)
 class Source:
     """A YAML tree that knows where each of its keys was written.
@@ -95,12 +102,14 @@ class Source:
         data: The top-level mapping as plain Python values.
         lines: Line of each key and list item, counted from 1.
         overridden: For each location set on the command line, the words of that option.
+        inherited: For each location that another file wrote, a recipe that this one extends, that file.
     """
 
     name: str
     data: dict[str, Any]
     lines: Mapping[Loc, int]
     overridden: Mapping[Loc, str] = field(default_factory=dict)
+    inherited: Mapping[Loc, Origin] = field(default_factory=dict)
 
     def written(self, loc: Loc) -> Loc:
         """Return `loc` without list positions that exist only because one item stands for a list of one."""
@@ -125,17 +134,24 @@ class Source:
 
     def line(self, loc: Loc) -> int | None:
         """Return the line of `loc` or of its nearest known ancestor; None if the command line set it."""
-        if self.override(loc) is not None:
-            return None
+        return None if self.override(loc) is not None else self.lines[self.known(loc)]
+
+    def known(self, loc: Loc) -> Loc:
+        """Return `loc` or its nearest ancestor that a file wrote."""
         loc = self.written(loc)
-        return next(self.lines[loc[:size]] for size in range(len(loc), -1, -1) if loc[:size] in self.lines)
+        return next(loc[:size] for size in range(len(loc), -1, -1) if loc[:size] in self.lines)
+
+    def origin(self, loc: Loc) -> Origin | None:
+        """Return the file that wrote `loc`; None if it is the recipe's own."""
+        return self.inherited.get(self.known(loc))
 
     def place(self, loc: Loc) -> str:
         """Return the start of a message about `loc`, e.g. ``recipe.yaml:9 stages[1].data``."""
         written = self.written(loc)
         option = self.override(loc)
         if option is None:
-            return f"{self.name}:{self.line(loc)} {dotted(written)}".rstrip()
+            origin = self.origin(loc)
+            return f"{origin.name if origin else self.name}:{self.line(loc)} {dotted(written)}".rstrip()
         return self.overridden[option] + ("" if option == written else f" {dotted(written)}")
 
 

@@ -115,6 +115,7 @@ def same_run(recipe: Recipe, folder: RunFolder) -> bool | None:
     except UserError:
         return False
     anywhere = {"output_dir": "anywhere", "cache_dir": "anywhere", "card": None, "push": None}
+    anywhere |= {"description": "", "method": None, "needs": None}
     return held.model_copy(update=anywhere) == recipe.model_copy(update=anywhere)
 
 

@@ -17,7 +17,7 @@ from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
 from st_jtcse.towers import TwinEncoderConfig
 
 # What may differ from the bundled recipe without making it another setting.
-_CIRCUMSTANCES = ("seed", "seeds", "output_dir", "cache_dir", "card", "push")
+_CIRCUMSTANCES = ("description", "method", "needs", "seed", "seeds", "output_dir", "cache_dir", "card", "push")
 
 
 def family_of(stage: StageSpec, twin: bool) -> str:

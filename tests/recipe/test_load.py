@@ -144,7 +144,7 @@ def test_resolved_stages_are_laid_over_the_recipe(write):
 
 def test_every_kind_of_fault_is_told_at_once_with_its_line(write):
     text = """\
-name: demo
+description: demo
 seeed: 3
 args: {learning_rate: "1e-5", seed: 1}
 stages:
@@ -171,8 +171,7 @@ stages:
     data: {train: a.txt}
 """
     assert faults(write, text, "sed=1", "stages.two.args.max_steps=x") == [
-        "r.yaml:1 output_dir: expected a value, found none. "
-        "Add it (Folder of the run; a relative path starts at the current folder).",
+        "r.yaml:1 name: expected a value, found none. Add it (Short name of the run).",
         "r.yaml:2 seeed: expected a known key, found 'seeed'. Did you mean 'seed'?",
         "r.yaml:3 args.learning_rate: expected a number, found '1e-5'. Remove the quotes.",
         "r.yaml:3 args.seed: expected no 'seed' here, found one. Set the recipe's 'seed', and remove 'seed'.",
@@ -245,7 +244,7 @@ def test_a_loss_value_out_of_range_is_told_with_its_line_or_its_option(write):
     ],
 )
 def test_parts_of_a_wrong_type_hide_no_other_faults_and_raise_nothing_else(write, text):
-    assert any("output_dir: expected a value" in fault for fault in faults(write, text))
+    assert any("1 name: expected a value" in fault for fault in faults(write, text))
 
 
 def test_recipe_level_evaluation_needs_pairs_for_each_stage_that_uses_it(write):
@@ -258,8 +257,8 @@ def test_recipe_level_evaluation_needs_pairs_for_each_stage_that_uses_it(write):
 
 
 def test_an_override_can_mend_a_recipe(write):
-    text = GOOD.replace("output_dir: runs/demo\n", "")
-    assert load_recipe(write(text), ["output_dir=out"]).recipe.output_dir == "out"
+    text = GOOD.replace("name: demo\n", "", 1)
+    assert load_recipe(write(text), ["name=mended"]).recipe.name == "mended"
 
 
 @pytest.fixture
