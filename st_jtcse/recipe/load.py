@@ -254,9 +254,11 @@ def _located(value: Any, loc: Loc, source: Source, folder: Path, always: bool) -
         return [_located(item, (*loc, index), source, folder, always) for index, item in enumerate(value)]
     if not isinstance(value, str) or not (always or value.startswith(_FOLDER_PREFIXES)):
         return value
-    # What the user types on the command line starts where the user stands.
     override = source.override(loc)
-    typed = override is not None and not source.overridden[override].startswith(overriding.SWEPT)
-    origin = source.origin(loc)
-    start = Path.cwd() if typed else origin.folder if origin else folder
+    swept = override is not None and source.overridden[override].startswith(overriding.SWEPT)
+    if override is not None and not swept:
+        start = Path.cwd()  # What the user types on the command line starts where the user stands.
+    else:
+        origin = source.origin(("sweep",) if swept else loc)
+        start = origin.folder if origin else folder
     return os.path.abspath(start / os.path.expanduser(value))
