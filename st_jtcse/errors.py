@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class UserError(ValueError):
+class UserError(Exception):
     """The user's input is at fault; each fault is one sentence that names the place and the way out.
 
     Args:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from st_jtcse.errors import UserError
-from st_jtcse.reports.spread import Spread
-from st_jtcse.reports.sweep import Point
+
+if TYPE_CHECKING:
+    from st_jtcse.reports.spread import Spread
+    from st_jtcse.reports.sweep import Point
 
 out = Console()
 err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)

@@ -7,26 +7,26 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.cli import console
-from st_jtcse.cli.exit_status import exit_status
+from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
-from st_jtcse.reports import convergence_plot, pictures
-from st_jtcse.reports.convergence import Convergence, common_score, convergence, read_curves
+
+if TYPE_CHECKING:
+    from st_jtcse.reports.convergence import Convergence
 
 NAME = "convergence"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
-    options = _parser().parse_args(argv)
-    return exit_status(lambda: _run(options), interrupted="nothing was written")
-
-
 def _run(options: argparse.Namespace) -> None:
+    # After the cheap answers: these imports take seconds.
+    from st_jtcse.reports import convergence_plot, pictures
+    from st_jtcse.reports.convergence import common_score, convergence, read_curves
+
     curves = read_curves(options.runs)
     score = common_score(curves) if options.score is None else options.score
     rows = convergence(curves, score)
@@ -75,6 +75,8 @@ def _table(rows: Sequence[Convergence], score: float) -> Table:
         )
     return table
 
+
+main = command(_parser, _run, interrupted="nothing was written")
 
 if __name__ == "__main__":
     sys.exit(main())

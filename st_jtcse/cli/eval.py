@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import positive
-from st_jtcse.cli.exit_status import exit_status
+from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 
 if TYPE_CHECKING:
     from st_jtcse.evaluation.results import Results
 
 INCOMPLETE = 3
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status.
-
-    0 done, 2 the user's input is at fault, 3 some task has no result, 130 interrupted.
-    """
-    options = _parser().parse_args(argv)
-    kept = "the same command goes on after the finished tasks" if options.output_dir else "nothing was kept"
-    return exit_status(lambda: _run(options), interrupted=kept)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,12 +54,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-@console.quiet_libraries()
 def _run(options: argparse.Namespace) -> int:
     if options.list:
         return _list()
     _check(options)
+    return _evaluate(options)
 
+
+@console.quiet_libraries()
+def _evaluate(options: argparse.Namespace) -> int:
     # After the cheap answers: these imports take seconds.
     from datasets import disable_progress_bars
     from huggingface_hub.utils import logging as hub_logging
@@ -163,6 +155,12 @@ def _write(options: argparse.Namespace, results: Results) -> None:
         write_atomically(Path(options.model, CARD), updated_card(Path(options.model)))
     console.out.print(f"Wrote {options.output_dir}.", highlight=False, soft_wrap=True)
 
+
+def _kept(options: argparse.Namespace) -> str:
+    return "the same command goes on after the finished tasks" if options.output_dir else "nothing was kept"
+
+
+main = command(_parser, _run, interrupted=_kept)
 
 if __name__ == "__main__":
     sys.exit(main())

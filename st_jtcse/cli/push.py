@@ -4,20 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from st_jtcse.cli import console
-from st_jtcse.cli.exit_status import exit_status
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status.
-
-    0 done, 2 the user's input is at fault, 1 the Hub did not take it, 130 interrupted.
-    """
-    options = _parser().parse_args(argv)
-    return exit_status(lambda: _run(options), interrupted="the same command sends what has not arrived")
+from st_jtcse.cli.exit_status import command
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,6 +42,8 @@ def _run(options: argparse.Namespace) -> None:
     )
     console.out.print(f"Pushed to {pushed.url}", highlight=False, soft_wrap=True)
 
+
+main = command(_parser, _run, interrupted="the same command sends what has not arrived")
 
 if __name__ == "__main__":
     sys.exit(main())
