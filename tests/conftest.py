@@ -3,6 +3,7 @@
 import functools
 import gc
 import json
+import os
 import random
 import socket
 from pathlib import Path
@@ -29,6 +30,9 @@ from transformers import (
 
 from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 
+# Sums of floats depend on the number of threads; with xdist there is one for each worker anyway.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
 # Sentence-Transformers writes a card beside every checkpoint, and huggingface_hub compiles its template anew each time.
 jinja2.Environment.compile = functools.lru_cache(jinja2.Environment.compile)
 
