@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from st_jtcse.errors import UserError
 
 
 def positive(text: str, wanted: str = "a positive number") -> int:
@@ -15,3 +19,16 @@ def positive(text: str, wanted: str = "a positive number") -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"expected {wanted}, found {text!r}")
     return int(text)
+
+
+@contextmanager
+def faults_of(option: str) -> Iterator[None]:
+    """Name the option whose value is at fault.
+
+    Args:
+        option: As it is typed.
+    """
+    try:
+        yield
+    except UserError as error:
+        raise UserError(*(f"{option}: {fault}" for fault in error.faults)) from error

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import positive
+from st_jtcse.cli.arguments import faults_of, positive
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 
@@ -16,11 +16,9 @@ POOLER_SEED = 0
 
 @console.quiet_libraries()
 def _run(options: argparse.Namespace) -> None:
-    try:
+    with faults_of(f"st-convert {options.command}"):
         options.convert(options)
-    except UserError as error:
-        raise UserError(*(f"st-convert {options.command}: {fault}" for fault in error.faults)) from error
-    console.out.print(f"Saved {options.output}.", highlight=False, soft_wrap=True)
+    console.say(f"Saved {options.output}.")
 
 
 def _parser() -> argparse.ArgumentParser:

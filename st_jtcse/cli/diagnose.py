@@ -67,10 +67,10 @@ def _run(options: argparse.Namespace) -> None:
 def _diagnose(options: argparse.Namespace) -> None:
     # After the cheap answers: these imports take seconds.
     from st_jtcse.data import Source, load_pairs
-    from st_jtcse.diagnostics import drawing
+    from st_jtcse.diagnostics.diagnosis import Plan, diagnose
     from st_jtcse.output_folder import check_new, new_folder
-    from st_jtcse.reports.diagnosis import Plan, diagnose
-    from st_jtcse.reports.diagnosis_report import PAGE, SUMMARY, summary_row, write_report
+    from st_jtcse.reports import drawing
+    from st_jtcse.reports.diagnosis_report import PAGE, summary_by_model, write_report
     from st_jtcse.training.provenance import environment
 
     # All that can be refused at once is refused before the first model is loaded.
@@ -85,16 +85,13 @@ def _diagnose(options: argparse.Namespace) -> None:
         model, notes = _load(given, options.trust_remote_code, options.seed)
         diagnoses.append(diagnose(name, model, plan))
         diagnoses[-1].notes.extend(notes)
-    facts = {"environment": environment()}
     with new_folder(options.output_dir) as folder:
-        write_report(folder, diagnoses, plan, facts)
-    # A column a model: so three models fit on eighty columns.
-    columns = zip(SUMMARY, *map(summary_row, diagnoses))
-    console.show_table(f"diagnostics on {options.pairs.name}", next(columns), list(columns))
+        write_report(folder, diagnoses, plan, {"environment": environment()})
+    console.show(summary_by_model(diagnoses, f"diagnostics on {options.pairs.name}"))
     for found in diagnoses:
         for note in found.notes:
             console.err.print(f"{found.name}. {note}")
-    console.out.print(f"Open {options.output_dir / PAGE}.", highlight=False, soft_wrap=True)
+    console.say(f"Open {options.output_dir / PAGE}.")
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from st_jtcse.atomic import write_atomically
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import positive
+from st_jtcse.cli.arguments import faults_of, positive
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 
@@ -59,10 +59,8 @@ def _run(options: argparse.Namespace) -> None:
         )
     write_atomically(options.output, "".join(lines))
     unread = len(scores) - len(lines)
-    console.out.print(
-        f"Wrote {len(lines)} pairs to {options.output}; {unread} answers do not begin with a number from 0 to 1.",
-        highlight=False,
-        soft_wrap=True,
+    console.say(
+        f"Wrote {len(lines)} pairs to {options.output}; {unread} answers do not begin with a number from 0 to 1."
     )
 
 
@@ -73,8 +71,8 @@ def _judged(options: argparse.Namespace, prompt: str | None) -> dict[tuple[str, 
     from st_jtcse.data.judge import PROMPT, Judge, judged_scores
     from st_jtcse.data.neighbours import neighbour_pairs
     from st_jtcse.data.shards import DEFAULT_CACHE
+    from st_jtcse.recipe.schema import WeightedModelSpec
     from st_jtcse.training.models import load_frozen
-    from st_jtcse.training.schema import WeightedModelSpec
 
     sentences = load_sentences([Source(file=options.text)]).dataset["sentence"][:]
     if len(set(sentences)) < 2:
@@ -86,11 +84,9 @@ def _judged(options: argparse.Namespace, prompt: str | None) -> dict[tuple[str, 
         batch_size=options.batch_size,
         bf16=options.bf16,
     )
-    try:
+    with faults_of("--scorer"):
         # As a recipe's teachers are: an encoder without a pooling of its own is pooled by CLS.
         scorer = load_frozen(WeightedModelSpec.model_validate({"model": options.scorer}), embedded.place)
-    except UserError as error:
-        raise UserError(f"--scorer: {error}") from None
     pairs = neighbour_pairs(sentences, scorer, options.neighbours)
     return dict(zip(pairs, judged_scores(pairs, judge, options.cache_dir or DEFAULT_CACHE)))
 

@@ -71,12 +71,7 @@ class UniqueTextEncoder(SentenceTransformerEncoderWrapper):
 
 
 def model_meta(model: SentenceTransformer, name: str) -> ModelMeta:
-    """Return MTEB's record of a model, its revision the hash of what decides the embeddings.
-
-    Args:
-        model: The model.
-        name: Its name in MTEB; one without ``/`` is put under ``local/``.
-    """
+    """Return MTEB's record of a model, its revision the hash of what decides the embeddings."""
     with quietly():
         meta = ModelMeta.from_sentence_transformer_model(model)
     return meta.model_copy(

@@ -25,9 +25,9 @@ from st_jtcse.modules import (
 )
 from st_jtcse.modules.in_memory import tokenizer_of, transformer_of
 from st_jtcse.modules.listing import MODULES, own_class, read_listing
+from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
 
 Resolve = Callable[[str], str]
 
@@ -87,7 +87,7 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
     except UserError:
         raise
     except (OSError, ValueError) as error:
-        raise UserError(_refusal(spec.sources, error)) from error
+        raise UserError(_refusal(list(spec.models.values()), error)) from error
     if spec.dropout is not None:
         _set_dropout(model, spec.dropout)
     return model

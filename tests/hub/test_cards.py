@@ -20,9 +20,9 @@ from st_jtcse.cli.train import main as train
 from st_jtcse.errors import UserError
 from st_jtcse.hub.cards import BEGIN, END, NO_ID, updated_card
 from st_jtcse.hub.model_form import model_form
-from st_jtcse.training.card import family_of, reported_as, title
-from st_jtcse.training.recipe import load_recipe
-from st_jtcse.training.schema import StageSpec
+from st_jtcse.recipe.load import load_recipe
+from st_jtcse.recipe.schema import StageSpec
+from st_jtcse.training.stage_card import family_of, reported_as, title
 
 TEMPLATES = [path.stem for path in bundled.folder("model_cards").glob("[!_]*.md")]
 # A stage of each family, by the family's name; two ensembles, of one tokenizer and of two.
