@@ -5,20 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from st_jtcse.cli import console
-from st_jtcse.cli.exit_status import exit_status
+from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 
 NAME = "convergence"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
-    options = _parser().parse_args(argv)
-    return exit_status(lambda: _run(options), interrupted="nothing was written")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,6 +51,8 @@ def _run(options: argparse.Namespace) -> None:
         raise UserError(f"--output-dir: {options.output_dir} cannot be written: {error.strerror}.") from error
     console.show(report.convergence_table(rows, score))
 
+
+main = command(_parser, _run, interrupted="nothing was written")
 
 if __name__ == "__main__":
     sys.exit(main())

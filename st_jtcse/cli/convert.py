@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import positive
-from st_jtcse.cli.exit_status import exit_status
+from st_jtcse.cli.arguments import faults_of, positive
+from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 
 # Any fixed number: the same towers then always give the same twin.
 POOLER_SEED = 0
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
-    options = _parser().parse_args(argv)
-    return exit_status(lambda: _run(options), interrupted="nothing was written")
-
-
 @console.quiet_libraries()
 def _run(options: argparse.Namespace) -> None:
-    try:
+    with faults_of(f"st-convert {options.command}"):
         options.convert(options)
-    except (OSError, ValueError) as error:
-        # The libraries' messages have several lines.
-        raise UserError(f"st-convert {options.command}: {' '.join(str(error).split())}") from error
-    console.out.print(f"Saved {options.output}.", highlight=False, soft_wrap=True)
+    console.say(f"Saved {options.output}.")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -81,15 +71,20 @@ def _join(options: argparse.Namespace) -> None:
     # After the cheap answers: this import takes seconds.
     from st_jtcse.modules.conversion import join_towers
 
-    join_towers(
-        options.tower_1,
-        options.tower_2,
-        options.output,
-        options.cross_attention_every,
-        options.cross_residual,
-        max_seq_length=options.max_seq_length,
-        pooler_seed=POOLER_SEED if options.random_pooler else None,
-    )
+    try:
+        join_towers(
+            options.tower_1,
+            options.tower_2,
+            options.output,
+            options.cross_attention_every,
+            options.cross_residual,
+            max_seq_length=options.max_seq_length,
+            pooler_seed=POOLER_SEED if options.random_pooler else None,
+        )
+    except UserError as error:
+        if "no pooler weights" not in str(error):
+            raise
+        raise UserError(f"{str(error).rstrip('.')} (--random-pooler).") from error
 
 
 def _split(options: argparse.Namespace) -> None:
@@ -97,6 +92,8 @@ def _split(options: argparse.Namespace) -> None:
 
     split_twin(options.twin, options.output)
 
+
+main = command(_parser, _run, interrupted="nothing was written")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,14 +10,8 @@ from typing import Any
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import positive
-from st_jtcse.cli.exit_status import exit_status
+from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
-    options = _parser().parse_args(argv)
-    return exit_status(lambda: _run(options), interrupted="nothing was written")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -129,7 +123,6 @@ def _load(name: str, trust_remote_code: bool, seed: int) -> tuple[Any, list[str]
     from sentence_transformers.util import is_sentence_transformer_model
     from transformers import set_seed
 
-    import st_jtcse  # noqa: F401  # registers the twin and the ensemble
     from st_jtcse import embedded
 
     # A checkpoint without pooler weights draws them.
@@ -146,6 +139,8 @@ def _load(name: str, trust_remote_code: bool, seed: int) -> tuple[Any, list[str]
         raise UserError(f"The model {name!r} cannot be loaded ({reason[:300]}); {way_out}") from error
     return model, [] if is_whole else ["There is no modules.json: Sentence-Transformers averages the tokens."]
 
+
+main = command(_parser, _run, interrupted="nothing was written")
 
 if __name__ == "__main__":
     sys.exit(main())

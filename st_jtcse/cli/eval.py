@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import faults_of, positive
-from st_jtcse.cli.exit_status import exit_status
+from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 from st_jtcse.reports.table import Table
 
@@ -19,16 +18,6 @@ if TYPE_CHECKING:
     from st_jtcse.evaluation.suites import Suite
 
 INCOMPLETE = 3
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status.
-
-    0 done, 2 the user's input is at fault, 3 some task has no result, 130 interrupted.
-    """
-    options = _parser().parse_args(argv)
-    kept = "the same command goes on after the finished tasks" if options.output_dir else "nothing was kept"
-    return exit_status(lambda: _run(options), interrupted=kept)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -177,6 +166,12 @@ def _write(options: argparse.Namespace, data: dict[str, Any]) -> None:
         write_atomically(Path(options.model, CARD), updated_card(Path(options.model)))
     console.say(f"Wrote {options.output_dir}.")
 
+
+def _kept(options: argparse.Namespace) -> str:
+    return "the same command goes on after the finished tasks" if options.output_dir else "nothing was kept"
+
+
+main = command(_parser, _run, interrupted=_kept)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from st_jtcse.cli import console
-from st_jtcse.cli.exit_status import exit_status
+from st_jtcse.cli.exit_status import command
 from st_jtcse.reports.table import Table
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status.
-
-    0 done, 2 the user's input is at fault, 1 the Hub did not take it, 130 interrupted.
-    """
-    options = _parser().parse_args(argv)
-    return exit_status(lambda: _run(options), interrupted="the same command sends what has not arrived")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,6 +45,8 @@ def _run(options: argparse.Namespace) -> None:
     )
     console.say(f"Pushed to {pushed.url}")
 
+
+main = command(_parser, _run, interrupted="the same command sends what has not arrived")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from st_jtcse import bundled
 from st_jtcse.cli import console
-from st_jtcse.cli.exit_status import exit_status
+from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import extends
 from st_jtcse.reports import run_tables
@@ -24,16 +24,6 @@ if TYPE_CHECKING:
     from st_jtcse.recipe.load import LoadedRecipe
     from st_jtcse.recipe.publishing_blocks import PushSpec
     from st_jtcse.training.sweep import Run
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status.
-
-    0 done, 2 the user's input is at fault, 1 the Hub did not take a finished model, 130 interrupted.
-    """
-    options = _parser().parse_args(argv)
-    interrupted = "the same command with --resume goes on from the last checkpoint"
-    return exit_status(lambda: _run(options), interrupted)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -163,6 +153,8 @@ def _copy(name: str, target: str) -> None:
         raise UserError(f"--copy: {destination} exists already; choose another file.")
     shutil.copyfile(known[name], destination)
 
+
+main = command(_parser, _run, interrupted="the same command with --resume goes on from the last checkpoint")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,6 +13,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
 from st_jtcse.cli.convert import main
+from st_jtcse.errors import UserError
 from st_jtcse.modules import TwinCrossAttentionEncoder, conversion
 from st_jtcse.towers import TwinEncoderModel
 
@@ -110,7 +111,7 @@ def test_from_towers_draws_by_its_seed_or_refuses(tmp_path):
 
     assert torch.equal(drawn(), drawn(pooler_seed=0))
     assert not torch.equal(drawn(), drawn(pooler_seed=1))
-    with pytest.raises(ValueError, match="The first tower has no pooler weights"):
+    with pytest.raises(UserError, match="The first tower has no pooler weights"):
         TwinEncoderModel.from_towers(*towers, pooler_seed=None)
 
 

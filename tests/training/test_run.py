@@ -249,7 +249,6 @@ def test_faulty_input_is_told_before_anything_is_written(project, capsys, option
 )
 def test_a_model_that_does_not_fit_is_told_and_leaves_no_stage(project, capsys, monkeypatch, options, message):
     monkeypatch.chdir(project)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert train(project, "--stage", "encoder", *options) == 2
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error
