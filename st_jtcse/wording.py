@@ -1,10 +1,33 @@
-"""How faults speak of what was written and what was meant."""
+"""How faults speak of what was written and what was meant: ``expected X, found Y. Do Z.``."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from typing import Any
+import json
+import types
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+NAME_RULE = "letters, digits, '_', '.' or '-', starting with a letter or digit"
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+# What pydantic's errors about a value of the right type say; the braces are filled from the error's context.
+_BOUNDS = {
+    "finite_number": "a finite number",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number of at most {le}",
+    "string_too_short": "text that is not empty",
+    "string_pattern_mismatch": NAME_RULE,
+    "too_short": "a list of at least {min_length}",
+    "too_long": "a list of at most {max_length}",
+}
+_MANY = 6  # Choices listed in a message that can name the near one instead.
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -41,3 +64,71 @@ def unknown(what: str, word: str, known: Iterable[str], otherwise: str | None = 
     near = nearest(word, known)
     listed = f"Use one of: {', '.join(known)}." if known else "Remove it."
     return f"expected {what}, found {shown(word)}. {f'Did you mean {near!r}?' if near else otherwise or listed}"
+
+
+def words(annotation: Any) -> str:
+    """Say what values of an annotation are, in plain data."""
+    if annotation in _WORDS:
+        return _WORDS[annotation]
+    if get_origin(annotation) is Annotated:
+        return words(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return " or ".join(words(member) for member in get_args(annotation))
+    choices = [shown(choice) for choice in _choices(annotation)]
+    if choices:
+        return f"one of {', '.join(choices[:_MANY])}{', ...' if len(choices) > _MANY else ''}"
+    if annotation is Any:
+        return "a value"
+    return "a mapping" if dict in (get_origin(annotation), annotation) else "a list"
+
+
+def misfit(error: ErrorDetails, annotation: Any, found: Any, about: str | None = None) -> str:
+    """Tell an error of pydantic's as a fault of the value.
+
+    Args:
+        error: The error.
+        annotation: What the value should be.
+        found: The value.
+        about: What the key is for; None if nothing is written about it.
+    """
+    bounds = _BOUNDS.get(error["type"])
+    expected = words(annotation) if bounds is None else bounds.format(**_whole(error.get("ctx", {})))
+    remedy = _remedy(annotation, found) if bounds is None else None
+    otherwise = f"Correct it ({about.rstrip('.')})." if about else "Correct the value."
+    return f"expected {expected}, found {shown(found)}. {remedy or otherwise}"
+
+
+def _whole(bounds: Mapping[str, Any]) -> dict[str, Any]:
+    # pydantic turns the bounds of a number into floats; 0 reads better than 0.0.
+    return {
+        name: int(bound) if isinstance(bound, float) and bound.is_integer() else bound for name, bound in bounds.items()
+    }
+
+
+def _remedy(annotation: Any, found: Any) -> str | None:
+    """Name the correction where the value gives it away."""
+    members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    wanted = tuple(kind for kind in (int, float, bool) if any(words(member) == _WORDS[kind] for member in members))
+    if isinstance(found, str) and type(_unquoted(found)) in (*wanted, *((int,) if float in wanted else ())):
+        return "Remove the quotes."
+    if int in wanted and isinstance(found, float) and found.is_integer():
+        return f"Write {int(found)}."
+    names = [choice for member in members for choice in _choices(member) if isinstance(choice, str)]
+    near = nearest(found, names) if isinstance(found, str) else None
+    if near:
+        return f"Did you mean {near!r}?"
+    return f"Use one of: {', '.join(names)}." if len(names) > _MANY else None
+
+
+def _unquoted(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _choices(annotation: Any) -> list[Any]:
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    is_enum = isinstance(annotation, type) and issubclass(annotation, Enum)
+    return [member.value for member in annotation] if is_enum else []

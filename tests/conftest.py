@@ -1,10 +1,14 @@
 """Tiny random models, a word-level tokenizer and short sentences; no network, nothing outside tmp_path."""
 
+import functools
+import gc
 import json
+import os
 import random
 import socket
 from pathlib import Path
 
+import jinja2
 import pytest
 import torch
 from hub_stand_in import HubStandIn
@@ -25,6 +29,19 @@ from transformers import (
 )
 
 from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
+
+# Sums of floats depend on the number of threads; with xdist there is one for each worker anyway.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
+# Sentence-Transformers writes a card beside every checkpoint, and huggingface_hub compiles its template anew each time.
+jinja2.Environment.compile = functools.lru_cache(jinja2.Environment.compile)
+
+
+def pytest_collection_finish():
+    """Keep the millions of objects that imports leave out of the collections that accelerate asks for at every turn."""
+    gc.collect()
+    gc.freeze()
+
 
 WORDS = (
     "a the one two three man woman child dog cat bird horse runs walks sleeps eats plays reads on in under near "
@@ -179,15 +196,16 @@ def training_arguments(folder, **changes):
     return SentenceTransformerTrainingArguments(**{**settings, **changes})
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def offline(monkeypatch):
-    """The Hub is out of reach, at once and without retries."""
+    """The Hub is out of reach, at once and without retries, also for processes that a test starts."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
 
 
 @pytest.fixture
-def hub(monkeypatch, tmp_path):
+def hub(offline, monkeypatch, tmp_path):
     """A Hub on loopback for the client in this process; for other processes there is hub.environment(home)."""
     settings = {
         "HF_HUB_DISABLE_XET": True,
@@ -207,6 +225,7 @@ def hub(monkeypatch, tmp_path):
         settings["HUGGINGFACE_CO_URL_TEMPLATE"] = hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
         for name, value in settings.items():
             monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
+        monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", False)
         monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", hub.endpoint)
         # transformers keeps a client of the endpoint that it met first.
         monkeypatch.setattr("transformers.utils.hub._hf_api", None, raising=False)

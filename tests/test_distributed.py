@@ -20,21 +20,24 @@ import torch
 import torch.distributed as dist
 sys.path.insert(0, {tests!r})
 from conftest import make_pipeline
-from test_distributed import LABELS, SENTENCES, build, total, without_dropout
+from test_distributed import LABELS, LOSSES, SENTENCES, build, total, without_dropout
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()
-model = without_dropout(make_pipeline({towers!r}))
 half = SENTENCES[rank * 6 : rank * 6 + 6]
-loss = build({loss!r}, model, gather_across_devices=True)
-wrapped = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
-wrapped.preprocess = model.preprocess
-loss.model = wrapped
-value = total(loss([model.preprocess(half)], LABELS[rank * 6 : rank * 6 + 6]))
-value.backward()
-if rank == 0:
+found = {{}}
+for name in LOSSES:
+    model = without_dropout(make_pipeline({towers!r}))
+    loss = build(name, model, gather_across_devices=True)
+    wrapped = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+    wrapped.preprocess = model.preprocess
+    loss.model = wrapped
+    value = total(loss([model.preprocess(half)], LABELS[rank * 6 : rank * 6 + 6]))
+    value.backward()
     gradients = {{name: p.grad for name, p in model.named_parameters() if p.grad is not None}}
-    torch.save({{"loss": value.detach(), "gradients": gradients}}, {result!r})
+    found[name] = {{"loss": value.detach(), "gradients": gradients}}
+if rank == 0:
+    torch.save(found, {result!r})
 dist.destroy_process_group()
 """
 
@@ -58,20 +61,25 @@ def total(value):
     return sum(value.values()) if isinstance(value, dict) else value
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_two_processes_have_the_gradient_of_the_union_batch(tower_folders, tmp_path, name):
+@pytest.fixture(scope="module")
+def of_two_processes(tower_folders, tmp_path_factory):
+    """Every loss with its gradients, as two processes have them; one start of the two serves all."""
+    folder = tmp_path_factory.mktemp("distributed")
+    script, result = folder / "worker.py", folder / "found.pt"
     towers = tuple(map(str, tower_folders))
-    script = tmp_path / "worker.py"
-    result = tmp_path / "gradients.pt"
-    script.write_text(WORKER.format(tests=str(Path(__file__).parent), towers=towers, loss=name, result=str(result)))
+    script.write_text(WORKER.format(tests=str(Path(__file__).parent), towers=towers, result=str(result)))
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
     done = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+    return torch.load(result, weights_only=True)
 
-    model = without_dropout(make_pipeline(towers))
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_two_processes_have_the_gradient_of_the_union_batch(tower_folders, of_two_processes, name):
+    model = without_dropout(make_pipeline(tuple(map(str, tower_folders))))
     value = total(build(name, model)([model.preprocess(SENTENCES)], LABELS))
     value.backward()
-    found = torch.load(result, weights_only=True)
+    found = of_two_processes[name]
     if name in ("JTCSELoss", "LSRNSLoss"):  # SimCSE's term is of each process's rows only
         torch.testing.assert_close(found["loss"], value.detach(), rtol=1e-9, atol=1e-9)
     expected = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}

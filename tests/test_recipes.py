@@ -12,7 +12,8 @@ from conftest import WORDS, make_sentences, save_encoder, save_translator
 from st_jtcse import bundled
 from st_jtcse.cli.train import main
 from st_jtcse.evaluation.suites import suites
-from st_jtcse.training.recipe import load_recipe
+from st_jtcse.recipe.extends import load
+from st_jtcse.recipe.load import load_recipe
 
 RECIPES = bundled.recipes()
 
@@ -83,7 +84,7 @@ def shrink(value, tiny):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipe_runs_two_steps_on_tiny_models(name, tiny, tmp_path):
-    recipe = shrink(yaml.safe_load(RECIPES[name].read_text()), tiny) | {"cache_dir": str(tiny / "cache")}
+    recipe = shrink(load(RECIPES[name]).data, tiny) | {"cache_dir": str(tiny / "cache")}
     if name.endswith("roberta-uc"):  # RoBERTa towers, and a BERT as the fused checkpoint
         recipe["stages"][3]["model"]["members"][1]["model"] = str(tiny / "other-words")
     for stage in recipe["stages"]:
@@ -114,16 +115,14 @@ def test_recipe_has_a_header_and_says_where_its_values_come_from(name):
     header = re.match(r"(# .*\n)+", text)[0]
     for word in ("# What: ", "# Needs: ", f"# Run: st-train {name}"):
         assert word in header
-    assert load_recipe(name).recipe.name == name
-    seen = set()
+    recipe = load_recipe(name).recipe
+    assert recipe.name == name and recipe.description and recipe.method and recipe.needs
+    assert recipe.output_dir == f"runs/{name}"
+    # A value that is inherited has its source where it is written.
+    sourced = r"\b(learning_rate|temperature|cross_[arw]\w+|\w+_weight|direction|dropout|max_steps|scale): "
     for line in text.splitlines():
-        found = re.match(
-            r"\s*(learning_rate|temperature|cross_[arw]\w+|ictm_weight|direction|dropout|max_steps): (\S+)", line
-        )
-        if found and found.groups() not in seen:
-            seen.add(found.groups())
-            if "stage" not in line:
-                assert "#" in line, f"{name}: {line.strip()} has no source"
+        if re.search(sourced, line) and not line.lstrip(" -").startswith(("#", "stages.", "{stages.")):
+            assert "#" in line, f"{name}: {line.strip()} has no source"
 
 
 def test_jtcse_and_tncse_have_the_papers_constants():
@@ -193,3 +192,12 @@ REPORTED = {name for suite in suites().values() for row in suite.rows for name i
 def test_a_stage_is_reported_under_a_name_of_the_papers_tables(name):
     recipe = load_recipe(name).recipe
     assert {stage.reported_as for stage in recipe.stages} <= {None, *REPORTED}
+
+
+def test_a_plain_encoder_has_its_pooling_said():
+    for name in RECIPES:
+        for stage in load_recipe(name).recipe.stages:
+            if stage.model.base is not None:
+                assert "pooling" in stage.model.model_fields_set, f"{name}: {stage.name}"
+            for frozen in (*(stage.model.members or ()), *stage.teachers):
+                assert frozen.pooling or frozen.model == "embedded" or frozen.model.startswith("stage:"), name

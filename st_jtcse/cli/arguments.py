@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import get_args
+
+from st_jtcse.errors import CodeNotTrusted, PoolerNeeded, PoolingNeeded, UserError, ways_out
+from st_jtcse.pooling_names import PoolingName
 
 
 def positive(text: str, wanted: str = "a positive number") -> int:
@@ -15,3 +21,37 @@ def positive(text: str, wanted: str = "a positive number") -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"expected {wanted}, found {text!r}")
     return int(text)
+
+
+@contextmanager
+def faults_of(option: str) -> Iterator[None]:
+    """Name the option whose value is at fault.
+
+    Args:
+        option: As it is typed.
+    """
+    try:
+        yield
+    except UserError as error:
+        raise UserError(*(f"{option}: {fault}" for fault in error.faults)) from error
+
+
+def add_pooling(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """Let a command take a pooling.
+
+    Args:
+        parser: The command's.
+        meaning: The option's help.
+    """
+    parser.add_argument("--pooling", choices=get_args(PoolingName), help=meaning)
+
+
+def choices_by_flag() -> AbstractContextManager[None]:
+    """Name the flags by which a user says what a model leaves open."""
+    return ways_out(
+        {
+            PoolingNeeded: "add --pooling cls or --pooling mean",
+            PoolerNeeded: "ask for random ones (--random-pooler)",
+            CodeNotTrusted: "if you trust that, add --trust-remote-code",
+        }
+    )

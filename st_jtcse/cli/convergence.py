@@ -5,40 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from rich.table import Table
-
-from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.cli import console
-from st_jtcse.cli.exit_status import exit_status
+from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
-from st_jtcse.reports import convergence_plot, pictures
-from st_jtcse.reports.convergence import Convergence, common_score, convergence, read_curves
 
 NAME = "convergence"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
-    options = _parser().parse_args(argv)
-    return exit_status(lambda: _run(options), interrupted="nothing was written")
-
-
-def _run(options: argparse.Namespace) -> None:
-    curves = read_curves(options.runs)
-    score = common_score(curves) if options.score is None else options.score
-    rows = convergence(curves, score)
-    picture = convergence_plot.draw(curves, rows, score)
-    try:
-        options.output_dir.mkdir(parents=True, exist_ok=True)
-        pictures.save(picture, options.output_dir, NAME)
-        told = {"score": score, "stages": [dataclasses.asdict(row) for row in rows]}
-        write_atomically(options.output_dir / f"{NAME}.json", to_json(told))
-    except OSError as error:
-        raise UserError(f"--output-dir: {options.output_dir} cannot be written: {error.strerror}.") from error
-    console.out.print(_table(rows, score))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -59,22 +32,27 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _table(rows: Sequence[Convergence], score: float) -> Table:
-    sets = list(dict.fromkeys(name for row in rows for name in row.final))
-    table = Table(title=f"to {score:.2f} on dev; Spearman x 100 of the saved models")
-    table.add_column("stage")
-    for column in ("reached", "steps", "seconds", *sets):
-        table.add_column(column, justify="right")
-    for row in rows:
-        table.add_row(
-            row.stage,
-            f"{row.reached} of {row.seeds}",
-            console.spread(row.steps, 0),
-            console.spread(row.seconds, 1),
-            *(console.spread(row.final.get(name), 2) for name in sets),
-        )
-    return table
+def _run(options: argparse.Namespace) -> None:
+    from st_jtcse.atomic import to_json, write_atomically
+    from st_jtcse.reports import convergence_report as report
+    from st_jtcse.reports.dev_curves import read_curves
+    from st_jtcse.reports.drawing import save
 
+    curves = read_curves(options.runs)
+    score = report.common_score(curves) if options.score is None else options.score
+    rows = report.convergence(curves, score)
+    picture = report.draw_convergence(curves, rows, score)
+    told = to_json({"score": score, "stages": [dataclasses.asdict(row) for row in rows]})
+    try:
+        options.output_dir.mkdir(parents=True, exist_ok=True)
+        save(picture, options.output_dir, NAME)
+        write_atomically(options.output_dir / f"{NAME}.json", told)
+    except OSError as error:
+        raise UserError(f"--output-dir: {options.output_dir} cannot be written: {error.strerror}.") from error
+    console.show(report.convergence_table(rows, score))
+
+
+main = command(_parser, _run, interrupted="nothing was written")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import positive
-from st_jtcse.cli.exit_status import exit_status
-from st_jtcse.cli.ways_out import FLAGS
-from st_jtcse.errors import UserError, ways_out
+from st_jtcse.cli.arguments import choices_by_flag, faults_of, positive
+from st_jtcse.cli.exit_status import command
 
 # Any fixed number: the same towers then always give the same twin.
 POOLER_SEED = 0
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
-    options = _parser().parse_args(argv)
-    return exit_status(lambda: _run(options), interrupted="nothing was written")
-
-
 @console.quiet_libraries()
 def _run(options: argparse.Namespace) -> None:
-    try:
-        with ways_out(FLAGS):
-            options.convert(options)
-    except UserError as error:
-        raise UserError(f"st-convert {options.command}: {error}") from error
-    console.out.print(f"Saved {options.output}.", highlight=False, soft_wrap=True)
+    with faults_of(f"st-convert {options.command}"), choices_by_flag():
+        options.convert(options)
+    console.say(f"Saved {options.output}.")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -98,6 +86,8 @@ def _split(options: argparse.Namespace) -> None:
 
     split_twin(options.twin, options.output)
 
+
+main = command(_parser, _run, interrupted="nothing was written")
 
 if __name__ == "__main__":
     sys.exit(main())

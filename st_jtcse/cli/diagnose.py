@@ -6,20 +6,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import positive
-from st_jtcse.cli.exit_status import exit_status
-from st_jtcse.cli.ways_out import FLAGS
-from st_jtcse.errors import UserError, ways_out
-from st_jtcse.pooling_names import PoolingName
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
-    options = _parser().parse_args(argv)
-    return exit_status(lambda: _run(options), interrupted="nothing was written")
+from st_jtcse.cli.arguments import add_pooling, choices_by_flag, positive
+from st_jtcse.cli.exit_status import command
+from st_jtcse.errors import UserError
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,26 +53,27 @@ def _parser() -> argparse.ArgumentParser:
         default=42,
         help="seed of that draw, of t-SNE and of poolers that a checkpoint lacks (default: 42)",
     )
-    parser.add_argument(
-        "--pooling", choices=get_args(PoolingName), help="pool the encoders so instead of by the models' own modules"
-    )
+    add_pooling(parser, "pool the encoders so instead of by the models' own modules")
     parser.add_argument("--trust-remote-code", action="store_true", help="run code that comes with a model")
     return parser
 
 
-@console.quiet_libraries()
 def _run(options: argparse.Namespace) -> None:
     _check(options)
+    _diagnose(options)
 
+
+@console.quiet_libraries()
+def _diagnose(options: argparse.Namespace) -> None:
     # After the cheap answers: these imports take seconds.
     from transformers import set_seed
 
     from st_jtcse.data import Source, load_pairs
-    from st_jtcse.diagnostics import drawing
+    from st_jtcse.diagnostics.diagnosis import Plan, diagnose
     from st_jtcse.modules import load_sentence_transformer
     from st_jtcse.output_folder import check_new, new_folder
-    from st_jtcse.reports.diagnosis import Plan, diagnose
-    from st_jtcse.reports.diagnosis_report import PAGE, SUMMARY, summary_row, write_report
+    from st_jtcse.reports import drawing
+    from st_jtcse.reports.diagnosis_report import PAGE, summary_by_model, write_report
     from st_jtcse.training.provenance import environment
 
     # All that can be refused at once is refused before the first model is loaded.
@@ -94,21 +86,18 @@ def _run(options: argparse.Namespace) -> None:
     for number, (name, given) in enumerate(zip(_short_names(options.models), options.models), start=1):
         console.err.print(f"[{number}/{len(options.models)}] {name}")
         set_seed(options.seed)  # A checkpoint without pooler weights draws them.
-        with ways_out(FLAGS):
+        with choices_by_flag():
             model = load_sentence_transformer(
                 given, pooling=options.pooling, trust_remote_code=options.trust_remote_code
             )
         diagnoses.append(diagnose(name, model, plan))
-    facts = {"environment": environment()}
     with new_folder(options.output_dir) as folder:
-        write_report(folder, diagnoses, plan, facts)
-    # A column a model: so three models fit on eighty columns.
-    columns = zip(SUMMARY, *map(summary_row, diagnoses))
-    console.show_table(f"diagnostics on {options.pairs.name}", next(columns), list(columns))
+        write_report(folder, diagnoses, plan, {"environment": environment()})
+    console.show(summary_by_model(diagnoses, f"diagnostics on {options.pairs.name}"))
     for found in diagnoses:
         for note in found.notes:
             console.err.print(f"{found.name}. {note}")
-    console.out.print(f"Open {options.output_dir / PAGE}.", highlight=False, soft_wrap=True)
+    console.say(f"Open {options.output_dir / PAGE}.")
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -132,6 +121,8 @@ def _short_names(models: Sequence[str]) -> list[str]:
     names = [Path(model).name or model for model in models]
     return names if len(set(names)) == len(names) else list(models)
 
+
+main = command(_parser, _run, interrupted="nothing was written")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any
 
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import positive
-from st_jtcse.cli.exit_status import exit_status
-from st_jtcse.cli.ways_out import FLAGS
-from st_jtcse.errors import UserError, ways_out
-from st_jtcse.pooling_names import PoolingName
+from st_jtcse.cli.arguments import add_pooling, choices_by_flag, faults_of, positive
+from st_jtcse.cli.exit_status import command
+from st_jtcse.errors import UserError
+from st_jtcse.reports.table import Table
 
 if TYPE_CHECKING:
-    from st_jtcse.evaluation.results import Results
+    from st_jtcse.evaluation.suites import Suite
 
 INCOMPLETE = 3
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status.
-
-    0 done, 2 the user's input is at fault, 3 some task has no result, 130 interrupted.
-    """
-    options = _parser().parse_args(argv)
-    kept = "the same command goes on after the finished tasks" if options.output_dir else "nothing was kept"
-    return exit_status(lambda: _run(options), interrupted=kept)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,9 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--card", action="store_true", help="keep the results in MODEL/evaluation and show them in the model's card"
     )
-    parser.add_argument(
-        "--pooling", choices=get_args(PoolingName), help="pool the encoder so instead of by the model's own modules"
-    )
+    add_pooling(parser, "pool the encoder so instead of by the model's own modules")
     parser.add_argument("--revision", metavar="NAME", help="commit, tag or branch of a model on the Hub")
     parser.add_argument("--device", metavar="NAME", help="e.g. cpu or cuda:1 (default: the fastest there is)")
     parser.add_argument("--batch-size", type=positive, default=64, metavar="N", help="texts at once (default: 64)")
@@ -67,72 +53,30 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-@console.quiet_libraries()
 def _run(options: argparse.Namespace) -> int:
     if options.list:
-        return _list()
+        console.show(_suites())
+        return 0
     _check(options)
-
-    # After the cheap answers: these imports take seconds.
-    from datasets import disable_progress_bars
-    from huggingface_hub.utils import logging as hub_logging
-
-    from st_jtcse.evaluation import report, runner
-    from st_jtcse.evaluation.models import load_model
-    from st_jtcse.evaluation.record import Record
-    from st_jtcse.evaluation.results import Results
-    from st_jtcse.evaluation.selection import select
-
-    disable_progress_bars()
-    # Of each retry; that data cannot be had is told once a task.
-    hub_logging.set_verbosity_error()
-    selection = select(options.suites, options.tasks, options.data)
-    with ways_out(FLAGS):
-        evaluated = load_model(
-            options.model,
-            pooling=options.pooling,
-            revision=options.revision,
-            trust_remote_code=options.trust_remote_code,
-            device=options.device,
-        )
-    if options.card:  # Others will read it: where the model lies here is nothing to them.
-        evaluated = replace(evaluated, name=Path(options.model).absolute().name)
-    results = Results(evaluated, options.output_dir)
-    missing: dict[str, str] = {}
-
-    def progress(key: str, outcome: Record | str) -> None:
-        if isinstance(outcome, str):
-            missing[key] = outcome
-        console.err.print(f"{key}: {outcome if isinstance(outcome, str) else f'done in {outcome.seconds:.0f} s'}")
-
-    runner.run(selection, evaluated, results, options.batch_size, progress)
-    for section in selection.sections:
-        table = results.data["suites"][section.name]
-        title = f"{section.name}: {section.source}" if section.source else section.name
-        console.show_table(title, report.columns(table), report.cells(table))
-    if options.output_dir is not None:
-        _write(options, results)
-    if missing:
-        console.err.print(f"{len(missing)} of {len(selection.jobs)} tasks have no result: {', '.join(missing)}.")
-        return INCOMPLETE
-    return 0
+    return _evaluate(options)
 
 
-def _list() -> int:
+def _suites() -> Table:
     from st_jtcse.evaluation.suites import suites
 
     rows = [
-        [name, suite.source, str(len(suite.rows)) if suite.rows else f"unpublished; use {suite.instead}"]
+        [name, str(suite.source), str(len(suite.rows)) if suite.rows else f"unpublished; use {suite.instead}"]
         for name, suite in suites().items()
     ]
-    console.show_suites(rows)
-    return 0
+    return Table(["suite", "source", "tasks"], rows, "suites", names=3)
 
 
 def _check(options: argparse.Namespace) -> None:
     """Refuse options that do not go together, and complete them."""
     if options.model is None:
         raise UserError("Give a model: a folder, a Hub id, or embedded.")
+    if not options.suites and not options.tasks:
+        raise UserError("Nothing to evaluate: give --suite or --task; st-eval --list shows the suites.")
     if options.data is not None and not options.data.is_dir():
         raise UserError(f"--data: {options.data} is no folder; check the path.")
     if not options.card:
@@ -151,21 +95,82 @@ def _check(options: argparse.Namespace) -> None:
     options.output_dir = Path(options.model, EVALUATION)
 
 
-def _write(options: argparse.Namespace, results: Results) -> None:
+@console.quiet_libraries()
+def _evaluate(options: argparse.Namespace) -> int:
+    # After the cheap answers: these imports take seconds.
+    from datasets import disable_progress_bars
+    from huggingface_hub.utils import logging as hub_logging
+
+    from st_jtcse.atomic import write_atomically
+    from st_jtcse.evaluation.evaluated import load_model
+    from st_jtcse.evaluation.jobs import Record
+    from st_jtcse.evaluation.results import Results
+    from st_jtcse.evaluation.selection import select
+    from st_jtcse.evaluation.task_runs import run_tasks
+    from st_jtcse.reports.evaluation_report import MARKDOWN, evaluation_markdown, suite_table
+
+    disable_progress_bars()
+    # Of each retry; that data cannot be had is told once a task.
+    hub_logging.set_verbosity_error()
+    selection = select(_tables(options), options.data)
+    with choices_by_flag():
+        evaluated = load_model(
+            options.model,
+            pooling=options.pooling,
+            revision=options.revision,
+            trust_remote_code=options.trust_remote_code,
+            device=options.device,
+        )
+    if options.card:  # Others will read it: where the model lies here is nothing to them.
+        evaluated = replace(evaluated, name=Path(options.model).absolute().name)
+    with faults_of("--output-dir"):
+        results = Results(evaluated, options.output_dir)
+    missing: dict[str, str] = {}
+
+    def progress(key: str, outcome: Record | str) -> None:
+        if isinstance(outcome, str):
+            missing[key] = outcome
+        if options.output_dir is not None:
+            write_atomically(options.output_dir / MARKDOWN, evaluation_markdown(results.data))
+        console.err.print(f"{key}: {outcome if isinstance(outcome, str) else f'done in {outcome.seconds:.0f} s'}")
+
+    run_tasks(selection, evaluated, results, options.batch_size, progress)
+    for suite in selection.suites:
+        console.show(suite_table(suite.name, results.data["suites"][suite.name]))
+    if options.output_dir is not None:
+        _write(options, results.data)
+    if missing:
+        console.err.print(f"{len(missing)} of {len(selection.jobs)} tasks have no result: {', '.join(missing)}.")
+        return INCOMPLETE
+    return 0
+
+
+def _tables(options: argparse.Namespace) -> list[Suite]:
+    from st_jtcse.evaluation.selection import named_suite, suite_of_tasks
+
+    with faults_of("--suite"):
+        tables = [named_suite(name) for name in dict.fromkeys(options.suites)]
+    with faults_of("--task"):
+        return [*tables, suite_of_tasks(options.tasks)] if options.tasks else tables
+
+
+def _write(options: argparse.Namespace, data: dict[str, Any]) -> None:
     """Leave pictures, the page and, if asked for, the card."""
     from st_jtcse.atomic import write_atomically
     from st_jtcse.hub.cards import CARD, updated_card
-    from st_jtcse.reports import pictures
-    from st_jtcse.reports.evaluation_page import PAGE, evaluation_page, suite_pictures
+    from st_jtcse.reports.evaluation_report import write_evaluation
 
-    drawn = suite_pictures(results.data)
-    for name, figure in drawn.items():
-        pictures.save(figure, options.output_dir, name)
-    write_atomically(options.output_dir / PAGE, evaluation_page(results.data, drawn))
+    write_evaluation(options.output_dir, data)
     if options.card:
         write_atomically(Path(options.model, CARD), updated_card(Path(options.model)))
-    console.out.print(f"Wrote {options.output_dir}.", highlight=False, soft_wrap=True)
+    console.say(f"Wrote {options.output_dir}.")
 
+
+def _kept(options: argparse.Namespace) -> str:
+    return "the same command goes on after the finished tasks" if options.output_dir else "nothing was kept"
+
+
+main = command(_parser, _run, interrupted=_kept)
 
 if __name__ == "__main__":
     sys.exit(main())

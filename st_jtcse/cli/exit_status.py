@@ -2,35 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import argparse
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
 
-from st_jtcse.cli import console
 from st_jtcse.errors import PushFailed, UserError
 
 FAILED = 1
 USER_FAULT = 2
 INTERRUPTED = 130
+_PACKAGE = Path(__file__).parents[1]
 
 
-def exit_status(run: Callable[[], int | None], interrupted: str) -> int:
-    """Run a command and return its exit status, telling faults and interruptions in one line each.
+class Command(Protocol):
+    """What a command's name calls; takes the arguments, by default those of the process."""
+
+    def __call__(self, argv: Sequence[str] | None = None) -> int:
+        """Return the exit status."""
+        ...
+
+
+def command(
+    parser: Callable[[], argparse.ArgumentParser],
+    run: Callable[[argparse.Namespace], int | None],
+    interrupted: str | Callable[[argparse.Namespace], str],
+) -> Command:
+    """Make a command.
+
+    Its status is what `run` returned; 2 if the user's input is at fault, 1 if the Hub did not take a model, 130 if
+    interrupted, each told in one line; 1 with its traceback and place for anything else, which is no fault of the user.
 
     Args:
-        run: The command's work; returns its status, None for 0.
-        interrupted: What an interruption leaves, for people.
-
-    Returns:
-        What `run` returned, 1 if the Hub did not take a model, 2 if the user's input is at fault, 130 if interrupted.
+        parser: Makes the parser of the command's arguments.
+        run: The command's work; gets the options and returns the status, None for 0.
+        interrupted: What an interruption leaves, for people; for some commands the options decide it.
     """
-    try:
-        return run() or 0
-    except UserError as error:
-        console.tell_faults(error)
-        return USER_FAULT
-    except PushFailed as error:
-        console.err.print(error)
-        return FAILED
-    except KeyboardInterrupt as error:
-        where = f" in {error}" if error.args else ""
-        console.err.print(f"Interrupted{where}; {interrupted}.")
-        return INTERRUPTED
+
+    def main(argv: Sequence[str] | None = None) -> int:
+        options = parser().parse_args(argv)
+        try:
+            return run(options) or 0
+        except UserError as error:
+            _tell(*error.faults)
+            return USER_FAULT
+        except PushFailed as error:
+            _tell(str(error))
+            return FAILED
+        except KeyboardInterrupt as error:
+            where = f" in {error}" if error.args else ""
+            _tell(f"Interrupted{where}; {interrupted if isinstance(interrupted, str) else interrupted(options)}.")
+            return INTERRUPTED
+        except Exception as error:
+            traceback.print_exception(error)
+            _tell(
+                f"{type(error).__name__} at {_place(error)}. If memory, disk and network are well, this is a defect of "
+                "st-jtcse or of a library, and not of your input: please report it, with the lines above, to those "
+                "who gave you st-jtcse."
+            )
+            return FAILED
+
+    return main
+
+
+def _tell(*lines: str) -> None:
+    sys.stderr.writelines(f"{line}\n" for line in lines)
+
+
+def _place(error: Exception) -> str:
+    """Return file and line of the innermost frame of this package, or of all where the package has none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(_PACKAGE)]
+    return "{0.filename}:{0.lineno}".format((ours or frames)[-1])

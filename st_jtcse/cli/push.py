@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from st_jtcse.cli import console
-from st_jtcse.cli.exit_status import exit_status
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status.
-
-    0 done, 2 the user's input is at fault, 1 the Hub did not take it, 130 interrupted.
-    """
-    options = _parser().parse_args(argv)
-    return exit_status(lambda: _run(options), interrupted="the same command sends what has not arrived")
+from st_jtcse.cli.exit_status import command
+from st_jtcse.reports.table import Table
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -37,11 +28,13 @@ def _parser() -> argparse.ArgumentParser:
 
 @console.quiet_libraries()
 def _run(options: argparse.Namespace) -> None:
-    from st_jtcse.hub.push import check_repo, files_to_push, push
+    from st_jtcse.hub.upload import check_repo, files_to_push, push
 
     if options.dry_run:
         check_repo(options.repo)
-        console.show_files(options.repo, files_to_push(options.folder))
+        files = files_to_push(options.folder)
+        rows = [*((name, f"{size:,}") for name, size in files.items()), ("in all", f"{sum(files.values()):,}")]
+        console.show(Table(["file", "bytes"], rows, f"{options.repo} (nothing is sent)"))
         return
     pushed = push(
         options.folder,
@@ -50,8 +43,10 @@ def _run(options: argparse.Namespace) -> None:
         collection=options.collection,
         force=options.force,
     )
-    console.out.print(f"Pushed to {pushed.url}", highlight=False, soft_wrap=True)
+    console.say(f"Pushed to {pushed.url}")
 
+
+main = command(_parser, _run, interrupted="the same command sends what has not arrived")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,22 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
+from st_jtcse.atomic import write_atomically
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import positive
-from st_jtcse.cli.exit_status import exit_status
-from st_jtcse.cli.ways_out import FLAGS
-from st_jtcse.errors import UserError, ways_out
-from st_jtcse.pooling_names import PoolingName
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status: 0 done, 2 the user's input is at fault, 130 interrupted."""
-    options = _parser().parse_args(argv)
-    return exit_status(lambda: _run(options), interrupted="the same command goes on after the answers it has")
+from st_jtcse.cli.arguments import add_pooling, choices_by_flag, faults_of, positive
+from st_jtcse.cli.exit_status import command
+from st_jtcse.errors import UserError
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -31,7 +22,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("text", type=Path, metavar="TEXT", help="the training sentences: .txt, .jsonl, .csv, .parquet")
     parser.add_argument("--scorer", required=True, metavar="MODEL", help="whose neighbours are judged, or embedded")
-    parser.add_argument("--pooling", choices=get_args(PoolingName), help="how a scorer that is a plain encoder pools")
+    add_pooling(parser, "how a scorer that is a plain encoder pools")
     parser.add_argument("--judge", required=True, metavar="MODEL", help="folder or Hub id of a text-generation model")
     parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="the scores, .jsonl; a new file")
     parser.add_argument("--neighbours", type=positive, default=5, metavar="N", help="of each sentence (default: 5)")
@@ -45,15 +36,37 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-@console.quiet_libraries()
 def _run(options: argparse.Namespace) -> None:
     if options.output.exists():
         raise UserError(f"--output: {options.output} exists already; choose another file.")
     if not options.output.absolute().parent.is_dir():
         raise UserError(f"--output: the folder of {options.output} does not exist; make it.")
+    prompt = None
+    if options.prompt is not None:
+        try:
+            prompt = options.prompt.read_text(encoding="utf-8").rstrip("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"--prompt: {options.prompt} cannot be read; give a text file.") from error
+    with console.quiet_libraries():
+        scores = _judged(options, prompt)
+    lines = [
+        json.dumps({"sentence1": first, "sentence2": second, "score": score}, ensure_ascii=False) + "\n"
+        for (first, second), score in scores.items()
+        if score is not None
+    ]
+    if not lines:
+        raise UserError(
+            f"No answer to {len(scores)} pairs begins with a number from 0 to 1; change the prompt or the judge."
+        )
+    write_atomically(options.output, "".join(lines))
+    unread = len(scores) - len(lines)
+    console.say(
+        f"Wrote {len(lines)} pairs to {options.output}; {unread} answers do not begin with a number from 0 to 1."
+    )
 
+
+def _judged(options: argparse.Namespace, prompt: str | None) -> dict[tuple[str, str], float | None]:
     # After the cheap answers: these imports take seconds.
-    from st_jtcse.atomic import write_atomically
     from st_jtcse.data import Source, load_sentences
     from st_jtcse.data.judge import PROMPT, Judge, judged_scores
     from st_jtcse.data.neighbours import neighbour_pairs
@@ -61,45 +74,22 @@ def _run(options: argparse.Namespace) -> None:
     from st_jtcse.modules import load_sentence_transformer
 
     sentences = load_sentences([Source(file=options.text)]).dataset["sentence"][:]
-    prompt = PROMPT
-    if options.prompt is not None:
-        try:
-            prompt = options.prompt.read_text(encoding="utf-8").rstrip("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"--prompt: {options.prompt} cannot be read; give a text file.") from error
+    if len(set(sentences)) < 2:
+        raise UserError(f"{options.text} holds one sentence, and pairs need two; give more text.")
     judge = Judge(
         options.judge,
-        prompt,
+        PROMPT if prompt is None else prompt,
         max_new_tokens=options.max_new_tokens,
         batch_size=options.batch_size,
         bf16=options.bf16,
     )
-    try:
-        with ways_out(FLAGS):
-            scorer = load_sentence_transformer(options.scorer, pooling=options.pooling)
-    except UserError as error:
-        raise UserError(f"--scorer: {error}") from None
-    if len(set(sentences)) < 2:
-        raise UserError(f"{options.text} holds one sentence, and pairs need two; give more text.")
+    with faults_of("--scorer"), choices_by_flag():
+        scorer = load_sentence_transformer(options.scorer, pooling=options.pooling)
     pairs = neighbour_pairs(sentences, scorer, options.neighbours)
-    scores = judged_scores(pairs, judge, options.cache_dir or DEFAULT_CACHE)
-    lines = [
-        json.dumps({"sentence1": first, "sentence2": second, "score": score}, ensure_ascii=False) + "\n"
-        for (first, second), score in zip(pairs, scores)
-        if score is not None
-    ]
-    if not lines:
-        raise UserError(
-            f"No answer to {len(pairs)} pairs begins with a number from 0 to 1; change the prompt or the judge."
-        )
-    write_atomically(options.output, "".join(lines))
-    unread = len(pairs) - len(lines)
-    console.out.print(
-        f"Wrote {len(lines)} pairs to {options.output}; {unread} answers do not begin with a number from 0 to 1.",
-        highlight=False,
-        soft_wrap=True,
-    )
+    return dict(zip(pairs, judged_scores(pairs, judge, options.cache_dir or DEFAULT_CACHE)))
 
+
+main = command(_parser, _run, interrupted="the same command goes on after the answers it has")
 
 if __name__ == "__main__":
     sys.exit(main())

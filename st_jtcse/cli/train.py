@@ -10,29 +10,20 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from st_jtcse import bundled
 from st_jtcse.cli import console
-from st_jtcse.cli.exit_status import exit_status
+from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
-from st_jtcse.training import yaml_source
+from st_jtcse.recipe import extends
+from st_jtcse.reports import run_tables
 from st_jtcse.wording import unknown
 
 if TYPE_CHECKING:
-    from st_jtcse.training.publishing_schema import PushSpec
-    from st_jtcse.training.recipe import LoadedRecipe
+    from st_jtcse.recipe.load import LoadedRecipe
+    from st_jtcse.recipe.publishing_blocks import PushSpec
     from st_jtcse.training.sweep import Run
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status.
-
-    0 done, 2 the user's input is at fault, 1 the Hub did not take a finished model, 130 interrupted.
-    """
-    options = _parser().parse_args(argv)
-    interrupted = "the same command with --resume goes on from the last checkpoint"
-    return exit_status(lambda: _run(options), interrupted)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,10 +59,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> None:
     if options.list:
-        descriptions = {
-            name: str(yaml_source.load(path).data.get("description", "")) for name, path in bundled.recipes().items()
-        }
-        console.show_recipes(descriptions)
+        console.show_recipes({name: extends.load(path).data for name, path in bundled.recipes().items()})
         return
     if options.copy:
         _copy(*options.copy)
@@ -83,8 +71,8 @@ def _run(options: argparse.Namespace) -> None:
     from accelerate import PartialState
 
     from st_jtcse import processes
+    from st_jtcse.recipe.load import load_recipe
     from st_jtcse.training import plan, publish, runner, sweep
-    from st_jtcse.training.recipe import load_recipe
 
     overrides = list(options.overrides)
     if options.output_dir is not None:
@@ -93,10 +81,10 @@ def _run(options: argparse.Namespace) -> None:
     names = runner.choose_stages(loaded.recipe, options.stages)
     runs = sweep.plan_runs(loaded, options.recipe, overrides) if sweep.is_sweep(loaded.recipe) else []
     if options.dry_run and runs:
-        console.show_plan(plan.plan(runs[0].loaded, names), [run.folder for run in runs])
+        _show_plan(plan.plan(runs[0].loaded, names), [run.folder for run in runs])
         return
     if options.dry_run:
-        console.show_plan(plan.plan(loaded, names), plan.expected_files(loaded, names))
+        _show_plan(plan.plan(loaded, names), plan.expected_files(loaded, names))
         return
     # Every process must know which one writes, before the first of them does.
     PartialState(cpu=bool(loaded.recipe.args.get("use_cpu")))
@@ -110,7 +98,7 @@ def _run(options: argparse.Namespace) -> None:
         return
     results = runner.run(loaded, names, resume=options.resume)
     if processes.rank() == 0:
-        console.show_results(results)
+        console.show(run_tables.results_table(results))
         if destination is not None:
             _push(loaded, destination)
 
@@ -119,17 +107,28 @@ def _push(loaded: LoadedRecipe, destination: PushSpec) -> None:
     from st_jtcse.training.publish import push_models
 
     for pushed in push_models(loaded.recipe, destination):
-        console.out.print(f"Pushed to {pushed.url}", highlight=False, soft_wrap=True)
+        console.say(f"Pushed to {pushed.url}")
+
+
+def _show_plan(stages: Sequence[Any], files: Sequence[Path]) -> None:
+    console.show(run_tables.plan_table(stages))
+    console.say("\n  ".join(["Files:", *map(str, files)]))
 
 
 def _report(loaded: LoadedRecipe, runs: Sequence[Run]) -> None:
     """Leave sweep.json and, with matplotlib, a picture; print the table."""
     from st_jtcse.atomic import to_json, write_atomically
-    from st_jtcse.reports import pictures
-    from st_jtcse.reports import sweep as reports
+    from st_jtcse.reports import sweep_report
+    from st_jtcse.reports.drawing import save
+    from st_jtcse.training.run_folder import RunFolder
+    from st_jtcse.training.sweep import changed_stages
 
     folder = Path(loaded.recipe.output_dir)
-    rows = reports.summarize(runs)
+    told_runs = []
+    for run in runs:
+        records = {stage.name: RunFolder(run.folder).record(stage.name) for stage in run.loaded.recipe.stages}
+        told_runs.append(sweep_report.SweepRun(run.point, {name: found for name, found in records.items() if found}))
+    rows = sweep_report.summarize(told_runs, changed_stages(runs))
     told = {
         "recipe": loaded.recipe.name,
         "runs": [
@@ -138,9 +137,9 @@ def _report(loaded: LoadedRecipe, runs: Sequence[Run]) -> None:
         "stages": [dataclasses.asdict(row) for row in rows],
     }
     write_atomically(folder / "sweep.json", to_json(told))
-    console.show_sweep(rows, loaded.recipe.name)
+    console.show(sweep_report.sweep_table(rows, loaded.recipe.name))
     try:
-        pictures.save(reports.draw(rows), folder, "sweep")
+        save(sweep_report.draw_sweep(rows), folder, "sweep")
     except UserError as error:  # The numbers are there; the picture can be had later.
         console.tell_faults(error)
 
@@ -154,6 +153,8 @@ def _copy(name: str, target: str) -> None:
         raise UserError(f"--copy: {destination} exists already; choose another file.")
     shutil.copyfile(known[name], destination)
 
+
+main = command(_parser, _run, interrupted="the same command with --resume goes on from the last checkpoint")
 
 if __name__ == "__main__":
     sys.exit(main())

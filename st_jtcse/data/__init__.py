@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from st_jtcse.data.labelled import Kind, Labelled, load_labelled
-from st_jtcse.data.pair_scores import PairScores, load_pair_scores
-from st_jtcse.data.pairs import Pairs, load_pairs
+from st_jtcse.data.pairs import Pairs, PairScores, load_pair_scores, load_pairs
 from st_jtcse.data.rows import Source
-from st_jtcse.data.sources import Sentences, load_sentences
+from st_jtcse.data.sentences import Sentences, load_sentences
 
 __all__ = [
     "Kind",

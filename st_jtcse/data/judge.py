@@ -12,15 +12,9 @@ from typing import Any
 import pyarrow as pa
 import torch
 from datasets import Dataset
-from safetensors import SafetensorError
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    BatchEncoding,
-    GenerationConfig,
-    PreTrainedTokenizerBase,
-)
+from transformers import BatchEncoding, GenerationConfig
 
+from st_jtcse.data.frozen_generator import FrozenGenerator, settings_text
 from st_jtcse.data.shards import Job, cached_columns
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import weights_sha256
@@ -44,11 +38,11 @@ _ANSWER = re.compile(
 )
 
 
-class Judge:
+class Judge(FrozenGenerator):
     """Asks a text-generation model, by greedy search.
 
     Args:
-        name: Folder or Hub id of a causal language model. Only safetensors are read.
+        name: Folder or Hub id of a causal language model, or ``id@revision``. Only safetensors are read.
         prompt: Text with ``{sentence1}`` and ``{sentence2}``; given as the user's message where the tokenizer has a
             chat template.
         max_new_tokens: Tokens of an answer.
@@ -65,10 +59,12 @@ class Judge:
         missing = [field for field in _FIELDS if field not in prompt]
         if missing:
             raise UserError(f"The prompt lacks {missing[0]}; write the sentence's place into it.")
+        # Answers follow the prompt, so padding comes before it.
+        super().__init__(name, translates=False, batch_size=batch_size, bf16=bf16, padding_side="left")
+        if self.tokenizer.pad_token_id is None:
+            self.tokenizer.pad_token = self.tokenizer.eos_token
         self.prompt = prompt
-        self.batch_size = batch_size
         self.max_new_tokens = max_new_tokens
-        self.model, self.tokenizer = _load(name, torch.bfloat16 if bf16 else torch.float32)
         eos = self.model.generation_config.eos_token_id
         self.model.generation_config = GenerationConfig(
             do_sample=False, max_new_tokens=max_new_tokens, eos_token_id=eos, pad_token_id=self.tokenizer.pad_token_id
@@ -76,12 +72,9 @@ class Judge:
 
     def settings(self) -> dict[str, Any]:
         """Return what decides an answer beside the sentences."""
-        config = self.model.config.to_dict()
-        for key in ("_name_or_path", "transformers_version"):
-            config.pop(key, None)
         return {
             "weights": weights_sha256(self.model),
-            "config": json.dumps(config, sort_keys=True, default=str),
+            "config": settings_text(self.model.config.to_dict()),
             "vocabulary": hashlib.sha256(json.dumps(self.tokenizer.get_vocab(), sort_keys=True).encode()).hexdigest(),
             "chat_template": self.tokenizer.chat_template,
             "prompt": self.prompt,
@@ -91,24 +84,16 @@ class Judge:
 
     @torch.inference_mode()
     def answers(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
-        """Return the model's answer to each pair, as written.
-
-        Args:
-            pairs: Two sentences each.
-        """
-        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        self.model.to(accelerator or "cpu")
+        """Return the model's answer to each pair of sentences, as written."""
         prompts = [self._prompt(*pair) for pair in pairs]
-        # Prompts of one length class together: little padding.
-        order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
-        found: dict[int, str] = {}
-        for start in range(0, len(order), self.batch_size):
-            rows = order[start : start + self.batch_size]
+
+        def write(rows: list[int]) -> list[str]:
             inputs = self._tokens([prompts[row] for row in rows])
             given = {key: inputs[key].to(self.model.device) for key in ("input_ids", "attention_mask")}
             written = self.model.generate(**given)[:, given["input_ids"].shape[1] :]
-            found.update(zip(rows, self.tokenizer.batch_decode(written, skip_special_tokens=True)))
-        return [found[row].strip() for row in range(len(prompts))]
+            return [answer.strip() for answer in self.tokenizer.batch_decode(written, skip_special_tokens=True)]
+
+        return self.longest_first([len(prompt) for prompt in prompts], write)
 
     def _tokens(self, prompts: Sequence[str]) -> BatchEncoding:
         # A chat template writes the start token itself; with a second one, the model meets what it never was taught.
@@ -128,7 +113,7 @@ class Judge:
 def judged_scores(
     pairs: Sequence[tuple[str, str]], judge: Judge, cache_dir: Path, shard_size: int = SHARD_SIZE
 ) -> list[float | None]:
-    """Return the score of each pair; an interrupted run goes on after its answers, and a finished one asks nothing.
+    """Return the score of each pair, as :func:`score_of` reads it; an interrupted run goes on after its answers.
 
     Answers are kept for the list of pairs as a whole: one pair more or less, and all are asked again.
 
@@ -137,9 +122,6 @@ def judged_scores(
         judge: Who is asked.
         cache_dir: Folder of the answers.
         shard_size: Pairs that an interruption loses at most.
-
-    Returns:
-        The number that each answer begins with, see :func:`score_of`.
 
     Raises:
         UserError: The disk is full.
@@ -151,10 +133,8 @@ def judged_scores(
 
     settings = {"pairs": hashlib.sha256("\n".join(rows).encode()).hexdigest(), **judge.settings()}
     dataset = Dataset.from_dict({"sentence": rows})
-    return [
-        score_of(answer)
-        for answer in cached_columns(Job("judge", settings, dataset, compute, shard_size), cache_dir)["answer"]
-    ]
+    answers = cached_columns(Job("judge", settings, dataset, compute, shard_size), cache_dir)["answer"]
+    return [score_of(answer) for answer in answers]
 
 
 def score_of(answer: str) -> float | None:
@@ -162,31 +142,6 @@ def score_of(answer: str) -> float | None:
 
     A label before it ("Similarity:", "Score:", "Answer:"), quotes and Markdown's asterisks are passed over. The number
     stands alone: what could be a part of a whole, a range or another way of writing is none.
-
-    Args:
-        answer: What the model wrote.
     """
     found = _ANSWER.match(answer)
-    score = float(found["number"]) if found else -1.0
-    return score if 0 <= score <= 1 else None
-
-
-def _load(name: str, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBase]:
-    try:
-        # Answers follow the prompt, so padding comes before it.
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, padding_side="left")
-        found: Any = AutoModelForCausalLM.from_pretrained(
-            name, use_safetensors=True, dtype=dtype, output_loading_info=True
-        )
-    except (OSError, ValueError, SafetensorError) as error:
-        raise UserError(
-            f"The model {name!r} cannot be loaded as a text-generation model ({' '.join(str(error).split())[:200]}); "
-            "check the name, or give a local folder with safetensors."
-        ) from error
-    model, loaded = found
-    # They would be drawn at random.
-    if loaded["missing_keys"]:
-        raise UserError(f"The model {name!r} is incomplete: its weights lack {min(loaded['missing_keys'])}.")
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return model.eval(), tokenizer
+    return float(found["number"]) if found and float(found["number"]) <= 1 else None

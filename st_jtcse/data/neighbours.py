@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import semantic_search
 
-from st_jtcse.data.usable_embeddings import check_embeddings
+from st_jtcse.data.teachers import check_embeddings
 
 
 def neighbour_pairs(sentences: Sequence[str], scorer: SentenceTransformer, count: int) -> list[tuple[str, str]]:
@@ -26,7 +26,7 @@ def neighbour_pairs(sentences: Sequence[str], scorer: SentenceTransformer, count
     """
     unique = list(dict.fromkeys(sentences))
     embeddings = scorer.encode(unique, convert_to_tensor=True, normalize_embeddings=True, show_progress_bar=False)
-    check_embeddings(embeddings.float().cpu().numpy(), unique, "scorer", lambda: sentences, for_cosines=True)
+    check_embeddings(embeddings.float().cpu().numpy(), unique, "scorer", sentences, for_cosines=True)
     pairs: dict[tuple[int, int], None] = {}
     for row, hits in enumerate(semantic_search(embeddings, embeddings, top_k=count + 1)):
         others = [int(hit["corpus_id"]) for hit in hits if hit["corpus_id"] != row][:count]

@@ -1,22 +1,18 @@
-"""Graded sentence pairs for evaluation."""
+"""Sentence pairs with a score: graded ones for evaluation, and those of a corpus that were judged beforehand."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
-from st_jtcse.data.rows import Row, Source, check_columnar, columns_of, read_rows
+from st_jtcse.data.rows import Row, Source, checked_rows, in_range, number, rows_sha256, texts_of
 from st_jtcse.errors import UserError
 
+_Pair = tuple[str, str, float]
 COLUMNS = ("sentence1", "sentence2", "score")
-_TOLD = 5
 
 
-@dataclass
+@dataclass(frozen=True)
 class Pairs:
     """Graded pairs.
 
@@ -27,10 +23,23 @@ class Pairs:
         sha256: Hash of the pairs as JSON lines.
     """
 
-    sentences1: list[str] = field(default_factory=list)
-    sentences2: list[str] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-    sha256: str = ""
+    sentences1: list[str]
+    sentences2: list[str]
+    scores: list[float]
+    sha256: str
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """Judged pairs, e.g. by a language model.
+
+    Args:
+        pairs: Two sentences and their similarity in [0, 1]; each pair once, whichever sentence comes first.
+        sha256: Hash of the pairs as JSON lines.
+    """
+
+    pairs: list[tuple[str, str, float]]
+    sha256: str
 
 
 def load_pairs(source: Source, score_range: tuple[float, float]) -> Pairs:
@@ -40,97 +49,63 @@ def load_pairs(source: Source, score_range: tuple[float, float]) -> Pairs:
         source: Where to read; its columns are [first, second, score].
         score_range: Lowest and highest score allowed.
 
-    Returns:
-        The pairs.
-
     Raises:
         UserError: The source is missing or faulty; up to five rows are named.
     """
+
+    def parse(row: Row, names: Sequence[str]) -> _Pair:
+        first, second = texts_of(row, names[:2])
+        given = row.values[names[2]]
+        if (score := number(given)) is None:
+            raise UserError(f"{row.place}: expected a number in {names[2]!r}, found {given!r}; correct the row.")
+        return first, second, in_range(row, score, score_range)
+
+    rows = _three_columns(source, "pairs", parse)
+    if len(rows) < 2:
+        raise UserError(f"{source.label} holds {len(rows)} pairs; a rank correlation needs at least 2.")
+    first, second, scores = zip(*rows)
+    if len(set(scores)) == 1:
+        raise UserError(f"{source.label}: every score is {scores[0]:g}, so nothing can be ranked; grade the pairs.")
+    return Pairs(list(first), list(second), list(scores), rows_sha256(rows))
+
+
+def load_pair_scores(source: Source, sentences: Collection[str]) -> PairScores:
+    """Read judged pairs of a corpus.
+
+    Args:
+        source: Where to read; its columns are [first, second, score].
+        sentences: The corpus.
+
+    Raises:
+        UserError: The source is missing or faulty, names a sentence that the corpus has not, or gives a pair two
+            scores; up to five rows are named.
+    """
+    known = set(sentences)
+    seen: dict[frozenset[str], tuple[float, str]] = {}
+
+    def parse(row: Row, names: Sequence[str]) -> _Pair | None:
+        score = number(row.values[names[2]])
+        if score is None or not 0 <= score <= 1:
+            raise UserError(
+                f"{row.place}: expected a score in [0, 1], found {row.values[names[2]]!r}; correct the row."
+            )
+        first, second = texts_of(row, names[:2])
+        for name, text in zip(names, (first, second)):
+            if text not in known:
+                raise UserError(
+                    f"{row.place}: {name!r} is no sentence of the training data; remove the row, or score that data."
+                )
+        earlier, place = seen.setdefault(frozenset((first, second)), (score, row.place))
+        if earlier != score:
+            raise UserError(f"{row.place}: the pair has the score {score:g} here and {earlier:g} at {place}; keep one.")
+        return (first, second, score) if place == row.place else None
+
+    pairs = _three_columns(source, "judged pairs", parse)
+    return PairScores(pairs, rows_sha256(pairs))
+
+
+def _three_columns(source: Source, what: str, parse: Callable[[Row, Sequence[str]], _Pair | None]) -> list[_Pair]:
     columns = source.columns or COLUMNS
     if len(columns) != 3:
-        raise UserError(f"{source.label}: 'columns' of pairs are [first, second, score], found {list(columns)}.")
-    check_columnar(source, "pairs")
-    pairs, digest, faults = Pairs(), hashlib.sha256(), []
-    for row in read_rows(source):
-        missing = [name for name in columns if name not in row.values]
-        if missing:
-            raise UserError(
-                f"{row.place}: expected the columns {', '.join(columns)}, found {columns_of(row)}; add {missing[0]!r} "
-                "or name the columns with 'columns'."
-            )
-        fault = _fault(row, columns, score_range)
-        if fault:
-            faults.append(fault)
-            continue
-        first, second = (str(row.values[name]).strip() for name in columns[:2])
-        score = float(row.values[columns[2]])
-        digest.update(json.dumps([first, second, score]).encode() + b"\n")
-        pairs.sentences1.append(first)
-        pairs.sentences2.append(second)
-        pairs.scores.append(score)
-    if faults:
-        raise UserError(*told(faults, source.label))
-    if len(pairs.scores) < 2:
-        raise UserError(f"{source.label} holds {len(pairs.scores)} pairs; a rank correlation needs at least 2.")
-    if len(set(pairs.scores)) == 1:
-        raise UserError(
-            f"{source.label}: every score is {pairs.scores[0]:g}, so nothing can be ranked; grade the pairs."
-        )
-    pairs.sha256 = digest.hexdigest()
-    return pairs
-
-
-def text_fault(row: Row, columns: Sequence[str]) -> str | None:
-    """Say what is wrong with a row's texts, None if nothing is.
-
-    Args:
-        row: The row.
-        columns: Its text columns.
-    """
-    for name in columns:
-        text = row.values[name]
-        if not isinstance(text, str):
-            return f"{row.place}: expected text in {name!r}, found {text!r}; correct the row."
-        if not text.strip():
-            return f"{row.place}: {name!r} is empty; fill it or remove the row."
-    return None
-
-
-def number(value: Any) -> float | None:
-    """Read a finite number, written as one or as text; None if it is none.
-
-    Args:
-        value: The cell.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        found = float(value)
-    except ValueError:
-        return None
-    return found if math.isfinite(found) else None
-
-
-def told(faults: Sequence[str], label: str) -> list[str]:
-    """Return the first faults, and how many more there are.
-
-    Args:
-        faults: A sentence a faulty row.
-        label: The source's name.
-    """
-    more = [f"{label}: and {len(faults) - _TOLD} more rows like these."] if len(faults) > _TOLD else []
-    return [*faults[:_TOLD], *more]
-
-
-def _fault(row: Row, columns: Sequence[str], score_range: tuple[float, float]) -> str | None:
-    if fault := text_fault(row, columns[:2]):
-        return fault
-    score, (low, high) = number(row.values[columns[2]]), score_range
-    if score is None:
-        return f"{row.place}: expected a number in {columns[2]!r}, found {row.values[columns[2]]!r}; correct the row."
-    if not low <= score <= high:
-        return (
-            f"{row.place}: the score {score:g} is outside {low:g} to {high:g}; correct it or set the range "
-            "(evaluate.score_range, --score-range)."
-        )
-    return None
+        raise UserError(f"{source.label}: 'columns' of {what} are [first, second, score], found {list(columns)}.")
+    return list(checked_rows([source], what, columns, parse))

@@ -45,7 +45,8 @@ class RoundTrip:
     Args:
         dataset: What to train on.
         counts: By the pivot's name: all ``sentences``; round trips that are ``empty`` (left out of the dataset),
-            ``over_long`` (cut on the way there or back) and ``identical`` to the sentence (both kept).
+            ``over_long`` (a source beyond what a model takes, or a translation that did not end within `max_length`
+            tokens) and ``identical`` to the sentence (both kept).
     """
 
     dataset: Dataset
@@ -65,10 +66,7 @@ def round_trip(
     bf16: bool = False,
     shard_size: int = SHARD_SIZE,
 ) -> RoundTrip:
-    """Translate sentences to each pivot language and back.
-
-    An empty round trip cannot be trained on and is left out. One that is over-long (a source beyond what a model takes,
-    or a translation that did not end within `max_length` tokens) or identical to its sentence is kept; all are counted.
+    """Translate sentences to each pivot language and back; an empty round trip cannot be trained on and is left out.
 
     Args:
         sentences: Dataset with a column ``sentence``.
@@ -83,14 +81,15 @@ def round_trip(
         bf16: Whether the models compute in bfloat16 instead of float32.
         shard_size: Sentences a shard.
 
-    Returns:
-        The dataset and the counts.
-
     Raises:
         UserError: A pivot is given twice, a model cannot be loaded or cannot translate, the languages of a pair do not
             match, or every round trip is empty.
     """
-    _check(pivots)
+    names = [pivot.name for pivot in pivots]
+    if not names:
+        raise UserError("Expected at least one pivot language, found none; give a pivot.")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"The pivot {twice[0]!r} is given twice; remove one, or give it another name.")
     search = {"beam_size": beam_size, "max_length": max_length, "batch_size": batch_size, "bf16": bf16}
     texts = sentences.with_format("arrow")[:].column("sentence")
     tables: list[pa.Table] = []
@@ -137,16 +136,6 @@ def _columns(
     models = {"forward": forward.fingerprint(), "back": back.fingerprint()}
     job = Job("translation", {"sentences": sentences_sha256, **models, **search}, sentences, compute, shard_size)
     return cached_columns(job, cache_dir)
-
-
-def _check(pivots: Sequence[Pivot]) -> None:
-    if not pivots:
-        raise UserError("Expected at least one pivot language, found none; give a pivot.")
-    names: set[str] = set()
-    for pivot in pivots:
-        if pivot.name in names:
-            raise UserError(f"The pivot {pivot.name!r} is given twice; remove one, or give it another name.")
-        names.add(pivot.name)
 
 
 def _check_languages(pivot: Pivot, forward: Translator, back: Translator) -> None:

@@ -1,18 +1,26 @@
-"""Rows of local files and of `datasets.load_dataset`, each with the place to name when it is faulty."""
+"""Rows of local files and of `datasets.load_dataset`, checked; each has the place to name when it is faulty."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from datasets import load_dataset
+from datasets.exceptions import DatasetsError
 
 from st_jtcse.errors import UserError
 
-SUFFIXES = (".txt", ".jsonl", ".csv", ".parquet")
+_TOLD = 5
+_Parsed = TypeVar("_Parsed")
 
 
 @dataclass(frozen=True)
@@ -44,32 +52,102 @@ class Source:
         """The source's name in messages."""
         return str(self.file) if self.file is not None else f"dataset {self.dataset!r} ({self.split})"
 
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a text file, which has lines only."""
+        return self.file is not None and self.file.suffix == ".txt"
+
 
 @dataclass(frozen=True)
 class Row:
-    """One row.
-
-    Args:
-        place: File and line, or source and row number, both from 1.
-        values: Cells by column.
-    """
+    """A row's cells by column, and its place in messages: file and line, or source and row number, both from 1."""
 
     place: str
     values: dict[str, Any]
 
 
-def check_columnar(source: Source, rows: str) -> None:
-    """Refuse a text file, which has lines only.
+def checked_rows(
+    sources: Sequence[Source],
+    what: str,
+    default: Sequence[str],
+    parse: Callable[[Row, Sequence[str]], _Parsed | None],
+) -> Iterator[_Parsed]:
+    """Read rows with columns and check each; what is wrong with them is told at the end, all at once.
 
     Args:
-        source: Where rows are to be read.
-        rows: What they are, for the message.
+        sources: Where to read.
+        what: What the rows are, for messages.
+        default: Columns of a source that names none.
+        parse: From a row and its columns to its value, None to leave it out; a UserError says what is wrong with it.
 
     Raises:
-        UserError: The source is a text file.
+        UserError: A source cannot be read or lacks a column, or rows are faulty: up to five are told.
     """
-    if source.file is not None and source.file.suffix == ".txt":
-        raise UserError(f"{source.label}: {rows} need columns, found a text file; give .jsonl, .csv or .parquet.")
+    faults: list[str] = []
+    for source in sources:
+        columns = source.columns or default
+        if source.is_text:
+            raise UserError(f"{source.label}: {what} need columns, found a text file; give .jsonl, .csv or .parquet.")
+        for row in read_rows(source):
+            if missing := [name for name in columns if name not in row.values]:
+                raise UserError(
+                    f"{row.place}: expected the columns {', '.join(columns)}, found {columns_of(row)}; add "
+                    f"{missing[0]!r} or name the columns with 'columns'."
+                )
+            try:
+                value = parse(row, columns)
+            except UserError as error:
+                faults += error.faults
+                continue
+            if value is not None:
+                yield value
+    if faults:
+        raise UserError(*told(faults, sources[0].label))
+
+
+def texts_of(row: Row, names: Sequence[str]) -> tuple[str, ...]:
+    """Return a row's texts, stripped; one that is no text or empty is refused."""
+    if fault := text_fault(row, names):
+        raise UserError(fault)
+    return tuple(row.values[name].strip() for name in names)
+
+
+def text_fault(row: Row, names: Sequence[str]) -> str | None:
+    """Say what is wrong with a row's texts, None if nothing is."""
+    for name in names:
+        text = row.values[name]
+        if not isinstance(text, str):
+            return f"{row.place}: expected text in {name!r}, found {text!r}; correct the row."
+        if not text.strip():
+            return f"{row.place}: {name!r} is empty; fill it or remove the row."
+    return None
+
+
+def number(value: Any) -> float | None:
+    """Read a finite number, written as one or as text; None if it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def in_range(row: Row, score: float, score_range: tuple[float, float]) -> float:
+    """Return a row's score; one outside the range of lowest and highest score is refused."""
+    low, high = score_range
+    if not low <= score <= high:
+        raise UserError(
+            f"{row.place}: the score {score:g} is outside {low:g} to {high:g}; correct it or set score_range."
+        )
+    return score
+
+
+def told(faults: Sequence[str], label: str) -> list[str]:
+    """Return the first faults, a sentence each, and how many more the source has."""
+    more = [f"{label}: and {len(faults) - _TOLD} more rows like these."] if len(faults) > _TOLD else []
+    return [*faults[:_TOLD], *more]
 
 
 def columns_of(row: Row) -> str:
@@ -77,16 +155,45 @@ def columns_of(row: Row) -> str:
     return ", ".join(map(str, row.values)) or "none"
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Read a UTF-8 text file line by line, numbered from 1; a line ends at LF or CRLF only.
+def rows_sha256(rows: Iterable[Sequence[Any]]) -> str:
+    """Return the hash of rows as JSON lines."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(json.dumps(row).encode() + b"\n")
+    return digest.hexdigest()
 
-    Args:
-        path: The file.
+
+def read_rows(source: Source) -> Iterator[Row]:
+    """Read a source's rows, up to its limit; of a text file, its lines as the column ``sentence``.
 
     Raises:
-        UserError: The file is missing, empty, binary or not UTF-8.
+        UserError: The source is missing or not of the form its suffix says.
     """
+    return islice(_hub_rows(source) if source.file is None else _file_rows(source.file), source.limit)
+
+
+def _file_rows(path: Path) -> Iterator[Row]:
+    readers = {".txt": _text_rows, ".jsonl": _jsonl_rows, ".csv": _csv_rows, ".parquet": _parquet_rows}
     _check_file(path)
+    if path.suffix not in readers:
+        raise UserError(
+            f"{path}: expected a file ending in {', '.join(readers)}, found {path.suffix or 'no ending'!r}; rename or "
+            "convert it."
+        )
+    return readers[path.suffix](path)
+
+
+def _check_file(path: Path) -> None:
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; give a file.")
+    if not path.is_file():
+        raise UserError(f"{path.absolute()} does not exist; check the path.")
+    if path.stat().st_size == 0:
+        raise UserError(f"{path} is empty; give a file with text.")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines of a UTF-8 file, numbered from 1; a line ends at LF or CRLF only."""
     with path.open("rb") as file:
         for number, raw in enumerate(file, 1):
             if b"\0" in raw:
@@ -100,52 +207,18 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line.rstrip("\r\n")
 
 
-def read_rows(source: Source) -> Iterator[Row]:
-    """Read a source's rows, up to its limit.
-
-    Args:
-        source: Any source but a plain text file.
-
-    Raises:
-        UserError: The source is missing or not of the form its suffix says.
-    """
-    return islice(_all_rows(source), source.limit)
-
-
-def _all_rows(source: Source) -> Iterator[Row]:
-    if source.file is None:
-        yield from _hub_rows(source)
-        return
-    if source.file.suffix == ".jsonl":
-        yield from _jsonl_rows(source.file)
-    elif source.file.suffix == ".csv":
-        yield from _csv_rows(source.file)
-    elif source.file.suffix == ".parquet":
-        yield from _parquet_rows(source.file)
-    else:
-        _check_file(source.file)
-        raise UserError(
-            f"{source.file}: expected a file ending in {', '.join(SUFFIXES)}, found "
-            f"{source.file.suffix or 'no ending'!r}; rename or convert it."
-        )
-
-
-def _check_file(path: Path) -> None:
-    if path.is_dir():
-        raise UserError(f"{path} is a folder; give a file.")
-    if not path.is_file():
-        raise UserError(f"{path} does not exist; check the path, which starts at the recipe's folder.")
-    if path.stat().st_size == 0:
-        raise UserError(f"{path} is empty; give a file with text.")
+def _text_rows(path: Path) -> Iterator[Row]:
+    for number, line in _lines(path):
+        yield Row(f"{path}:{number}", {"sentence": line})
 
 
 def _jsonl_rows(path: Path) -> Iterator[Row]:
-    for number, line in read_lines(path):
+    for number, line in _lines(path):
         if not line.strip():
             continue
         try:
             values = json.loads(line)
-        except ValueError:
+        except json.JSONDecodeError:
             values = None
         if not isinstance(values, dict):
             raise UserError(f"{path}:{number}: expected a JSON object, found {line[:40]!r}; correct the line.")
@@ -153,54 +226,33 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
-    numbers: list[int] = []
-
-    def lines() -> Iterator[str]:
-        for number, line in read_lines(path):
-            numbers.append(number)
-            yield line + "\n"
-
-    reader = csv.DictReader(lines(), strict=True)
+    table = csv.DictReader((line + "\n" for _, line in _lines(path)), strict=True)
     try:
-        for values in reader:
+        for values in table:
             if None in values or None in values.values():
                 raise UserError(
-                    f"{path}:{numbers[-1]}: expected {len(reader.fieldnames or ())} cells, as in the first line; quote "
-                    "cells that hold commas."
+                    f"{path}:{table.line_num}: expected {len(table.fieldnames or ())} cells, as in the first line; "
+                    "quote cells that hold commas."
                 )
-            yield Row(f"{path}:{numbers[-1]}", values)
+            yield Row(f"{path}:{table.line_num}", values)
     except csv.Error as error:
-        raise UserError(f"{path}:{numbers[-1]}: not CSV ({error}); correct the line.") from None
+        raise UserError(f"{path}:{table.reader.line_num}: not CSV ({error}); correct the line.") from None
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    _check_file(path)
     try:
-        table = pq.ParquetFile(path)
-        number = 0
-        for batch in table.iter_batches():
-            for values in batch.to_pylist():
-                number += 1
-                yield Row(f"{path} row {number}", values)
-    except pa.ArrowInvalid as error:
+        rows = (values for batch in pq.ParquetFile(path).iter_batches() for values in batch.to_pylist())
+        for number, values in enumerate(rows, 1):
+            yield Row(f"{path} row {number}", values)
+    except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: not a Parquet file ({error}); convert it.") from None
 
 
 def _hub_rows(source: Source) -> Iterator[Row]:
-    from datasets import load_dataset
-
+    where = {"split": source.split, "data_files": source.data_files, "revision": source.revision}
     try:
-        rows = load_dataset(
-            str(source.dataset),
-            source.config,
-            split=source.split,
-            data_files=source.data_files,
-            revision=source.revision,
-        )
-    except (OSError, ValueError) as error:
+        rows = load_dataset(str(source.dataset), source.config, **where)
+    except (OSError, ValueError, DatasetsError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"{source.label} cannot be loaded ({reason}); check the name, connect to the Hub, or give a local file "

@@ -8,7 +8,8 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 from datasets import Dataset
+from datasets.utils import tqdm
 from huggingface_hub.constants import HF_HOME
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
@@ -27,12 +28,11 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_CACHE = Path(HF_HOME, "st-jtcse")
 _METADATA = b"st_jtcse"
-_NOT_WRITABLE = "the folder cannot be written: make it writable"
 _WRITE_ERRORS = {
     errno.ENOSPC: "no space is left on the disk: free some",
     errno.EDQUOT: "your quota of the disk is used up: free some space",
-    errno.EACCES: _NOT_WRITABLE,
-    errno.EROFS: _NOT_WRITABLE,
+    errno.EACCES: "the folder cannot be written: make it writable",
+    errno.EROFS: "the folder cannot be written: make it writable",
     errno.ENOTDIR: "a part of this path is a file: move it",
 }
 
@@ -73,7 +73,7 @@ class Job:
 
 
 def cached_columns(job: Job, cache_dir: Path) -> Dataset:
-    """Return a job's columns, memory-mapped; what an earlier or interrupted run has computed is used.
+    """Return a job's columns, memory-mapped, a row a sentence; what an earlier or interrupted run has computed is used.
 
     In a distributed run every process computes its share of the shards. The file is the same, byte for byte, however
     often the work was interrupted and however many processes shared it. Of several runs at once the first to finish
@@ -83,73 +83,44 @@ def cached_columns(job: Job, cache_dir: Path) -> Dataset:
         job: The columns.
         cache_dir: Folder of the files, shared by runs; safe to delete.
 
-    Returns:
-        One row a sentence, in the order of the sentences.
-
     Raises:
         UserError: The folder cannot be written, or a file was made with other settings.
     """
     final = cache_dir / f"{job.kind}-{hashlib.sha256(job.text.encode()).hexdigest()[:16]}.arrow"
     folder = final.with_suffix(".shards")
     found = _is_whole(final, job)
-    if not found:
-        with _taking_anothers(job, final):
-            _compute(job, folder)
-    # All processes wait, for another run's file may have come between their looks at it.
-    processes.wait_for_all()
-    if processes.rank() == 0 and not found and not _is_whole(final, job):
-        with _taking_anothers(job, final):
-            _join(job, folder, final)
-    processes.wait_for_all()
+    for step in (_compute, _join):
+        try:
+            if not found:
+                step(job, folder, final)
+        except (FileNotFoundError, UserError):
+            # Another run may have joined the shards, and removed them.
+            if not _is_whole(final, job):
+                raise
+        # All processes wait, for another run's file may have come between their looks at it.
+        processes.wait_for_all()
     if processes.rank() == 0:
         # Also what a run left that was killed between its two last steps.
         shutil.rmtree(folder, ignore_errors=True)
     return Dataset.from_file(str(final))
 
 
-@contextmanager
-def _taking_anothers(job: Job, final: Path) -> Iterator[None]:
-    """Let it pass that another run has joined its shards, and removed all, if it left the whole file."""
-    try:
-        yield
-    except FileNotFoundError:
-        if not _is_whole(final, job):
-            raise
-
-
-def _compute(job: Job, folder: Path) -> None:
+def _compute(job: Job, folder: Path, final: Path) -> None:
     with _write_errors_told(folder.parent):
         folder.mkdir(parents=True, exist_ok=True)
     own = range(processes.rank(), job.shards, processes.count())
-    finished = [shard for shard in own if _finished_shard(folder, shard)]
-    if finished:
-        logger.info("%s: %d of %d shards were finished before", folder.stem, len(finished), len(own))
-    columns = (
-        TextColumn(job.kind),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, disable=processes.rank() > 0) as progress:
-        task = progress.add_task(job.kind, total=sum(len(job.rows(shard)) for shard in own), rate="")
-        for shard in own:
-            rows = job.rows(shard)
-            if shard not in finished:
-                table = job.compute(job.sentences[rows.start : rows.stop]["sentence"])
-                with _write_errors_told(folder.parent):
-                    _write_shard(folder, shard, table)
-            progress.advance(task, len(rows))
-            speed = progress.tasks[task].speed
-            progress.update(task, rate=f"{speed:.0f} sentences/s" if speed else "")
-
-
-def _write_shard(folder: Path, shard: int, table: pa.Table) -> None:
-    # A partial file of another process, or of one that was killed, must not be in the way.
-    partial = folder / f".{shard:05d}.{os.getpid()}.partial"
-    _write_stream(partial, table.schema, table.combine_chunks().to_batches())
-    # The name holds the hash: one rename makes the shard finished, and its content can be checked ever after.
-    partial.replace(folder / f"{shard:05d}-{sha256(partial)[:16]}.arrow")
+    left = [shard for shard in own if not _finished_shard(folder, shard)]
+    total, to_do = (sum(len(job.rows(shard)) for shard in shards) for shards in (own, left))
+    bar = {"desc": job.kind, "unit": " sentences", "file": sys.stdout, "disable": processes.rank() > 0}
+    with tqdm(initial=total - to_do, total=total, **bar) as progress:
+        for shard in left:
+            table = job.compute(job.sentences[job.rows(shard)]["sentence"])
+            # A partial file of another process, or of one that was killed, must not be in the way.
+            partial = folder / f".{shard:05d}.{os.getpid()}.partial"
+            _write(partial, table.schema, table.combine_chunks().to_batches())
+            # The name holds the hash: one rename makes the shard finished, and its content can be checked ever after.
+            partial.replace(folder / f"{shard:05d}-{sha256(partial)[:16]}.arrow")
+            progress.update(len(job.rows(shard)))
 
 
 def _finished_shard(folder: Path, shard: int) -> Path | None:
@@ -163,37 +134,34 @@ def _finished_shard(folder: Path, shard: int) -> Path | None:
 
 
 def _join(job: Job, folder: Path, final: Path) -> None:
-    paths = [_finished_shard(folder, shard) for shard in range(job.shards)]
-    missing = [shard for shard, path in enumerate(paths) if path is None]
-    if missing and _is_whole(final, job):  # Another run has joined the rest, and removed it.
+    if processes.rank() > 0 or _is_whole(final, job):
         return
-    if missing:
-        raise UserError(f"{folder}: shard {missing[0]} was damaged while others were computed; run again to repair it.")
-    whole = [path for path in paths if path is not None]
-    with pa.ipc.open_stream(str(whole[0])) as first:
+    paths = [path for path in (_finished_shard(folder, shard) for shard in range(job.shards)) if path]
+    if len(paths) < job.shards:
+        raise UserError(f"{folder}: a shard was damaged while others were computed; run again to repair it.")
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for path in paths:
+            with pa.memory_map(str(path)) as source:
+                yield from pa.ipc.open_stream(source)
+
+    with pa.ipc.open_stream(str(paths[0])) as first:
         schema = first.schema.with_metadata({_METADATA: job.text.encode()})
     partial = folder / f".joined.{os.getpid()}.partial"
-    with _write_errors_told(folder.parent):
-        _write_stream(partial, schema, _batches(whole))
-        partial.replace(final)
+    _write(partial, schema, batches())
+    partial.replace(final)
 
 
-def _batches(paths: list[Path]) -> Iterator[pa.RecordBatch]:
-    for path in paths:
-        with pa.memory_map(str(path)) as source:
-            yield from pa.ipc.open_stream(source)
-
-
-def _write_stream(path: Path, schema: pa.Schema, batches: Any) -> None:
+def _write(partial: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     try:
-        with path.open("wb") as file:
+        with _write_errors_told(partial.parents[1]), partial.open("wb") as file:
             with pa.ipc.new_stream(file, schema) as writer:
                 for batch in batches:
                     writer.write_batch(batch)
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
-        path.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
 
 

@@ -1,4 +1,4 @@
-"""Embeddings of frozen teachers as training labels: encoded once, kept in half precision, read from the disk."""
+"""Embeddings of frozen models: checked, and as training labels encoded once and kept in half precision on the disk."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from datasets import Dataset, concatenate_datasets
 from sentence_transformers import SentenceTransformer
 
 from st_jtcse.data.shards import Job, cached_columns
-from st_jtcse.data.usable_embeddings import check_embeddings
 from st_jtcse.embedding_hash import embedding_sha256
 from st_jtcse.errors import UserError
+from st_jtcse.wording import shown
 
 Form = Literal["sum", "concatenation"]
 SHARD_SIZE = 10_000
@@ -53,9 +53,8 @@ def with_teacher_labels(
         The dataset with its labels, which are memory-mapped.
 
     Raises:
-        UserError: The weights do not match the teachers, the embeddings' sizes differ so that they cannot be summed,
-            a concatenation has a negative weight, or an embedding is not finite, beyond half precision, or zero in a
-            concatenation.
+        UserError: The weights do not fit the teachers or the form, the embeddings to be summed differ in size, or one
+            is not finite, beyond half precision, or zero in a concatenation.
     """
     if len(weights) != len(teachers):
         raise UserError(f"Expected one weight a teacher, found {len(weights)} for {len(teachers)}; give as many.")
@@ -63,14 +62,10 @@ def with_teacher_labels(
         raise UserError(f"Weights of similarities cannot be negative, found {min(weights):g}; leave that teacher out.")
     label_size(teachers, form)
 
-    def corpus() -> list[str]:
-        found: list[str] = sentences["sentence"][:]
-        return found
-
     def encode(texts: list[str]) -> pa.Table:
         embeddings = [np.asarray(teacher.encode(texts, batch_size=batch_size)) for teacher in teachers]
         for vectors in embeddings:
-            check_embeddings(vectors, texts, "teacher", corpus, for_cosines=form == "concatenation")
+            check_embeddings(vectors, texts, "teacher", sentences["sentence"], for_cosines=form == "concatenation")
         return pa.table({"label": _half(_combined(embeddings, weights, form))})
 
     settings = {
@@ -85,21 +80,37 @@ def with_teacher_labels(
 
 
 def label_size(teachers: Sequence[SentenceTransformer], form: Form = "sum") -> int:
-    """Return the length of the label vectors.
-
-    Args:
-        teachers: The teachers.
-        form: How they are combined.
-
-    Raises:
-        UserError: Embeddings to be summed differ in size.
-    """
+    """Return the length of the label vectors; embeddings to be summed that differ in size are refused."""
     sizes = [int(teacher.get_embedding_dimension() or 0) for teacher in teachers]
     if form == "concatenation":
         return sum(sizes)
     if len(set(sizes)) != 1:
         raise UserError(f"Teachers whose embeddings are summed must have one size, found {sizes}; leave one out.")
     return sizes[0]
+
+
+def check_embeddings(
+    vectors: np.ndarray, texts: Sequence[str], model: str, corpus: Sequence[str], *, for_cosines: bool
+) -> None:
+    """Refuse embeddings that are not finite, or for cosines zero, naming the first such sentence and its row.
+
+    Args:
+        vectors: One embedding a text.
+        texts: Some sentences of the corpus.
+        model: What the model is, e.g. ``"teacher"``.
+        corpus: All sentences.
+        for_cosines: Whether a zero embedding, which has no cosine, is refused too.
+    """
+    for fault, rows in (
+        ("is not finite", ~np.isfinite(vectors).all(axis=1)),
+        ("is zero, so it has no cosine", for_cosines & (vectors == 0).all(axis=1)),
+    ):
+        if rows.any():
+            text = texts[int(np.argmax(rows))]
+            raise UserError(
+                f"A {model}'s embedding of sentence {corpus.index(text) + 1}, {shown(text)}, {fault}; leave the "
+                f"sentence out, or choose another {model}."
+            )
 
 
 def _combined(embeddings: Sequence[np.ndarray], weights: Sequence[float], form: Form) -> np.ndarray:

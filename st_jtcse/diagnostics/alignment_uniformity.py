@@ -14,9 +14,6 @@ _BLOCK = 512
 def unit_vectors(vectors: ArrayLike) -> NDArray[np.float64]:
     """Return the vectors at length 1, in float64.
 
-    Args:
-        vectors: (N, H).
-
     Raises:
         UserError: A vector is zero or not finite.
     """

@@ -20,17 +20,11 @@ _BROKEN = "\N{REPLACEMENT CHARACTER}"
 
 @dataclass(frozen=True)
 class AttentionSink:
-    """Attention that each group of tokens receives.
+    """Attention that each group of tokens receives."""
 
-    Args:
-        tokens: The sentence's T tokens.
-        groups: The group of each, one of CLS, SEP, punctuation, words.
-        mass: Share of the attention by layer and group, (N, 4); each row sums to 1.
-    """
-
-    tokens: list[str]
-    groups: list[str]
-    mass: NDArray[np.float64]
+    tokens: list[str]  # the sentence's T tokens
+    groups: list[str]  # the group of each, one of CLS, SEP, punctuation, words
+    mass: NDArray[np.float64]  # share of the attention by layer and group, (N, 4); each row sums to 1
 
 
 def attention_mass(attention: Tensor, groups: Sequence[str]) -> NDArray[np.float64]:

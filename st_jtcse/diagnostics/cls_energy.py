@@ -15,15 +15,10 @@ from st_jtcse.diagnostics.encoders import Encoder, passes
 
 @dataclass(frozen=True)
 class CLSEnergy:
-    """E_CLS of the N layers of an encoder, over sentences.
+    """E_CLS of the N layers of an encoder, over sentences."""
 
-    Args:
-        mean: (N,).
-        deviation: Standard deviation over the sentences, (N,).
-    """
-
-    mean: NDArray[np.float64]
-    deviation: NDArray[np.float64]
+    mean: NDArray[np.float64]  # (N,)
+    deviation: NDArray[np.float64]  # standard deviation over the sentences, (N,)
 
 
 def cls_energy(context: Tensor, mask: Tensor) -> Tensor:
@@ -50,12 +45,7 @@ def cls_energy(context: Tensor, mask: Tensor) -> Tensor:
 
 
 def cls_energy_by_layer(encoder: Encoder, sentences: Sequence[str]) -> CLSEnergy:
-    """Return E_CLS of every layer of an encoder.
-
-    Args:
-        encoder: From :func:`~st_jtcse.diagnostics.encoders_of`.
-        sentences: The sentences.
-    """
+    """Return E_CLS of every layer of an encoder."""
     found = [
         torch.stack([cls_energy(context, batch.mask) for context in batch.contexts], dim=1).cpu()
         for batch in passes(encoder, sentences)

@@ -13,23 +13,14 @@ _GRID = np.linspace(-1, 1, 201)
 
 @dataclass(frozen=True)
 class CosineDensity:
-    """Cosines of graded pairs by fifth of the range of scores, the lowest fifth first.
+    """Cosines of graded pairs by fifth of the range of scores, the lowest fifth first."""
 
-    Args:
-        edges: Scores between which the fifths lie, (6,).
-        counts: Pairs in each, (5,).
-        means: Mean cosine of each, (5,); NaN where it is empty.
-        deviations: Standard deviation of each, (5,); NaN where it is empty.
-        grid: Cosines from -1 to 1 at which the density is given, (G,).
-        density: Density of each fifth, (5, G); NaN where it has no two different cosines.
-    """
-
-    edges: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    means: NDArray[np.float64]
-    deviations: NDArray[np.float64]
-    grid: NDArray[np.float64]
-    density: NDArray[np.float64]
+    edges: NDArray[np.float64]  # scores between which the fifths lie, (6,)
+    counts: NDArray[np.int64]  # pairs in each, (5,)
+    means: NDArray[np.float64]  # mean cosine of each, (5,); NaN where it is empty
+    deviations: NDArray[np.float64]  # standard deviation of each, (5,); NaN where it is empty
+    grid: NDArray[np.float64]  # cosines from -1 to 1 at which the density is given, (G,)
+    density: NDArray[np.float64]  # density of each fifth, (5, G); NaN where it has no two different cosines
 
 
 def score_fifths(scores: ArrayLike, score_range: tuple[float, float]) -> NDArray[np.int64]:

@@ -43,10 +43,6 @@ def parameters(model: nn.Module) -> int:
 def eta(score: float, gmac: float) -> float:
     r"""Return the score bought with 10^9 multiply-accumulate operations, :math:`\eta = score / GMAC`.
 
-    Args:
-        score: Spearman x 100.
-        gmac: From :func:`gmac`.
-
     References:
         JTCSE (Zong et al.), Table VII.
     """
@@ -54,12 +50,7 @@ def eta(score: float, gmac: float) -> float:
 
 
 def encode_speed(model: SentenceTransformer, sentences: Sequence[str]) -> float:
-    """Return how many sentences the model encodes in a second on its device, once and after a warm-up batch.
-
-    Args:
-        model: The model.
-        sentences: The sentences.
-    """
+    """Return how many sentences the model encodes in a second on its device, once and after a warm-up batch."""
     model.encode(list(sentences[:32]), show_progress_bar=False)
     began = time.perf_counter()
     model.encode(list(sentences), show_progress_bar=False)

@@ -22,43 +22,28 @@ _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 @dataclass(frozen=True)
 class Encoder:
-    """One encoder of a model.
+    """One encoder of a model."""
 
-    Args:
-        label: ``""`` for a model's only encoder, else e.g. ``tower I`` or ``member 2``.
-        owner: The model whose tokenizer it reads with.
-        network: The BERT or RoBERTa model, or another whose layers are named as theirs.
-    """
-
-    label: str
-    owner: SentenceTransformer
-    network: Any
+    label: str  # ``""`` for a model's only encoder, else e.g. ``tower I`` or ``member 2``
+    owner: SentenceTransformer  # the model whose tokenizer it reads with
+    network: Any  # the BERT or RoBERTa model, or another whose layers are named as theirs
 
 
 @dataclass
 class Pass:
-    """What one batch gave.
+    """What one batch gave."""
 
-    Args:
-        input_ids: (B, T).
-        mask: True for tokens, False for padding, (B, T).
-        last_hidden: Last hidden states, (B, T, H).
-        contexts: Attention context SA V of every layer, all heads side by side, (B, T, H).
-        attentions: Attention matrix SA of every layer, (B, heads, T, T), on request.
-    """
-
-    input_ids: Tensor
-    mask: Tensor
-    last_hidden: Tensor
+    input_ids: Tensor  # (B, T)
+    mask: Tensor  # true for tokens, False for padding, (B, T)
+    last_hidden: Tensor  # last hidden states, (B, T, H)
+    # Attention context SA V of every layer, all heads side by side, (B, T, H)
     contexts: list[Tensor] = field(default_factory=list)
+    # Attention matrix SA of every layer, (B, heads, T, T), on request
     attentions: list[Tensor] = field(default_factory=list)
 
 
 def encoders_of(model: SentenceTransformer) -> list[Encoder]:
     """Return a model's encoders: one, the two towers of a twin, or the members of an ensemble.
-
-    Args:
-        model: The model.
 
     Raises:
         UserError: It has no BERT-like encoder.

@@ -14,18 +14,12 @@ from st_jtcse.diagnostics.encoders import Encoder, passes
 
 @dataclass(frozen=True)
 class Modulus:
-    """Euclidean norms over S sentences.
+    """Euclidean norms over S sentences."""
 
-    Args:
-        hidden: Of the CLS state h of the last layer, (S,).
-        pooler: Of the pooler output tanh(W h + b), (S,), at most the square root of H; None where the encoder has no
-            pooler.
-        note: What is to be known about the pooler, None if nothing is.
-    """
-
-    hidden: NDArray[np.float64]
+    hidden: NDArray[np.float64]  # of the CLS state h of the last layer, (S,)
+    # Of the pooler output tanh(W h + b), (S,), at most the square root of H; None where the encoder has no pooler
     pooler: NDArray[np.float64] | None
-    note: str | None = None
+    note: str | None = None  # what is to be known about the pooler, None if nothing is
 
 
 def modulus(encoder: Encoder, sentences: Sequence[str]) -> Modulus:

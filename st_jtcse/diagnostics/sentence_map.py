@@ -17,14 +17,10 @@ _PERPLEXITY = 30.0
 
 @dataclass(frozen=True)
 class SentenceMap:
-    """Embeddings in two dimensions.
+    """Embeddings in two dimensions."""
 
-    Args:
-        points: (N, 2).
-        explained: Share of the variance along each axis, (2,), with PCA; None with t-SNE, whose axes mean nothing.
-    """
-
-    points: NDArray[np.float64]
+    points: NDArray[np.float64]  # (N, 2)
+    # Share of the variance along each axis, (2,), with PCA; None with t-SNE, whose axes mean nothing
     explained: NDArray[np.float64] | None
 
 

@@ -1,34 +1,45 @@
-"""What is run once: an MTEB task, or a set of SentEval."""
+"""What is run once, and what it gives: a record, or the reason why there is none."""
 
 from __future__ import annotations
 
-import math
-import time
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Protocol
 
-from scipy.stats import DegenerateDataWarning
-from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
+from st_jtcse.evaluation.evaluated import Evaluated
 
-from st_jtcse.errors import UserError
-from st_jtcse.evaluation.models import Evaluated
-from st_jtcse.evaluation.record import Record
-from st_jtcse.evaluation.senteval_data import PAIRED, STSSet, TransferSet, load_sts, load_transfer
-from st_jtcse.evaluation.senteval_sts import SentEvalSTSEvaluator
-from st_jtcse.evaluation.senteval_transfer import SentEvalTransferEvaluator
-from st_jtcse.evaluation.unavailable import DataUnavailable
+# Metrics by split and subset, from 0 to 1.
+Scores = dict[str, dict[str, dict[str, float]]]
+
+
+class DataUnavailable(Exception):
+    """A set is neither on this machine nor reachable; the other tasks of a run go on without it."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one task gave."""
+
+    source: str  # where the data came from; of local data the name alone, for results are shown to others
+    sha256: str | None  # hash of local data; None for data on the Hub, whose revision `source` names
+    main_score: str  # metric shown where a table names none
+    scores: Scores  # metrics by split and subset
+    seconds: float  # how long it took
+
+    @property
+    def data(self) -> str:
+        """Which data they were: the hash of local ones, the revision of the Hub's."""
+        return self.sha256 or self.source
+
+    @property
+    def is_defined(self) -> bool:
+        """Whether the main score is there in every part; what is not finite is left out of a record."""
+        return all(self.main_score in metrics for subsets in self.scores.values() for metrics in subsets.values())
 
 
 class Context:
-    """The model as the protocols want it.
-
-    Args:
-        evaluated: The loaded model.
-        batch_size: Texts encoded at once.
-    """
+    """The model as the protocols want it."""
 
     def __init__(self, evaluated: Evaluated, batch_size: int) -> None:
         self.evaluated = evaluated
@@ -45,123 +56,16 @@ class Context:
 class Job(Protocol):
     """Something to run once."""
 
-    def run(self, context: Context) -> Record:
-        """Evaluate the model.
+    @property
+    def data(self) -> str | None:
+        """Which data it runs on, as :attr:`Record.data` has it; None where they cannot be had."""
+
+    def run(self, context: Context, earlier: Record | None, keep: Callable[[Record], object]) -> Record:
+        """Evaluate the model, as far as an earlier run on the same data has not.
+
+        `keep` is told of what is finished before all is.
 
         Raises:
             DataUnavailable: The data cannot be had.
             UserError: The model's embeddings cannot be used.
         """
-
-    def is_covered_by(self, record: Record) -> bool:
-        """Whether an earlier run gave all that this one would, from the same data."""
-
-
-class MTEBJob:
-    """One MTEB task; the arguments are those of :class:`st_jtcse.evaluation.mteb_tasks.Task`."""
-
-    def __init__(
-        self,
-        name: str,
-        subsets: Sequence[str] | None,
-        splits: Sequence[str] | None,
-        *,
-        pairs: str | None,
-        folder: Path | None,
-    ) -> None:
-        # After the cheap answers: MTEB takes seconds to import.
-        from st_jtcse.evaluation.mteb_tasks import Task
-
-        self._task = Task(name, subsets, splits, pairs=pairs, folder=folder)
-
-    def run(self, context: Context) -> Record:
-        """Evaluate the model."""
-        began = time.perf_counter()
-        scores = self._task.run(context.encoder, context.batch_size)
-        task = self._task
-        return Record(task.source, task.sha256, task.main_score, scores, round(time.perf_counter() - began, 1))
-
-    def is_covered_by(self, record: Record) -> bool:
-        """Whether an earlier run gave all that this one would, from the same data."""
-        task = self._task
-        wanted = {(split, subset) for split in task.splits for subset in task.subsets}
-        found = {(split, subset) for split, subsets in record.scores.items() for subset in subsets}
-        return wanted <= found and record.data == (task.sha256 or task.source)
-
-
-class STSJob:
-    """One STS set by SentEval's protocol.
-
-    Args:
-        name: The set.
-        folder: Local data.
-    """
-
-    metric = "spearman_all"
-
-    def __init__(self, name: str, folder: Path | None) -> None:
-        self._found = _load(load_sts, name, folder)
-
-    def run(self, context: Context) -> Record:
-        """Evaluate the model."""
-        found: STSSet = _available(self._found)
-        evaluator = SentEvalSTSEvaluator(found.subsets, batch_size=context.batch_size)
-        return _evaluated(evaluator, self.metric, found, context)
-
-    def is_covered_by(self, record: Record) -> bool:
-        """Whether an earlier run gave all that this one would, from the same data."""
-        return not isinstance(self._found, DataUnavailable) and record.sha256 == self._found.sha256
-
-
-class TransferJob:
-    """One transfer set by SentEval's protocol.
-
-    Args:
-        name: The set.
-        folder: Local data.
-    """
-
-    metric = "accuracy"
-
-    def __init__(self, name: str, folder: Path | None) -> None:
-        self._found = _load(load_transfer, name, folder)
-        if isinstance(self._found, TransferSet):
-            try:
-                self._evaluator = SentEvalTransferEvaluator(self._found.splits, report_f1=name in PAIRED)
-            except ValueError as error:
-                raise UserError(f"{self._found.source}: {error}") from error
-
-    def run(self, context: Context) -> Record:
-        """Evaluate the model."""
-        found: TransferSet = _available(self._found)
-        self._evaluator.batch_size = context.batch_size
-        return _evaluated(self._evaluator, self.metric, found, context)
-
-    def is_covered_by(self, record: Record) -> bool:
-        """Whether an earlier run gave all that this one would, from the same data."""
-        return not isinstance(self._found, DataUnavailable) and record.sha256 == self._found.sha256
-
-
-def _load(load: Any, name: str, folder: Path | None) -> Any:
-    """Return the set, or why it cannot be had: that is told when its turn comes, the others run."""
-    try:
-        return load(name, folder)
-    except DataUnavailable as reason:
-        return reason
-
-
-def _available(found: Any) -> Any:
-    if isinstance(found, DataUnavailable):
-        raise found
-    return found
-
-
-def _evaluated(evaluator: SentenceEvaluator, main_score: str, found: STSSet | TransferSet, context: Context) -> Record:
-    began = time.perf_counter()
-    with warnings.catch_warnings():
-        # Of one embedding for all texts; the runner says so.
-        warnings.simplefilter("ignore", DegenerateDataWarning)
-        found_metrics: Any = evaluator(context.evaluated.model)
-    metrics = {name: value for name, value in found_metrics.items() if math.isfinite(value)}
-    seconds = round(time.perf_counter() - began, 1)
-    return Record(found.source, found.sha256, main_score, {"test": {"default": metrics}}, seconds)

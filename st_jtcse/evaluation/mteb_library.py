@@ -10,15 +10,17 @@ from contextlib import contextmanager
 from st_jtcse.errors import UserError
 
 try:
-    import mteb
-    from mteb.get_tasks import TASK_LIST
-    from mteb.models.model_implementations import MODEL_REGISTRY
-    from mteb.models.model_meta import ModelMeta
-    from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper
+    import mteb as mteb
+    from mteb.cache import ResultCache as ResultCache
+    from mteb.get_tasks import TASK_LIST as TASK_LIST
+    from mteb.models.model_implementations import MODEL_REGISTRY as MODEL_REGISTRY
+    from mteb.models.model_meta import ModelMeta as ModelMeta
+    from mteb.models.sentence_transformer_wrapper import (
+        SentenceTransformerEncoderWrapper as SentenceTransformerEncoderWrapper,
+    )
+    from mteb.results import TaskResult as TaskResult
 except ModuleNotFoundError as error:
     raise UserError("MTEB is not installed; install it with: pip install 'st-jtcse[evaluation]'.") from error
-
-__all__ = ["MODEL_REGISTRY", "TASK_LIST", "ModelMeta", "SentenceTransformerEncoderWrapper", "mteb", "quietly"]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from st_jtcse.embedding_hash import embedding_sha256
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.models import load_model
+from st_jtcse.evaluation.evaluated import load_model
 from st_jtcse.evaluation.mteb_library import (
     MODEL_REGISTRY,
     ModelMeta,
@@ -72,12 +72,7 @@ class UniqueTextEncoder(SentenceTransformerEncoderWrapper):
 
 
 def model_meta(model: SentenceTransformer, name: str) -> ModelMeta:
-    """Return MTEB's record of a model, its revision the hash of what decides the embeddings.
-
-    Args:
-        model: The model.
-        name: Its name in MTEB; one without ``/`` is put under ``local/``.
-    """
+    """Return MTEB's record of a model, its revision the hash of what decides the embeddings."""
     with quietly():
         meta = ModelMeta.from_sentence_transformer_model(model)
     return meta.model_copy(

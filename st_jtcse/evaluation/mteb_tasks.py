@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,9 @@ from typing import Any
 from datasets import Dataset, DatasetDict
 
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.mteb_library import TASK_LIST, mteb, quietly
-from st_jtcse.evaluation.record import Scores
-from st_jtcse.evaluation.senteval_data import STSSet, load_sts
-from st_jtcse.evaluation.unavailable import DataUnavailable
+from st_jtcse.evaluation.jobs import Context, DataUnavailable, Record
+from st_jtcse.evaluation.mteb_library import TASK_LIST, ResultCache, TaskResult, mteb, quietly
+from st_jtcse.evaluation.senteval_data import load_sts
 from st_jtcse.hashing import sha256
 from st_jtcse.wording import unknown
 
@@ -24,7 +23,26 @@ SAME_PAIRS = {**{f"STS{year}": f"STS{year}" for year in range(12, 17)}, "STSBenc
 _ALL_TASKS = "The command 'mteb available-tasks' lists them."
 
 
-class Task:
+def check_task(name: str, subsets: Sequence[str] | None = None, splits: Sequence[str] | None = None) -> None:
+    """Refuse names that MTEB does not know.
+
+    Raises:
+        UserError: There is no such task, subset or split.
+    """
+    tasks = {task.metadata.name: task.metadata for task in TASK_LIST}
+    if name not in tasks:
+        raise UserError(unknown("the name of an MTEB task", name, tasks, _ALL_TASKS))
+    choices = (("subset", subsets, tasks[name].hf_subsets), ("split", splits, tasks[name].eval_splits))
+    for what, wanted, known in choices:
+        for part in wanted or ():
+            if part not in known:
+                # Some tasks have forty thousand.
+                more = f" and {len(known) - 20} more" if len(known) > 20 else ""
+                listed = f"Use one of: {', '.join(known[:20])}{more}."
+                raise UserError(f"{name}: {unknown(f'a {what} of the task', part, known, listed)}")
+
+
+class MTEBJob:
     """One MTEB task, restricted, and where its data come from.
 
     Args:
@@ -35,7 +53,7 @@ class Task:
         folder: Holds data sets under their Hub names, or graded pairs as JSONL (``sts/``).
 
     Raises:
-        UserError: There is no such task, subset or split, or a local file is faulty.
+        UserError: A local file is faulty.
     """
 
     def __init__(
@@ -47,29 +65,26 @@ class Task:
         pairs: str | None = None,
         folder: Path | None = None,
     ) -> None:
-        known = {task.metadata.name for task in TASK_LIST}
-        if name not in known:
-            raise UserError(f"--task: {unknown('the name of an MTEB task', name, known, _ALL_TASKS)}")
         with quietly():
-            self._task: Any = mteb.get_task(name)
-        metadata = self._task.metadata
-        self.name = name
+            metadata = mteb.get_task(name).metadata
+            self.subsets = list(metadata.hf_subsets if subsets is None else subsets)
+            self.splits = list(metadata.eval_splits if splits is None else splits)
+            self._task: Any = mteb.get_task(name, hf_subsets=self.subsets, eval_splits=self.splits)
         self.main_score: str = metadata.main_score
-        self.subsets = _chosen(f"--task {name}", "a subset of the task", subsets, metadata.hf_subsets)
-        self.splits = _chosen(f"--task {name}", "a split of the task", splits, metadata.eval_splits)
         self.source = f"{metadata.dataset['path']}@{metadata.dataset['revision']}"
         self.sha256: str | None = None
-        with quietly():
-            self._task = mteb.get_task(name, hf_subsets=self.subsets, eval_splits=self.splits)
         self._missing: DataUnavailable | None = None
         self._find_data(pairs, folder)
 
-    def run(self, encoder: Any, batch_size: int) -> Scores:
-        """Evaluate an encoder and return the figures by split and subset.
+    @property
+    def data(self) -> str | None:
+        """Which data it runs on; None where they cannot be had."""
+        return None if self._missing else self.sha256 or self.source
 
-        Args:
-            encoder: MTEB's view of a model.
-            batch_size: Texts encoded at once.
+    def run(self, context: Context, earlier: Record | None, keep: Callable[[Record], object]) -> Record:
+        """Evaluate the model on the subsets and splits that an earlier run has not.
+
+        MTEB finds these out, runs them alone and adds them to the others.
 
         Raises:
             DataUnavailable: The data cannot be had.
@@ -77,30 +92,38 @@ class Task:
         if self._missing is not None:
             raise self._missing
         with quietly():
-            try:
-                self._task.load_data()
-            except Exception as error:  # Loaders of hundreds of data sets raise what they like.
-                reason = " ".join(str(error).split())[:160]
-                raise DataUnavailable(f"its data, {self.source}, cannot be had ({reason})") from error
+            known = None
+            if earlier is not None:
+                known = TaskResult.from_task_results(self._task, earlier.scores, earlier.seconds)
+            if known is None or known.get_missing_evaluations(self._task):
+                try:
+                    self._task.load_data()
+                except Exception as error:  # Loaders of hundreds of data sets raise what they like.
+                    reason = " ".join(str(error).split())[:160]
+                    raise DataUnavailable(f"its data, {self.source}, cannot be had ({reason})") from error
             result = mteb.evaluate(
-                encoder,
+                context.encoder,
                 self._task,
-                cache=None,
+                cache=_Known(known, lambda result: keep(self._record(result))),
                 co2_tracker=False,
                 show_progress_bar=False,
-                encode_kwargs={"batch_size": batch_size, "show_progress_bar": False},
+                encode_kwargs={"batch_size": context.batch_size, "show_progress_bar": False},
             )
         # The next task needs the memory.
         self._task.unload_data()
-        return {
+        return self._record(result.task_results[0])
+
+    def _record(self, result: TaskResult) -> Record:
+        scores = {
             split: {str(entry["hf_subset"]): _figures(entry) for entry in entries}
-            for split, entries in result.task_results[0].scores.items()
+            for split, entries in result.scores.items()
         }
+        return Record(self.source, self.sha256, self.main_score, scores, round(result.evaluation_time or 0.0, 1))
 
     def _find_data(self, pairs: str | None, folder: Path | None) -> None:
         if pairs is not None:
             try:
-                self._fill(load_sts(pairs, folder))
+                self._fill(pairs, folder)
             except DataUnavailable as reason:
                 self._missing = reason
             return
@@ -112,28 +135,33 @@ class Task:
             dataset = {**self._task.metadata.dataset, "path": str(mirror)}
             self._task.metadata = self._task.metadata.model_copy(update={"dataset": dataset})
             self.source, self.sha256 = mirror.relative_to(folder).as_posix(), _folder_sha256(mirror)
-        elif self.name in SAME_PAIRS:
+        elif (same := SAME_PAIRS.get(self._task.metadata.name)) is not None:
             with suppress(DataUnavailable):
-                self._fill(load_sts(SAME_PAIRS[self.name], folder, hub=False))
+                self._fill(same, folder, hub=False)
 
-    def _fill(self, found: STSSet) -> None:
-        columns = [[cell for subset in found.subsets.values() for cell in subset[column]] for column in range(3)]
-        pairs = Dataset.from_dict(dict(zip(("sentence1", "sentence2", "score"), columns)))
-        self._task.dataset = DatasetDict({self.splits[0]: pairs})
+    def _fill(self, pairs: str, folder: Path | None, *, hub: bool = True) -> None:
+        found = load_sts(pairs, folder, hub=hub)
+        columns = [[cell for subset in found.content.values() for cell in subset[column]] for column in range(3)]
+        rows = Dataset.from_dict(dict(zip(("sentence1", "sentence2", "score"), columns)))
+        self._task.dataset = DatasetDict({self.splits[0]: rows})
         self._task.data_loaded = True
         self.source, self.sha256 = found.source, found.sha256
 
 
-def _chosen(place: str, what: str, wanted: Sequence[str] | None, known: Sequence[str]) -> list[str]:
-    for name in wanted or ():
-        if name not in known:
-            raise UserError(f"{place}: {unknown(what, name, known, f'Use one of: {_some(known)}.')}")
-    return list(known if wanted is None else wanted)
+class _Known(ResultCache):
+    """MTEB's cache of one task, whose home is our results.json.
 
+    MTEB's own files do not tell local data from the Hub's, round the scores, and can be seen half-written.
+    """
 
-def _some(known: Sequence[str]) -> str:
-    # Some tasks have forty thousand.
-    return ", ".join(known) if len(known) <= 20 else f"{', '.join(known[:20])} and {len(known) - 20} more"
+    def __init__(self, known: TaskResult | None, keep: Callable[[TaskResult], object]) -> None:
+        self._known, self._keep = known, keep
+
+    def load_task_result(self, task_name: str, *_: Any, **__: Any) -> TaskResult | None:
+        return self._known if self._known and self._known.task_name == task_name else None
+
+    def save_to_cache(self, task_result: TaskResult, *_: Any, **__: Any) -> None:
+        self._keep(task_result)
 
 
 def _figures(entry: Mapping[str, Any]) -> dict[str, float]:

@@ -1,22 +1,21 @@
-"""What an evaluation leaves: results.json and results.md, written after every task."""
+"""What an evaluation knows of one model: results.json, written after every task."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.models import Evaluated
-from st_jtcse.evaluation.record import Record
-from st_jtcse.evaluation.report import markdown
+from st_jtcse.evaluation.evaluated import Evaluated
+from st_jtcse.evaluation.jobs import Record
 
-JSON, MARKDOWN = "results.json", "results.md"
+RESULTS = "results.json"
 _LIBRARIES = ("st-jtcse", "mteb", "sentence-transformers", "transformers", "torch", "scikit-learn")
 
 
@@ -49,66 +48,45 @@ class Results:
             "missing": {},
         }
         if folder is not None:
-            self._open(folder)
+            if (folder / RESULTS).is_file():
+                self._go_on(folder / RESULTS)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise _unwritable(folder, error) from error
+            if not os.access(folder, os.W_OK):
+                raise UserError(f"{folder} cannot be written; choose another folder.")
+            self.write()
 
     def record(self, key: str) -> Record | None:
-        """Return a finished task's result."""
+        """Return what is known of a task."""
         found = self.data["tasks"].get(key)
         return None if found is None else Record(**found)
 
-    def add(self, key: str, record: Record) -> Record:
-        """Keep a task's result, and return it with what is kept of its other subsets and splits, from the same data."""
-        before = self.record(key)
-        scores = dict(record.scores)
-        if before is not None and before.data == record.data:
-            for split, subsets in before.scores.items():
-                scores[split] = {**subsets, **scores.get(split, {})}
-        whole = replace(record, scores=scores)
-        self.data["tasks"][key] = asdict(whole)
+    def keep(self, key: str, record: Record) -> None:
+        """Keep a task's result."""
+        self.data["tasks"][key] = asdict(record)
         self.data["missing"].pop(key, None)
-        return whole
-
-    def miss(self, key: str, reason: str) -> None:
-        """Keep why a task has no result."""
-        self.data["missing"][key] = reason
-
-    def show(self, name: str, section: dict[str, Any]) -> None:
-        """Keep a table."""
-        self.data["suites"][name] = section
 
     def write(self) -> None:
-        """Write both files, each whole or not at all."""
-        if self.folder is None:
-            return
-        try:
-            write_atomically(self.folder / JSON, to_json(self.data))
-            write_atomically(self.folder / MARKDOWN, markdown(self.data))
-        except OSError as error:
-            raise UserError(_unwritable(self.folder, error)) from error
+        """Write the file, whole or not at all."""
+        if self.folder is not None:
+            try:
+                write_atomically(self.folder / RESULTS, to_json(self.data))
+            except OSError as error:
+                raise _unwritable(self.folder, error) from error
 
-    def _open(self, folder: Path) -> None:
-        path = folder / JSON
-        if path.is_file():
-            self._resume(path)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(_unwritable(folder, error)) from error
-        if not os.access(folder, os.W_OK):
-            raise UserError(f"--output-dir: {folder} cannot be written; choose another folder.")
-        self.write()
-
-    def _resume(self, path: Path) -> None:
+    def _go_on(self, path: Path) -> None:
         try:
             earlier = json.loads(path.read_text(encoding="utf-8"))
             name, sha256 = earlier["model"]["name"], earlier["model"]["sha256"]
             kept = {part: earlier[part] for part in ("suites", "tasks", "missing")}
-        except (OSError, ValueError, KeyError, TypeError):
-            raise UserError(f"{path} is no evaluation's; choose another folder with --output-dir.") from None
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{path} is no evaluation's; choose another folder.") from None
         if sha256 != self.data["model"]["sha256"]:
             raise UserError(
                 f"{path.parent} holds the results of another model ({name}, {sha256[:8]}; this one is "
-                f"{self.data['model']['sha256'][:8]}); choose another folder with --output-dir."
+                f"{self.data['model']['sha256'][:8]}); choose another folder."
             )
         self.data |= kept
 
@@ -123,5 +101,5 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _unwritable(folder: Path, error: OSError) -> str:
-    return f"--output-dir: {folder} cannot be written ({error.strerror}); choose another folder."
+def _unwritable(folder: Path, error: OSError) -> UserError:
+    return UserError(f"{folder} cannot be written ({error.strerror}); choose another folder.")

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from st_jtcse.data import Source
-from st_jtcse.data.pairs import number, text_fault, told
-from st_jtcse.data.rows import Row, columns_of, read_rows
+from st_jtcse.data.rows import Row, columns_of, number, read_rows, text_fault, told
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation import senteval_files
+from st_jtcse.evaluation.jobs import DataUnavailable
 from st_jtcse.evaluation.senteval_transfer import LabelledTexts
-from st_jtcse.evaluation.unavailable import DataUnavailable
 
 STS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSB", "SICKR")
 # The splits of each transfer set.
@@ -35,50 +34,22 @@ MULTICLASS = ("TREC",)
 SCORES = (0.0, 5.0)
 
 
-@dataclass(frozen=True)
-class STSSet:
-    """One STS set.
-
-    Args:
-        subsets: First sentences, second sentences and scores by subset.
-        source: Where it was read; of local files the names.
-        sha256: Hash of its rows.
-    """
-
-    subsets: dict[str, tuple[list[str], list[str], list[float]]]
-    source: str
-    sha256: str
+Content = TypeVar("Content")
+# First sentences, second sentences and scores by subset; rows by split.
+Subsets = dict[str, tuple[list[str], list[str], list[float]]]
+Splits = dict[str, LabelledTexts]
 
 
 @dataclass(frozen=True)
-class TransferSet:
-    """One transfer set.
+class EvaluationSet(Generic[Content]):
+    """A set that was found."""
 
-    Args:
-        splits: Its rows by split.
-        source: Where it was read; of local files the names.
-        sha256: Hash of its rows.
-    """
-
-    splits: dict[str, LabelledTexts]
-    source: str
-    sha256: str
+    content: Content  # its rows by subset or split
+    source: str  # where it was read; of local files the names
+    sha256: str  # hash of its rows
 
 
-def sts_file(name: str, folder: Path) -> Path:
-    """Return where a local folder has a set of graded pairs."""
-    return folder / "sts" / f"{name.lower()}.test.jsonl"
-
-
-def transfer_files(name: str, folder: Path) -> dict[str, Path]:
-    """Return where a local folder has a transfer set's splits."""
-    return {
-        split: folder / "transfer" / (f"{name.lower()}.jsonl" if split == "all" else f"{name.lower()}.{split}.jsonl")
-        for split in TRANSFER[name]
-    }
-
-
-def load_sts(name: str, folder: Path | None, *, hub: bool = True) -> STSSet:
+def load_sts(name: str, folder: Path | None, *, hub: bool = True) -> EvaluationSet[Subsets]:
     """Read a set of graded pairs: from JSONL files in a folder, from SentEval's own files in it, or from the Hub.
 
     Args:
@@ -91,21 +62,16 @@ def load_sts(name: str, folder: Path | None, *, hub: bool = True) -> STSSet:
         UserError: A file is faulty.
         DataUnavailable: There is no file, and the Hub cannot be reached or was not asked for.
     """
-    if folder is not None:
-        path = sts_file(name, folder)
-        if path.is_file():
-            return _sts_set(_sts_rows(path), path.name)
-        if found := senteval_files.read_sts(name, senteval_files.from_folder(folder)):
-            return _sts_set(found, folder.name)
-    if not hub:
-        raise DataUnavailable(f"{folder} holds no {path.relative_to(folder)}" if folder else f"{name} is not local")
-    found = senteval_files.read_sts(name, senteval_files.from_hub())
-    if found is None:
-        raise DataUnavailable(f"{senteval_files.ARCHIVE} holds no {name}")
-    return _sts_set(found, f"{senteval_files.REPOSITORY}/{senteval_files.ARCHIVE}")
+    path = None if folder is None else folder / "sts" / f"{name.lower()}.test.jsonl"
+    if path is not None and path.is_file():
+        rows, source = _sts_rows(path), path.name
+    else:
+        rows, source = _from_own_files(name, senteval_files.read_sts, folder, hub)
+    columns: Any = {subset: tuple(map(list, zip(*triples))) for subset, triples in rows.items()}
+    return EvaluationSet(columns, source, _sha256(rows))
 
 
-def load_transfer(name: str, folder: Path | None) -> TransferSet:
+def load_transfer(name: str, folder: Path | None) -> EvaluationSet[Splits]:
     """Read a transfer set: from JSONL files in a folder, from SentEval's own files in it, or from the Hub.
 
     Args:
@@ -117,45 +83,53 @@ def load_transfer(name: str, folder: Path | None) -> TransferSet:
         UserError: A file is faulty, or a split is missing beside another.
         DataUnavailable: There is no file, and the Hub cannot be reached.
     """
+    files = {}
     if folder is not None:
-        files = transfer_files(name, folder)
-        there = [path for path in files.values() if path.is_file()]
-        missing = [path for path in files.values() if path not in there]
-        if there and missing:
-            raise UserError(f"{missing[0]} does not exist, but {there[0].name} does; {name} needs both.")
-        if there:
-            rows = {split: _labelled_rows(name, path) for split, path in files.items()}
-            return _transfer_set(rows, ", ".join(path.name for path in there))
-        if found := senteval_files.read_transfer(name, senteval_files.from_folder(folder)):
-            return _transfer_set(found, folder.name)
-    found = senteval_files.read_transfer(name, senteval_files.from_hub())
+        stem = folder / "transfer" / name.lower()
+        files = {
+            split: Path(f"{stem}.jsonl" if split == "all" else f"{stem}.{split}.jsonl") for split in TRANSFER[name]
+        }
+    there = [path for path in files.values() if path.is_file()]
+    if there:
+        for path in files.values():
+            if path not in there:
+                raise UserError(f"{path} does not exist, but {there[0].name} does; {name} needs both.")
+        rows = {split: _labelled_rows(name, path) for split, path in files.items()}
+        source = ", ".join(path.name for path in there)
+    else:
+        rows, source = _from_own_files(name, senteval_files.read_transfer, folder)
+    return EvaluationSet(rows, source, _sha256({split: [own.columns, own.labels] for split, own in rows.items()}))
+
+
+def _from_own_files(
+    name: str, parse: Callable[[str, senteval_files.Read], Content | None], folder: Path | None, hub: bool = True
+) -> tuple[Content, str]:
+    """Read SentEval's own files, and say where they were."""
+    if folder is not None and (found := parse(name, senteval_files.from_folder(folder))):
+        return found, folder.name
+    if not hub:
+        raise DataUnavailable(f"{name} is not local")
+    found = parse(name, senteval_files.from_hub())
     if found is None:
         raise DataUnavailable(f"{senteval_files.ARCHIVE} holds no {name}")
-    return _transfer_set(found, f"{senteval_files.REPOSITORY}/{senteval_files.ARCHIVE}")
+    return found, f"{senteval_files.REPOSITORY}/{senteval_files.ARCHIVE}"
 
 
 def _sts_rows(path: Path) -> dict[str, senteval_files.Rows]:
+    whole = path.name.split(".")[0]
+
+    def fault(row: Row, _: Sequence[Row]) -> str | None:
+        score, subset = number(row.values["score"]), row.values.get("subset", whole)
+        if score is None or not SCORES[0] <= score <= SCORES[1]:
+            return f"a score of 0 to 5 in 'score', found {row.values['score']!r}"
+        return None if isinstance(subset, str) else f"a name in 'subset', found {subset!r}"
+
     subsets: dict[str, senteval_files.Rows] = {}
-    faults: list[str] = []
-    for row in read_rows(Source(file=path)):
-        _check_columns(row, ("sentence1", "sentence2", "score"))
-        fault = text_fault(row, ("sentence1", "sentence2"))
-        score, subset = number(row.values["score"]), row.values.get("subset", path.name.split(".")[0])
-        if not fault and (score is None or not SCORES[0] <= score <= SCORES[1]):
-            fault = (
-                f"{row.place}: expected a score of 0 to 5 in 'score', found {row.values['score']!r}; correct the row."
-            )
-        if not fault and not isinstance(subset, str):
-            fault = f"{row.place}: expected a name in 'subset', found {subset!r}; correct the row."
-        if fault or score is None:
-            faults.append(str(fault))
-            continue
-        pair = (row.values["sentence1"].strip(), row.values["sentence2"].strip(), score)
-        subsets.setdefault(subset, []).append(pair)
-    if faults:
-        raise UserError(*told(faults, str(path)))
-    for subset, rows in subsets.items():
-        if len({score for _, _, score in rows}) < 2:
+    for row in _sound_rows(path, ("sentence1", "sentence2"), "score", fault):
+        pair = (row.values["sentence1"].strip(), row.values["sentence2"].strip(), float(row.values["score"]))
+        subsets.setdefault(row.values.get("subset", whole), []).append(pair)
+    for subset, pairs in subsets.items():
+        if len({score for _, _, score in pairs}) < 2:
             raise UserError(
                 f"{path}: the scores of {subset!r} are all equal, so nothing can be ranked; grade the pairs."
             )
@@ -163,54 +137,44 @@ def _sts_rows(path: Path) -> dict[str, senteval_files.Rows]:
 
 
 def _labelled_rows(name: str, path: Path) -> LabelledTexts:
-    names = ("sentence1", "sentence2") if name in PAIRED else ("text",)
-    columns: tuple[list[str], ...] = tuple([] for _ in names)
-    labels: list[Any] = []
-    faults = []
+    def fault(row: Row, before: Sequence[Row]) -> str | None:
+        label = row.values["label"]
+        is_number = isinstance(label, int) and not isinstance(label, bool)
+        if name not in MULTICLASS:
+            wanted, fits = "0 or 1", is_number and label in (0, 1)
+        else:
+            wanted = "a class, as text or a whole number"
+            fits = is_number or (isinstance(label, str) and bool(label))
+            if fits and before and type(label) is not type(before[0].values["label"]):
+                wanted, fits = f"a class of the same kind as {before[0].values['label']!r}", False
+        return None if fits else f"{wanted} in 'label', found {label!r}"
+
+    texts = ("sentence1", "sentence2") if name in PAIRED else ("text",)
+    rows = _sound_rows(path, texts, "label", fault)
+    columns = tuple([row.values[text].strip() for row in rows] for text in texts)
+    return LabelledTexts(columns, [row.values["label"] for row in rows])
+
+
+def _sound_rows(
+    path: Path, texts: tuple[str, ...], grade: str, fault: Callable[[Row, Sequence[Row]], str | None]
+) -> list[Row]:
+    """Read rows; `fault` says what was expected of one after the others, and what was found."""
+    rows: list[Row] = []
+    faults: list[str] = []
     for row in read_rows(Source(file=path)):
-        _check_columns(row, (*names, "label"))
-        fault = text_fault(row, names) or _label_fault(row, name, labels)
-        if fault:
-            faults.append(fault)
-            continue
-        for column, text in zip(columns, names):
-            column.append(row.values[text].strip())
-        labels.append(row.values["label"])
+        missing = [name for name in (*texts, grade) if name not in row.values]
+        if missing:
+            wanted = ", ".join((*texts, grade))
+            raise UserError(f"{row.place}: expected the columns {wanted}, found {columns_of(row)}; add {missing[0]!r}.")
+        if found := text_fault(row, texts):
+            faults.append(found)
+        elif found := fault(row, rows):
+            faults.append(f"{row.place}: expected {found}; correct the row.")
+        else:
+            rows.append(row)
     if faults:
         raise UserError(*told(faults, str(path)))
-    return LabelledTexts(columns, labels)
-
-
-def _label_fault(row: Row, name: str, labels: Sequence[Any]) -> str | None:
-    label = row.values["label"]
-    is_number = isinstance(label, int) and not isinstance(label, bool)
-    if name not in MULTICLASS:
-        wanted, fits = "0 or 1", is_number and label in (0, 1)
-    else:
-        wanted = "a class, as text or a whole number"
-        fits = is_number or (isinstance(label, str) and bool(label))
-        if fits and labels and type(label) is not type(labels[0]):
-            wanted, fits = f"a class of the same kind as {labels[0]!r}", False
-    return None if fits else f"{row.place}: expected {wanted} in 'label', found {label!r}; correct the row."
-
-
-def _check_columns(row: Row, wanted: Sequence[str]) -> None:
-    missing = [name for name in wanted if name not in row.values]
-    if missing:
-        raise UserError(
-            f"{row.place}: expected the columns {', '.join(wanted)}, found {columns_of(row)}; add {missing[0]!r}."
-        )
-
-
-def _sts_set(subsets: dict[str, senteval_files.Rows], source: str) -> STSSet:
-    columns = {subset: tuple(map(list, zip(*rows))) for subset, rows in subsets.items()}
-    typed: Any = columns
-    return STSSet(typed, source, _sha256(subsets))
-
-
-def _transfer_set(splits: dict[str, LabelledTexts], source: str) -> TransferSet:
-    plain = {split: [rows.columns, rows.labels] for split, rows in splits.items()}
-    return TransferSet(splits, source, _sha256(plain))
+    return rows
 
 
 def _sha256(rows: Any) -> str:

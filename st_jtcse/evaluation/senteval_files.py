@@ -6,8 +6,8 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+from st_jtcse.evaluation.jobs import DataUnavailable
 from st_jtcse.evaluation.senteval_transfer import LabelledTexts
-from st_jtcse.evaluation.unavailable import DataUnavailable
 
 REPOSITORY, ARCHIVE = "princeton-nlp/datasets-for-simcse", "senteval.tar"
 
@@ -54,11 +54,7 @@ def from_folder(folder: Path) -> Read:
 
 
 def from_archive(archive: Path) -> Read:
-    """Read members of a tar archive, in whatever folder of it they lie; nothing is unpacked.
-
-    Args:
-        archive: The file.
-    """
+    """Read members of a tar archive, in whatever folder of it they lie; nothing is unpacked."""
 
     def read(path: str) -> bytes | None:
         with tarfile.open(archive) as members:
@@ -83,18 +79,13 @@ def from_hub() -> Read:
         archive = hf_hub_download(REPOSITORY, ARCHIVE, repo_type="dataset")
     except OSError as error:
         raise DataUnavailable(
-            f"it is in no --data folder, and {ARCHIVE} of {REPOSITORY} cannot be had from the Hub"
+            f"it is in no local folder, and {ARCHIVE} of {REPOSITORY} cannot be had from the Hub"
         ) from error
     return from_archive(Path(archive))
 
 
 def read_sts(name: str, read: Read) -> dict[str, Rows] | None:
-    """Return a set's pairs by subset; None if a file of it is missing.
-
-    Args:
-        name: ``STS12`` to ``STS16``, ``STSB`` or ``SICKR``.
-        read: The files.
-    """
+    """Return a set's pairs by subset; None if a file of it is missing."""
     if name in STS_SUBSETS:
         subsets = {}
         for subset in STS_SUBSETS[name]:
@@ -116,12 +107,7 @@ def read_sts(name: str, read: Read) -> dict[str, Rows] | None:
 
 
 def read_transfer(name: str, read: Read) -> dict[str, LabelledTexts] | None:
-    """Return a set's rows by split; None if a file of it is missing.
-
-    Args:
-        name: ``MR``, ``CR``, ``SUBJ``, ``MPQA``, ``SST2``, ``TREC`` or ``MRPC``.
-        read: The files.
-    """
+    """Return a set's rows by split; None if a file of it is missing."""
     if name in _BINARY:
         contents = [read(path) for path in _BINARY[name]]
         if None in contents:

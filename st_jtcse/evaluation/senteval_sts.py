@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
@@ -12,7 +11,8 @@ from sentence_transformers.sentence_transformer.evaluation import SentenceEvalua
 from sentence_transformers.util import pairwise_cos_sim
 from torch import from_numpy
 
-from st_jtcse.evaluation.unique_texts import UniqueTexts
+from st_jtcse.errors import UserError
+from st_jtcse.evaluation.unique_texts import encode_columns
 
 # First sentences, second sentences, gold scores.
 PairColumns = tuple[Sequence[str], Sequence[str], Sequence[float]]
@@ -35,7 +35,7 @@ class SentEvalSTSEvaluator(SentenceEvaluator):
         one subset ``{name}_spearman_{subset}`` for each. ``spearman_all`` is the primary metric.
 
     Raises:
-        ValueError: There is no subset, or one has columns of unequal length or fewer than two pairs.
+        UserError: There is no subset, or one has columns of unequal length or fewer than two pairs.
 
     Example:
         ::
@@ -55,10 +55,10 @@ class SentEvalSTSEvaluator(SentenceEvaluator):
     def __init__(self, subsets: Mapping[str, PairColumns], name: str = "", batch_size: int = 64) -> None:
         super().__init__()
         if not subsets:
-            raise ValueError("An STS set needs at least one subset, found none.")
+            raise UserError("An STS set needs at least one subset, found none.")
         for subset, (first, second, scores) in subsets.items():
             if not len(first) == len(second) == len(scores) or len(scores) < 2:
-                raise ValueError(
+                raise UserError(
                     f"The subset {subset!r} needs at least two pairs with a score each, found {len(first)}, "
                     f"{len(second)} sentences and {len(scores)} scores."
                 )
@@ -71,7 +71,10 @@ class SentEvalSTSEvaluator(SentenceEvaluator):
         self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
         """Evaluate the model; the arguments are those of Sentence-Transformers' evaluators."""
-        cosines = self._cosines(model)
+        columns = [column for first, second, _ in self.subsets.values() for column in (first, second)]
+        vectors = [from_numpy(column) for column in encode_columns(model, columns, self.batch_size)]
+        pairs = zip(self.subsets, zip(vectors[::2], vectors[1::2]))
+        cosines = {subset: pairwise_cos_sim(*both).numpy() for subset, both in pairs}
         gold = {subset: np.asarray(scores, dtype=float) for subset, (_, _, scores) in self.subsets.items()}
         sizes = [len(scores) for scores in gold.values()]
         metrics: dict[str, float] = {}
@@ -86,18 +89,6 @@ class SentEvalSTSEvaluator(SentenceEvaluator):
         metrics = self.prefix_name_to_metrics(metrics, self.name)
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics
-
-    def _cosines(self, model: SentenceTransformer) -> dict[str, Any]:
-        texts = [text for first, second, _ in self.subsets.values() for text in (*first, *second)]
-        vectors = UniqueTexts(model.get_embedding_dimension()).encode(
-            texts, lambda missing: model.encode(missing, batch_size=self.batch_size, show_progress_bar=False)
-        )
-        cosines, start = {}, 0
-        for subset, (first, *_) in self.subsets.items():
-            middle, end = start + len(first), start + 2 * len(first)
-            cosines[subset] = pairwise_cos_sim(from_numpy(vectors[start:middle]), from_numpy(vectors[middle:end]))
-            start = end
-        return {subset: values.numpy() for subset, values in cosines.items()}
 
     @property
     def description(self) -> str:

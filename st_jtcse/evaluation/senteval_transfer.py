@@ -11,9 +11,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score
-from sklearn.model_selection import GridSearchCV, PredefinedSplit, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, PredefinedSplit, StratifiedKFold, cross_validate
 
-from st_jtcse.evaluation.unique_texts import UniqueTexts
+from st_jtcse.errors import UserError
+from st_jtcse.evaluation.unique_texts import encode_columns
 
 # SentEval's seed, folds and grids of its scikit-learn classifiers.
 SEED = 1111
@@ -26,15 +27,10 @@ MAX_STEPS = 2000
 
 @dataclass(frozen=True)
 class LabelledTexts:
-    """Texts with a class each.
+    """Texts with a class each."""
 
-    Args:
-        columns: One column of texts, or two for pairs.
-        labels: Class of each row.
-    """
-
-    columns: tuple[Sequence[str], ...]
-    labels: Sequence[int] | Sequence[str]
+    columns: tuple[Sequence[str], ...]  # one column of texts, or two for pairs
+    labels: Sequence[int] | Sequence[str]  # class of each row
 
 
 class SentEvalTransferEvaluator(SentenceEvaluator):
@@ -59,7 +55,7 @@ class SentEvalTransferEvaluator(SentenceEvaluator):
         ``{name}_accuracy`` (the primary metric), ``{name}_dev_accuracy`` of the chosen C, and ``{name}_f1``.
 
     Raises:
-        ValueError: The splits are none of the three, a class has fewer training rows than there are folds, test holds
+        UserError: The splits are none of the three, a class has fewer training rows than there are folds, test holds
             a class that train does not, or F1 is asked for without a test split of the classes 0 and 1.
 
     Example:
@@ -103,16 +99,15 @@ class SentEvalTransferEvaluator(SentenceEvaluator):
         return metrics
 
     def _features(self, model: SentenceTransformer) -> dict[str, Any]:
-        texts = [text for rows in self.splits.values() for column in rows.columns for text in column]
-        vectors = UniqueTexts(model.get_embedding_dimension()).encode(
-            texts, lambda missing: model.encode(missing, batch_size=self.batch_size, show_progress_bar=False)
-        )
-        features, start = {}, 0
+        columns = [column for rows in self.splits.values() for column in rows.columns]
+        vectors = iter(encode_columns(model, columns, self.batch_size))
+        features = {}
         for split, rows in self.splits.items():
-            size = len(rows.labels)
-            parts = [vectors[start + part * size :][:size] for part in range(len(rows.columns))]
-            features[split] = _pair_features(*parts) if len(parts) == 2 else parts[0]
-            start += size * len(parts)
+            parts = [next(vectors) for _ in rows.columns]
+            if len(parts) == 2:
+                first, second = parts
+                parts = [np.hstack([np.abs(first - second), first * second])]
+            (features[split],) = parts
         return features
 
     @property
@@ -121,46 +116,32 @@ class SentEvalTransferEvaluator(SentenceEvaluator):
         return "Transfer Classification"
 
 
-def _pair_features(first: Any, second: Any) -> Any:
-    return np.hstack([np.abs(first - second), first * second])
-
-
 def _cross_validated(features: Any, labels: Any) -> dict[str, float]:
-    dev, test = [], []
-    for train, held_out in _folds().split(features, labels):
-        c, dev_accuracy = _choose_c(features[train], labels[train], GRID, _folds())
-        dev.append(dev_accuracy)
-        test.append(_fitted(features[train], labels[train], c).score(features[held_out], labels[held_out]))
-    return {"accuracy": float(np.mean(test)), "dev_accuracy": float(np.mean(dev))}
+    found = cross_validate(_search(GRID, _folds()), features, labels, cv=_folds(), return_estimator=True)
+    dev = [search.best_score_ for search in found["estimator"]]
+    return {"accuracy": float(np.mean(found["test_score"])), "dev_accuracy": float(np.mean(dev))}
 
 
 def _tested(features: dict[str, Any], labels: dict[str, Any], report_f1: bool) -> dict[str, float]:
     if "dev" in features:
         # -1 marks rows that are never held out.
         held_out = [-1] * len(labels["train"]) + [0] * len(labels["dev"])
-        c, dev_accuracy = _choose_c(
-            np.vstack([features["train"], features["dev"]]),
-            np.concatenate([labels["train"], labels["dev"]]),
-            GRID,
-            PredefinedSplit(held_out),
-        )
+        search = _search(GRID, PredefinedSplit(held_out), refit=False)
+        search.fit(np.vstack([features["train"], features["dev"]]), np.concatenate([labels["train"], labels["dev"]]))
     else:
-        c, dev_accuracy = _choose_c(features["train"], labels["train"], GRID_OF_GIVEN_TEST, _folds())
-    predicted = _fitted(features["train"], labels["train"], c).predict(features["test"])
-    metrics = {"accuracy": float(accuracy_score(labels["test"], predicted)), "dev_accuracy": dev_accuracy}
+        search = _search(GRID_OF_GIVEN_TEST, _folds(), refit=False).fit(features["train"], labels["train"])
+    classifier = LogisticRegression(**search.best_params_, max_iter=MAX_STEPS).fit(features["train"], labels["train"])
+    predicted = classifier.predict(features["test"])
+    metrics = {
+        "accuracy": float(accuracy_score(labels["test"], predicted)),
+        "dev_accuracy": float(search.best_score_),
+    }
     return metrics | ({"f1": float(f1_score(labels["test"], predicted))} if report_f1 else {})
 
 
-def _choose_c(features: Any, labels: Any, grid: Sequence[float], folds: Any) -> tuple[float, float]:
-    """Return the C of the best mean accuracy over the folds, the smallest of equals, and that accuracy."""
-    classifier = LogisticRegression(max_iter=MAX_STEPS)
-    search = GridSearchCV(classifier, {"C": grid}, cv=folds, scoring="accuracy", refit=False)
-    search.fit(features, labels)
-    return float(search.best_params_["C"]), float(search.best_score_)
-
-
-def _fitted(features: Any, labels: Any, c: float) -> LogisticRegression:
-    return LogisticRegression(C=c, max_iter=MAX_STEPS).fit(features, labels)
+def _search(grid: Sequence[float], folds: Any, *, refit: bool = True) -> GridSearchCV:
+    """Choose the C of the best mean accuracy over the folds, the smallest of equals."""
+    return GridSearchCV(LogisticRegression(max_iter=MAX_STEPS), {"C": grid}, cv=folds, scoring="accuracy", refit=refit)
 
 
 def _folds() -> StratifiedKFold:
@@ -177,27 +158,27 @@ def _in_order(rows: LabelledTexts) -> LabelledTexts:
 
 def _check(splits: Mapping[str, LabelledTexts], report_f1: bool) -> None:
     if set(splits) not in ({"all"}, {"train", "test"}, {"train", "dev", "test"}):
-        raise ValueError(
+        raise UserError(
             "Expected the split 'all', or 'train' and 'test' with or without 'dev', found "
             f"{', '.join(splits) or 'none'}."
         )
     for split, rows in splits.items():
         if any(len(column) != len(rows.labels) for column in rows.columns) or len(rows.columns) not in (1, 2):
-            raise ValueError(f"The split {split!r} needs one or two columns of texts, as long as its labels.")
+            raise UserError(f"The split {split!r} needs one or two columns of texts, as long as its labels.")
     train = list(splits["train" if "train" in splits else "all"].labels)
     known = set(train)
     if len(known) < 2:
-        raise ValueError(f"A classifier needs two classes, found {len(known)}.")
+        raise UserError(f"A classifier needs two classes, found {len(known)}.")
     if "dev" not in splits:
         # The inner folds of 'all' have nine tenths of the rows.
         for label in sorted(known, key=str):
             if train.count(label) < FOLDS + ("all" in splits) * 2:
-                raise ValueError(
+                raise UserError(
                     f"The class {label!r} has {train.count(label)} rows, too few for {FOLDS} folds that each hold one."
                 )
     for split in set(splits) - {"train", "all"}:
         new = set(splits[split].labels) - known
         if new:
-            raise ValueError(f"The split {split!r} holds the class {min(new, key=str)!r}, which train does not.")
+            raise UserError(f"The split {split!r} holds the class {min(new, key=str)!r}, which train does not.")
     if report_f1 and ("all" in splits or known != {0, 1}):
-        raise ValueError("F1 needs a test split and the classes 0 and 1.")
+        raise UserError("F1 needs a test split and the classes 0 and 1.")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+if TYPE_CHECKING:
+    from st_jtcse.evaluation.jobs import Record
 
 FILE = Path(__file__).with_name("suites.yaml")
 Protocol = Literal["mteb", "senteval"]
@@ -20,48 +23,66 @@ class _Strict(BaseModel):
 
 
 class Row(_Strict):
-    """One row of a paper's table."""
+    """One row of a table: a paper's, or a task that was asked for."""
 
     paper: str = Field(description="How the paper calls it.")
     task: str = Field(description="MTEB's name of the task, or SentEval's of the set.")
+    protocol: Protocol = Field("mteb", description="Whose task it is.")
+    metric: str | None = Field(None, description="Metric, instead of the suite's; None for MTEB's main score.")
     subsets: tuple[str, ...] | None = Field(None, min_length=1, description="Subsets; None for all of the task's.")
     splits: tuple[str, ...] | None = Field(None, min_length=1, description="Splits, instead of the suite's.")
-    metric: str | None = Field(None, description="Metric, instead of the suite's.")
     pairs: str | None = Field(None, description="SentEval set whose pairs stand in for the task's own.")
     samples: int | None = Field(None, ge=1, description="Rows of these splits and subsets.")
-    reported: Figures = Field(description="What the paper reports.")
-    note: str | None = None
+    reported: Figures = Field(default_factory=dict, description="What the paper reports.")
+    note: str | None = Field(None, description="What to know when comparing.")
+
+    @property
+    def job(self) -> str:
+        """Key of what is run for this row, which other rows may share."""
+        return f"{self.protocol}/{self.task}" + (f" with the pairs of {self.pairs}" if self.pairs else "")
+
+    def score(self, record: Record, metric: str | None = None) -> float | None:
+        """Return a metric in percent: the mean over the row's splits of the mean over its subsets."""
+        metric = metric or self.metric or record.main_score
+        means = []
+        for split in self.splits or record.scores:
+            subsets = record.scores.get(split, {})
+            values = [subsets.get(subset, {}).get(metric) for subset in self.subsets or subsets]
+            known = [value for value in values if value is not None]
+            if not values or len(known) < len(values):
+                return None
+            means.append(sum(known) / len(known))
+        return 100 * sum(means) / len(means)
 
 
 class Suite(_Strict):
-    """One table of a paper."""
+    """One table: a paper's, or the tasks that were asked for."""
 
-    source: str = Field(description="Paper and table.")
-    protocol: Protocol = "mteb"
-    note: str | None = None
+    name: str = Field("", description="The key of the file.")
+    source: str | None = Field(None, description="Paper and table.")
+    protocol: Protocol = Field("mteb", description="Protocol of the rows.")
+    note: str | None = Field(None, description="What to know when comparing.")
     metric: str | None = Field(None, description="Metric of every row that names none.")
-    splits: tuple[str, ...] = ()
-    average: Figures = Field(description="What the paper reports as the mean.")
+    splits: tuple[str, ...] = Field((), description="Splits of every row that names none.")
+    average: Figures = Field(default_factory=dict, description="What the paper reports as the mean.")
     reported_by_metric: dict[str, Figures] = Field(default_factory=dict, description="Means over the tasks by metric.")
     instead: str | None = Field(None, description="The suite to run where this one's tasks are not known.")
     rows: tuple[Row, ...]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _give_rows_the_suite_s(cls, data: dict[str, Any]) -> dict[str, Any]:
+        shared = {key: data[key] for key in ("protocol", "metric", "splits") if key in data}
+        return {**data, "rows": [shared | row for row in data["rows"]]}
 
     @model_validator(mode="after")
     def _whole(self) -> Suite:
         if not self.rows and self.instead is None:
             raise ValueError("a suite needs rows, or the name of the suite to run instead")
-        for row in self.rows:
-            if self.metric_of(row) is None or (self.protocol == "mteb" and not self.splits_of(row)):
+        for row in self.rows if self.source else ():
+            if row.metric is None or (row.protocol == "mteb" and not row.splits):
                 raise ValueError(f"{row.paper} needs a metric and splits")
         return self
-
-    def metric_of(self, row: Row) -> str | None:
-        """Return the metric of a row."""
-        return row.metric or self.metric
-
-    def splits_of(self, row: Row) -> tuple[str, ...]:
-        """Return the splits of a row."""
-        return row.splits or self.splits
 
 
 @cache
@@ -70,4 +91,4 @@ def suites() -> dict[str, Suite]:
     # libyaml's parser where PyYAML was built with it: the same data in a fraction of the time.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     data = yaml.load(FILE.read_text(encoding="utf-8"), Loader=loader)
-    return TypeAdapter(dict[str, Suite]).validate_python(data)
+    return {name: Suite.model_validate({**found, "name": name}) for name, found in data.items()}

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_jtcse.errors import UserError
@@ -49,7 +50,7 @@ class UniqueTexts:
             missing = list(dict.fromkeys(texts))
         found = {}
         if missing:
-            vectors = checked(encode(missing), missing, self.dimension)
+            vectors = _checked(encode(missing), missing, self.dimension)
             found = {(kind, text): vector for text, vector in zip(missing, vectors)}
         if len(self._known) + len(found) <= self.remembered:
             self._known.update(found)
@@ -57,17 +58,21 @@ class UniqueTexts:
         return np.stack([found[kind, text] for text in texts])
 
 
-def checked(vectors: Any, texts: Sequence[str], dimension: int | None) -> Vectors:
-    """Return a model's vectors of texts, (len(texts), H), after checking them.
-
-    Args:
-        vectors: What the model gave.
-        texts: What it was given.
-        dimension: The H that the model's configuration says; None accepts any.
+def encode_columns(model: SentenceTransformer, columns: Sequence[Sequence[str]], batch_size: int) -> list[Vectors]:
+    """Return the vectors of columns of texts, each text encoded once.
 
     Raises:
-        UserError: They are not finite, or of another size.
+        UserError: The model gives vectors that are not finite or not of the expected size.
     """
+    vectors = UniqueTexts(model.get_embedding_dimension()).encode(
+        [text for column in columns for text in column],
+        lambda missing: model.encode(missing, batch_size=batch_size, show_progress_bar=False),
+    )
+    return np.split(vectors, np.cumsum([len(column) for column in columns])[:-1])
+
+
+def _checked(vectors: Any, texts: Sequence[str], dimension: int | None) -> Vectors:
+    """Return a model's vectors of texts, (len(texts), H), after checking them."""
     rows: Vectors = np.asarray(vectors.float().cpu() if isinstance(vectors, Tensor) else vectors, dtype=np.float32)
     if rows.ndim != 2 or len(rows) != len(texts) or dimension not in (None, rows.shape[1]):
         wanted = f"({len(texts)}, {'any' if dimension is None else dimension})"

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult
 
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation import report
-from st_jtcse.evaluation.results import JSON
+from st_jtcse.evaluation.results import RESULTS
 from st_jtcse.hashing import sha256
+from st_jtcse.hub.model_form import read_json
+from st_jtcse.reports.evaluation_report import suite_table
+from st_jtcse.reports.table import Table, number
 
 # Written by st-train beside the weights, and the folder for st-eval's results there.
 TRAINING_RECORD = "training_results.json"
 EVALUATION = "evaluation"
+_WAY_OUT = "a card shows only what it holds, so restore it or delete it"
 # The Hub's name of the task, by what its metric measures.
 _KINDS = {
     "accuracy": "text-classification",
@@ -28,62 +30,39 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class ResultTable:
-    """One table of a card.
-
-    Args:
-        title: What it shows.
-        columns: Headings; the first column names the rows.
-        rows: Cells, as they are shown.
-        picture: Path of its picture in the folder, if there is one.
-    """
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    picture: str | None = None
-
-
-@dataclass(frozen=True)
 class CardResults:
-    """What a folder holds.
+    """What a folder holds."""
 
-    Args:
-        tables: For people.
-        figures: The same for the Hub, as `model-index`.
-        name: The model's name in `model-index`.
-    """
-
-    tables: Sequence[ResultTable]
-    figures: Sequence[EvalResult]
-    name: str
+    # For people, each with the path of its picture in the folder, if there is one
+    tables: Sequence[tuple[Table, str | None]]
+    figures: Sequence[EvalResult]  # the same for the Hub, as `model-index`
+    name: str  # the model's name in `model-index`
 
 
 def card_results(folder: Path) -> CardResults:
     """Read the results of a training and of an evaluation.
 
-    Args:
-        folder: The saved model.
-
     Raises:
         UserError: A file of results cannot be read, or is of other weights.
     """
-    training = _read(folder / TRAINING_RECORD)
+    training = read_json(folder / TRAINING_RECORD, _WAY_OUT)
     if training:
         _of_these_weights(folder, folder / TRAINING_RECORD, training["weights_sha256"])
-    evaluation = _read(folder / EVALUATION / JSON)
+    evaluation = read_json(folder / EVALUATION / RESULTS, _WAY_OUT)
     if evaluation:
-        _of_these_weights(folder, folder / EVALUATION / JSON, evaluation["model"]["files"])
-    tables: list[ResultTable] = []
+        _of_these_weights(folder, folder / EVALUATION / RESULTS, evaluation["model"]["files"])
+    tables: list[tuple[Table, str | None]] = []
     figures: list[EvalResult] = []
     if training and training["spearman"]:
-        tables.append(_training_table(training))
+        tables.append((_training_table(training), None))
         figures += [_figure(name, name, "spearmanr", score) for name, score in training["spearman"].items()]
-    for name, table in (evaluation or {"suites": {}})["suites"].items():
-        tables.append(_evaluation_table(folder, name, table, (training or {}).get("reported_as")))
+    for name, suite in (evaluation or {"suites": {}})["suites"].items():
+        picture = f"{EVALUATION}/{name}.png"
+        table = _own_and_reported(suite_table(name, suite), (training or {}).get("reported_as"))
+        tables.append((table, picture if (folder / picture).is_file() else None))
         figures += [
             _figure(row["label"], row["task"], row["metric"], row["score"])
-            for row in table["rows"]
+            for row in suite["rows"]
             if row["score"] is not None
         ]
     return CardResults(tables, figures, (training or {}).get("title") or folder.absolute().name)
@@ -99,25 +78,20 @@ def _of_these_weights(folder: Path, path: Path, hashes: Mapping[str, str]) -> No
             )
 
 
-def _training_table(record: Mapping[str, Any]) -> ResultTable:
+def _training_table(record: Mapping[str, Any]) -> Table:
+    after = record["spearman"]
     if not record["steps"]:
-        rows = [[name, report.number(score)] for name, score in record["spearman"].items()]
-        return ResultTable("Spearman correlation x 100", ["set", "score"], rows)
-    rows = [
-        [name, report.number(record["spearman_start"].get(name)), report.number(score)]
-        for name, score in record["spearman"].items()
-    ]
-    return ResultTable("Spearman correlation x 100 before and after this training", ["set", "before", "after"], rows)
+        rows = [[name, number(score)] for name, score in after.items()]
+        return Table(["set", "score"], rows, "Spearman correlation x 100")
+    rows = [[name, number(record["spearman_start"].get(name)), number(score)] for name, score in after.items()]
+    return Table(["set", "before", "after"], rows, "Spearman correlation x 100 before and after this training")
 
 
-def _evaluation_table(folder: Path, name: str, table: Mapping[str, Any], paper: str | None) -> ResultTable:
-    columns = report.columns(table)
-    kept = [0, 1, 2, *(at for at, column in enumerate(columns) if at > 2 and column == paper)]
-    headings = [columns[at] if at < 3 else f"{columns[at]} in the paper" for at in kept]
-    rows = [[cells[at] for at in kept] for cells in report.cells(table)]
-    picture = f"{EVALUATION}/{name}.png"
-    title = f"{name}: {table['source']}" if table["source"] else name
-    return ResultTable(title, headings, rows, picture if (folder / picture).is_file() else None)
+def _own_and_reported(table: Table, paper: str | None) -> Table:
+    """Keep our scores, and of the papers' those of this very model."""
+    kept = [at for at, column in enumerate(table.columns) if at < 3 or column == paper]
+    columns = [table.columns[at] if at < 3 else f"{table.columns[at]} in the paper" for at in kept]
+    return replace(table, columns=columns, rows=[[cells[at] for at in kept] for cells in table.rows])
 
 
 def _figure(name: str, task: str, metric: str, score: float) -> EvalResult:
@@ -129,12 +103,3 @@ def _figure(name: str, task: str, metric: str, score: float) -> EvalResult:
         metric_value=score,
         metric_name=f"{metric} (%)",
     )
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    except (OSError, ValueError):
-        raise UserError(
-            f"{path} cannot be read; a card shows only what it holds, so restore it or delete it."
-        ) from None

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Template
 from sentence_transformers.base.model_card import generate_model_card
 from yaml import YAMLError
 
@@ -19,6 +18,7 @@ from st_jtcse.atomic import write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.hub.card_results import CardResults, card_results
 from st_jtcse.hub.model_form import model_form
+from st_jtcse.reports.page import templates
 
 CARD = "README.md"
 # Sentence-Transformers' own stand-in for a name that the model has not got yet.
@@ -33,23 +33,14 @@ _PLACEHOLDER = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a card tells of a training, beside its record.
+    """What a card tells of a training, beside its record."""
 
-    Args:
-        family: A card template's name.
-        title: The first heading.
-        recipe: The resolved recipe, as YAML.
-        base_models: Hub ids of the models that the training started from.
-        license: The model's licence, as the Hub spells it; None if its makers have not said.
-        languages: The text's languages, as two-letter codes.
-    """
-
-    family: str
-    title: str
-    recipe: str
-    base_models: Sequence[str] = ()
-    license: str | None = None
-    languages: Sequence[str] = ()
+    family: str  # a card template's name
+    title: str  # the first heading
+    recipe: str  # the resolved recipe, as YAML
+    base_models: Sequence[str] = ()  # Hub ids of the models that the training started from
+    license: str | None = None  # the model's licence, as the Hub spells it; None if its makers have not said
+    languages: Sequence[str] = ()  # the text's languages, as two-letter codes
 
 
 def write_card(model: Any, folder: Path, facts: CardFacts, record: Mapping[str, Any]) -> None:
@@ -108,10 +99,10 @@ def updated_card(folder: Path, model_id: str | None = None) -> str:
     theirs: Any = card.data
     if BEGIN not in card.text and not found.tables and (theirs.eval_results or "\n## Evaluation\n" in card.text):
         text = card.content  # Another maker's card, with results of its own.
-        return text if model_id is None else text.replace(NO_ID, model_id)
-    if BEGIN not in card.text:
-        card.text = f"{card.text.rstrip()}\n\n## Results\n\n{BEGIN}\n{END}\n"
-    text = _with_results(card, found)
+    else:
+        if BEGIN not in card.text:
+            card.text = f"{card.text.rstrip()}\n\n## Results\n\n{BEGIN}\n{END}\n"
+        text = _with_results(card, found)
     return text if model_id is None else text.replace(NO_ID, model_id)
 
 
@@ -134,17 +125,6 @@ def _sections(text: str) -> dict[str, str]:
     return {heading: body.strip() for heading, body in zip(parts[1::2], parts[2::2])}
 
 
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=FileSystemLoader(bundled.folder("model_cards")),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # Markdown, for which there is no escaping.
-    )
-
-
 def _template(name: str) -> Template:
-    return _environment().get_template(f"{name}.md")
+    # Markdown, for which there is no escaping.
+    return templates(bundled.folder("model_cards"), autoescape=False).get_template(f"{name}.md")

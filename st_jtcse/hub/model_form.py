@@ -27,23 +27,16 @@ _POOLINGS: dict[tuple[tuple[str, ...], str | None], Pooling] = {
 
 @dataclass(frozen=True)
 class ModelForm:
-    """How a saved model is used.
+    """How a saved model is used."""
 
-    Args:
-        architecture: The encoder's model type, or the class that stands for it; None if the folder holds no model.
-        cross_encoder: Whether it scores pairs instead of embedding sentences.
-        own_module: The class of this package that it needs, if any.
-        loading: What it needs to load.
-        pooling: How the encoder's tokens make the embedding; None where plain transformers cannot say it shortly.
-        normalize: Whether embeddings have length 1.
-    """
-
+    # The encoder's model type, or the class that stands for it; None if the folder holds no model
     architecture: str | None
-    cross_encoder: bool
-    own_module: str | None
-    loading: Loading
+    cross_encoder: bool  # whether it scores pairs instead of embedding sentences
+    own_module: str | None  # the class of this package that it needs, if any
+    loading: Loading  # what it needs to load
+    # How the encoder's tokens make the embedding; None where plain transformers cannot say it shortly
     pooling: Pooling | None
-    normalize: bool
+    normalize: bool  # whether embeddings have length 1
 
     def __str__(self) -> str:
         """Name the kind of model."""
@@ -53,20 +46,17 @@ class ModelForm:
 def model_form(folder: Path) -> ModelForm:
     """Read the form of a saved model from its configuration files.
 
-    Args:
-        folder: The saved model.
-
     Raises:
         UserError: A file is no JSON.
     """
-    config = _read(folder / CONFIG) or {}
+    config = read_json(folder / CONFIG) or {}
     listing = read_listing(folder)
     names = [entry["type"].rpartition(".")[2] for entry in listing]
     own = own_class(folder)
     architecture = config.get("model_type") or own
     normalize = names[-1:] == ["Normalize"]
     poolings = [
-        _read(folder / entry["path"] / CONFIG) or {} for entry, name in zip(listing, names) if name == "Pooling"
+        read_json(folder / entry["path"] / CONFIG) or {} for entry, name in zip(listing, names) if name == "Pooling"
     ]
     mode = poolings[-1].get("pooling_mode") if poolings else None
     return ModelForm(
@@ -87,8 +77,13 @@ def _loading(config: dict[str, Any], own: str | None) -> Loading:
     return "remote_code" if config.get("auto_map") else "plain"
 
 
-def _read(path: Path) -> Any:
+def read_json(path: Path, way_out: str = "save the model again") -> Any:
+    """Return what a JSON file holds, None if there is no such file.
+
+    Raises:
+        UserError: It is no JSON.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     except ValueError:
-        raise UserError(f"{path} is no JSON; save the model again.") from None
+        raise UserError(f"{path} is no JSON; {way_out}.") from None

@@ -27,9 +27,6 @@ def patiently(call: Callable[[], Result]) -> Result:
 
     The client repeats some of its calls by itself; those that it makes once only, a commit among them, come here.
 
-    Args:
-        call: The call, which may be made more than once.
-
     Returns:
         What the call returns.
 
@@ -50,22 +47,14 @@ def patiently(call: Callable[[], Result]) -> Result:
 
 
 def status_of(error: Exception) -> int | None:
-    """Return the HTTP status behind an error; None if no answer came.
-
-    Args:
-        error: From the client.
-    """
+    """Return the HTTP status behind an error; None if no answer came."""
     while isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     return getattr(getattr(error, "response", None), "status_code", None)
 
 
 def brief(error: Exception) -> str:
-    """Say in a few words what happened.
-
-    Args:
-        error: From the client.
-    """
+    """Say in a few words what happened."""
     status = status_of(error)
     return f"status {status}" if status else type(error).__name__
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from sentence_transformers.cross_encoder import CrossEncoder
 from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 
 from st_jtcse.errors import UserError
-from st_jtcse.losses.demands import POSITIVE, Demands
+from st_jtcse.losses.declaration import DeclaredLoss, LossDeclaration, Positive
 from st_jtcse.losses.ranking import cosent
 
 
-class CrossEncoderCoSENTLoss(nn.Module):
+class CrossEncoderCoSENTLoss(DeclaredLoss, nn.Module):
     r"""CoSENT over the scores f of a cross-encoder: pairs of higher labels shall have higher scores.
 
     .. math:: \log\Big(1 + \sum_{l_i > l_k} e^{\lambda (f_k - f_i)}\Big)
@@ -58,13 +58,15 @@ class CrossEncoderCoSENTLoss(nn.Module):
         Huang et al., CoSENT, TASLP 2024, Eq. 11.
     """
 
-    demands: ClassVar[Demands] = Demands({"scale": POSITIVE})
+    declaration: ClassVar[LossDeclaration] = LossDeclaration(
+        cross_encoder=True, labels="scores", in_batch=True, cards={(): "cosent-cross-encoder"}
+    )
 
-    def __init__(self, model: CrossEncoder, *, scale: float = 1.0) -> None:
+    def __init__(self, model: CrossEncoder, *, scale: Positive = 1.0) -> None:
         super().__init__()
         if model.num_labels != 1:
             raise UserError(f"CrossEncoderCoSENTLoss needs a cross-encoder with one output, found {model.num_labels}.")
-        self.demands.refuse(scale=scale)
+        self.check(scale=scale)
         self.model = model
         self.scale = scale
 
@@ -79,10 +81,6 @@ class CrossEncoderCoSENTLoss(nn.Module):
         features = self.model.preprocess(list(zip(*inputs)), prompt=prompt, task=task)
         scores = self.model(batch_to_device(features, self.model.device))["scores"].view(-1)
         return cosent(scores, labels, self.scale)
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the constructor's arguments, for the model card."""
-        return {"scale": self.scale}
 
     @property
     def citation(self) -> str:

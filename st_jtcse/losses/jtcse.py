@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
-from st_jtcse.losses.demands import NOT_NEGATIVE, POSITIVE, Demands, one_of
+from st_jtcse.losses.declaration import Count, DeclaredLoss, LossDeclaration, NotNegative, Positive
 from st_jtcse.losses.functional import interaction_nt_xent, interaction_tensor_modulus, nt_xent
 from st_jtcse.losses.matryoshka import Terms, cut_as_embedding, whole_dimension
 from st_jtcse.losses.views import encode_views, single_column, split_views
@@ -21,7 +21,7 @@ from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 Direction = Literal["random", "1_to_2"]
 
 
-class JTCSELoss(nn.Module):
+class JTCSELoss(DeclaredLoss, nn.Module):
     r"""Joint loss of two towers.
 
     .. math:: L = L_{NCE}(I) + L_{NCE}(II) + L_{ICNCE}(h) + L_{ICNCE}(c) + L_{ICTM}
@@ -82,32 +82,29 @@ class JTCSELoss(nn.Module):
         JTCSE (Zong et al.), Eq. 11 to 15; TNCSE (Zong et al., AAAI 2025, doi 10.1609/aaai.v39i24.34816), Eq. 5 to 7.
     """
 
-    demands: ClassVar[Demands] = Demands(
-        {
-            "temperature": POSITIVE,
-            "nce_weight": NOT_NEGATIVE,
-            "icnce_weight": NOT_NEGATIVE,
-            "cross_weight": NOT_NEGATIVE,
-            "ictm_weight": NOT_NEGATIVE,
-            "direction": one_of("random", "1_to_2"),
-            "length_chunks": POSITIVE,
-        },
-        not_all_zero=("nce_weight", "icnce_weight", "cross_weight", "ictm_weight"),
+    declaration: ClassVar[LossDeclaration] = LossDeclaration(
+        sentences=True,
+        views="made",
+        in_batch=True,
+        pooler_weight="ictm_weight",
+        one_above_zero=("nce_weight", "icnce_weight", "cross_weight", "ictm_weight"),
+        cards={(): "jtcse", ("cross_weight",): "tncse"},
+        twin=True,
     )
 
     def __init__(
         self,
         model: SentenceTransformer,
         *,
-        temperature: float = 0.05,
-        nce_weight: float = 1.0,
-        icnce_weight: float = 1.0,
-        cross_weight: float = 1.0,
-        ictm_weight: float = 0.5,
+        temperature: Positive = 0.05,
+        nce_weight: NotNegative = 1.0,
+        icnce_weight: NotNegative = 1.0,
+        cross_weight: NotNegative = 1.0,
+        ictm_weight: NotNegative = 0.5,
         direction: Direction = "random",
         seed: int = 42,
         gather_across_devices: bool = False,
-        length_chunks: int | None = None,
+        length_chunks: Count | None = None,
     ) -> None:
         super().__init__()
         self.model = model
@@ -121,7 +118,7 @@ class JTCSELoss(nn.Module):
         self.gather_across_devices = gather_across_devices
         self.length_chunks = length_chunks
         self._embedding_dimension = whole_dimension(model)
-        self.demands.refuse(**self.get_config_dict())
+        self.check(**self.get_config_dict())
         self._check(model)
 
     def _check(self, model: SentenceTransformer) -> None:
@@ -192,20 +189,6 @@ class JTCSELoss(nn.Module):
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + int(checksum))
         reverse = bool(torch.randint(2, (), generator=generator))
         return (1, 0) if reverse else (0, 1)
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the constructor's arguments, for the model card."""
-        return {
-            "temperature": self.temperature,
-            "nce_weight": self.nce_weight,
-            "icnce_weight": self.icnce_weight,
-            "cross_weight": self.cross_weight,
-            "ictm_weight": self.ictm_weight,
-            "direction": self.direction,
-            "seed": self.seed,
-            "gather_across_devices": self.gather_across_devices,
-            "length_chunks": self.length_chunks,
-        }
 
     @property
     def citation(self) -> str:

@@ -13,11 +13,9 @@ from sentence_transformers.util.distributed import all_gather
 from torch import Tensor
 
 from st_jtcse.errors import UserError
-from st_jtcse.losses.demands import NOT_NEGATIVE, POSITIVE, SHARE, Demands, one_of
+from st_jtcse.losses.declaration import Count, LossDeclaration, NotNegative, Positive, Share
 from st_jtcse.losses.matryoshka import Terms, refuse_cut_labels
 from st_jtcse.losses.negative_ranks import (
-    RANKS,
-    RETENTIONS,
     Ranks,
     Retention,
     asymmetric_contrastive,
@@ -34,7 +32,6 @@ from st_jtcse.losses.teacher import teacher_similarities, view_similarities
 from st_jtcse.losses.views import encode_views, single_column, split_views
 
 RankLoss = Literal["listnet", "listmle", "cosent"]
-RANK_LOSSES: tuple[RankLoss, ...] = ("listnet", "listmle", "cosent")
 
 _TOKENISED_AT_ONCE = 1000
 
@@ -104,46 +101,36 @@ class LSRNSLoss(SimCSELoss):
         LS-RNS, label smoothing with ranked negative samples; its equations are our reading, see the documentation.
     """
 
-    # What the recipes' teachers are stored as: dot products of these labels are similarities.
-    teacher_form = "concatenation"
-    demands: ClassVar[Demands] = Demands(
-        {
-            "temperature": POSITIVE,
-            "scorer_temperature": POSITIVE,
-            "ranks": one_of(*RANKS),
-            "softness": POSITIVE,
-            "groups": POSITIVE,
-            "retention": one_of(*RETENTIONS),
-            "rank_loss": one_of(*RANK_LOSSES),
-            "rank_temperature": POSITIVE,
-            "epsilon": SHARE,
-            "contrastive_weight": NOT_NEGATIVE,
-            "rank_weight": NOT_NEGATIVE,
-            "smoothing_weight": NOT_NEGATIVE,
-            "length_chunks": POSITIVE,
-        },
-        not_all_zero=("contrastive_weight", "rank_weight", "smoothing_weight"),
+    # Dot products of the concatenated teachers' vectors are similarities.
+    declaration: ClassVar[LossDeclaration] = LossDeclaration(
+        sentences=True,
+        views="made",
+        teachers="concatenation",
+        judged_pairs=True,
+        in_batch=True,
+        one_above_zero=("contrastive_weight", "rank_weight", "smoothing_weight"),
+        cards={(): "lsrns"},
     )
 
     def __init__(
         self,
         model: SentenceTransformer,
         *,
-        temperature: float = 0.05,
-        scorer_temperature: float = 1.0,
+        temperature: Positive = 0.05,
+        scorer_temperature: Positive = 1.0,
         ranks: Ranks = "soft",
-        softness: float = 0.05,
-        groups: int = 10,
+        softness: Positive = 0.05,
+        groups: Count = 10,
         retention: Retention = "linear",
         asymmetric: bool = True,
         rank_loss: RankLoss = "listnet",
-        rank_temperature: float = 0.1,
-        epsilon: float = 0.1,
-        contrastive_weight: float = 1.0,
-        rank_weight: float = 1.0,
-        smoothing_weight: float = 1.0,
+        rank_temperature: Positive = 0.1,
+        epsilon: Share = 0.1,
+        contrastive_weight: NotNegative = 1.0,
+        rank_weight: NotNegative = 1.0,
+        smoothing_weight: NotNegative = 1.0,
         gather_across_devices: bool = False,
-        length_chunks: int | None = None,
+        length_chunks: Count | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -164,7 +151,7 @@ class LSRNSLoss(SimCSELoss):
         self.rank_weight = rank_weight
         self.smoothing_weight = smoothing_weight
         self._judged: dict[int, dict[int, float]] = {}
-        self.demands.refuse(**self.get_config_dict())
+        self.check(**self.get_config_dict())
 
     def use_pair_scores(self, pairs: Sequence[tuple[str, str, float]]) -> None:
         """Take these scores instead of the scorer's similarities wherever both sentences meet in a batch.
@@ -253,26 +240,6 @@ class LSRNSLoss(SimCSELoss):
             # Only the order counts, and groups and bins leave most of it open, which the scores do not.
             return listmle(student, scores, self.temperature)
         return cosent_in_batch(student, grades, 1 / self.temperature)
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the constructor's arguments, for the model card."""
-        return {
-            "temperature": self.temperature,
-            "scorer_temperature": self.scorer_temperature,
-            "ranks": self.ranks,
-            "softness": self.softness,
-            "groups": self.groups,
-            "retention": self.retention,
-            "asymmetric": self.asymmetric,
-            "rank_loss": self.rank_loss,
-            "rank_temperature": self.rank_temperature,
-            "epsilon": self.epsilon,
-            "contrastive_weight": self.contrastive_weight,
-            "rank_weight": self.rank_weight,
-            "smoothing_weight": self.smoothing_weight,
-            "gather_across_devices": self.gather_across_devices,
-            "length_chunks": self.length_chunks,
-        }
 
     @property
     def citation(self) -> str:

@@ -14,10 +14,8 @@ from torch import Tensor
 
 Ranks = Literal["soft", "percentile", "bins"]
 Retention = Literal["linear", "exponential", "reciprocal"]
-RANKS: tuple[Ranks, ...] = ("soft", "percentile", "bins")
 # Comparisons are B^3: so many are held at once.
 _ELEMENTS = 1 << 24
-RETENTIONS: tuple[Retention, ...] = ("linear", "exponential", "reciprocal")
 
 
 def negative_ranks(scores: Tensor, kind: Ranks = "soft", softness: float = 0.05, groups: int = 10) -> Tensor:

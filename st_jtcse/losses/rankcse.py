@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_jtcse.losses.demands import NOT_NEGATIVE, POSITIVE, Demands, one_of
+from st_jtcse.losses.declaration import Count, LossDeclaration, NotNegative, Positive
 from st_jtcse.losses.matryoshka import Terms, refuse_cut_labels
 from st_jtcse.losses.ranking import cosent_in_batch, listmle, listnet, ranking_consistency
 from st_jtcse.losses.simcse import SimCSELoss
@@ -16,7 +16,6 @@ from st_jtcse.losses.teacher import teacher_similarities, view_similarities
 from st_jtcse.losses.views import encode_views, single_column, split_views
 
 Ranking = Literal["listnet", "listmle", "cosent"]
-RANKINGS: tuple[Ranking, ...] = ("listnet", "listmle", "cosent")
 
 
 class RankCSELoss(SimCSELoss):
@@ -75,32 +74,28 @@ class RankCSELoss(SimCSELoss):
         Liu et al., RankCSE, ACL 2023; Huang et al., CoSENT, TASLP 2024, for the CoSENT form.
     """
 
-    # What the recipes' teachers are stored as: dot products of these labels are similarities.
-    teacher_form = "concatenation"
-    demands: ClassVar[Demands] = Demands(
-        {
-            "temperature": POSITIVE,
-            "ranking": one_of(*RANKINGS),
-            "teacher_temperature": POSITIVE,
-            "cosent_scale": POSITIVE,
-            "consistency_weight": NOT_NEGATIVE,
-            "distillation_weight": NOT_NEGATIVE,
-            "length_chunks": POSITIVE,
-        }
+    # Dot products of the concatenated teachers' vectors are similarities.
+    declaration: ClassVar[LossDeclaration] = LossDeclaration(
+        sentences=True,
+        views="made",
+        teachers="concatenation",
+        teachers_weight="distillation_weight",
+        in_batch=True,
+        cards={(): "rankcse"},
     )
 
     def __init__(
         self,
         model: SentenceTransformer,
         *,
-        temperature: float = 0.05,
+        temperature: Positive = 0.05,
         ranking: Ranking = "listnet",
-        teacher_temperature: float | None = None,
-        cosent_scale: float = 20.0,
-        consistency_weight: float = 1.0,
-        distillation_weight: float = 1.0,
+        teacher_temperature: Positive | None = None,
+        cosent_scale: Positive = 20.0,
+        consistency_weight: NotNegative = 1.0,
+        distillation_weight: NotNegative = 1.0,
         gather_across_devices: bool = False,
-        length_chunks: int | None = None,
+        length_chunks: Count | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -114,7 +109,7 @@ class RankCSELoss(SimCSELoss):
         self.cosent_scale = cosent_scale
         self.consistency_weight = consistency_weight
         self.distillation_weight = distillation_weight
-        self.demands.refuse(**self.get_config_dict())
+        self.check(**self.get_config_dict())
 
     def forward(  # type: ignore[override]  # ST's trainer sums the terms of a dict
         self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
@@ -139,19 +134,6 @@ class RankCSELoss(SimCSELoss):
         if self.ranking == "listmle":
             return listmle(student, teacher, self.temperature)
         return cosent_in_batch(student, teacher, self.cosent_scale)
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the constructor's arguments, for the model card."""
-        return {
-            "temperature": self.temperature,
-            "ranking": self.ranking,
-            "teacher_temperature": self.teacher_temperature,
-            "cosent_scale": self.cosent_scale,
-            "consistency_weight": self.consistency_weight,
-            "distillation_weight": self.distillation_weight,
-            "gather_across_devices": self.gather_across_devices,
-            "length_chunks": self.length_chunks,
-        }
 
     @property
     def citation(self) -> str:

@@ -9,14 +9,14 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor
 
-from st_jtcse.losses.demands import POSITIVE, Demands, one_of
+from st_jtcse.losses.declaration import Count, DeclaredLoss, LossDeclaration, Positive
 from st_jtcse.losses.matryoshka import whole_dimension
 from st_jtcse.losses.views import encode_views, single_column, split_views
 
 Candidates = Literal["other_view", "both_views"]
 
 
-class SimCSELoss(MultipleNegativesRankingLoss):
+class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
     r"""InfoNCE between two dropout views of each sentence.
 
     .. math:: L = -\frac{1}{B} \sum_i \log \frac{e^{sim(h_i^a, h_i^b) / \tau}}{\sum_c e^{sim(h_i^a, h_c) / \tau}}
@@ -63,20 +63,20 @@ class SimCSELoss(MultipleNegativesRankingLoss):
         Gao et al., SimCSE, EMNLP 2021, Eq. 4; JTCSE (Zong et al.), Eq. 11.
     """
 
-    demands: ClassVar[Demands] = Demands(
-        {"temperature": POSITIVE, "candidates": one_of("other_view", "both_views"), "length_chunks": POSITIVE}
+    declaration: ClassVar[LossDeclaration] = LossDeclaration(
+        sentences=True, views="made", in_batch=True, cards={(): "simcse"}
     )
 
     def __init__(
         self,
         model: SentenceTransformer,
         *,
-        temperature: float = 0.05,
+        temperature: Positive = 0.05,
         candidates: Candidates = "other_view",
         gather_across_devices: bool = False,
-        length_chunks: int | None = None,
+        length_chunks: Count | None = None,
     ) -> None:
-        self.demands.refuse(temperature=temperature, candidates=candidates, length_chunks=length_chunks)
+        SimCSELoss.check(temperature=temperature, candidates=candidates, length_chunks=length_chunks)
         super().__init__(
             model,
             scale=1 / temperature,
@@ -102,15 +102,6 @@ class SimCSELoss(MultipleNegativesRankingLoss):
         # The parent scores the rows of its first column only; NT-Xent is the mean over the rows of both.
         swapped = super().compute_loss_from_embeddings(embeddings[::-1], cast(Tensor, labels))
         return (loss + swapped) / 2
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the constructor's arguments, for the model card."""
-        return {
-            "temperature": self.temperature,
-            "candidates": self.candidates,
-            "gather_across_devices": self.gather_across_devices,
-            "length_chunks": self.length_chunks,
-        }
 
     @property
     def citation(self) -> str:

@@ -37,8 +37,8 @@ def teacher_similarities(labels: Tensor | None, loss: nn.Module, gather: bool) -
     if labels is None or labels.dim() != 2:
         found = "none" if labels is None else f"labels of shape {tuple(labels.shape)}"
         raise UserError(
-            f"{type(loss).__name__} needs one teacher vector a sentence as its label, found {found}; name 'teachers' "
-            "in the recipe, or give a column 'label' of vectors."
+            f"{type(loss).__name__} needs one teacher vector a sentence as its label, found {found}; give "
+            "teachers, or a column 'label' of vectors."
         )
     vectors = labels.detach().float()
     if gather:

@@ -5,37 +5,21 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-
-@dataclass(frozen=True)
-class Table:
-    """A table; its first column names the rows, the others are aligned right.
-
-    Args:
-        columns: Headings.
-        rows: Cells, as they are shown.
-    """
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
+from st_jtcse.reports.table import Table
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture.
+    """A picture."""
 
-    Args:
-        data: Content of a PNG or SVG file with a light background.
-        alt: What it shows, for those who do not see it.
-        least_width: Width in CSS pixels at which it can still be read: a narrower screen scrolls over it.
-    """
-
-    data: bytes
-    alt: str
-    least_width: int = 0
+    data: bytes  # content of a PNG or SVG file with a light background
+    alt: str  # what it shows, for those who do not see it
+    least_width: int = 0  # width in CSS pixels at which it can still be read: a narrower screen scrolls over it
 
     @property
     def address(self) -> str:
@@ -55,19 +39,12 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page, in the order of its fields.
+    """A part of a page, in the order of its fields."""
 
-    Args:
-        heading: Its heading.
-        text: Paragraphs, separated by blank lines.
-        table: A table.
-        picture: A picture.
-    """
-
-    heading: str
-    text: str = ""
-    table: Table | None = None
-    picture: Picture | None = None
+    heading: str  # its heading
+    text: str = ""  # paragraphs, separated by blank lines
+    table: Table | None = None  # a table
+    picture: Picture | None = None  # a picture
 
     @property
     def paragraphs(self) -> list[str]:
@@ -76,18 +53,24 @@ class Section:
 
 
 def render_page(title: str, sections: Sequence[Section]) -> str:
-    """Return a report as one HTML page, light or dark as its reader prefers; all text is escaped.
+    """Return a report as one HTML page, light or dark as its reader prefers; all text is escaped."""
+    template = templates(Path(__file__).parent, autoescape=True).get_template("page.html.j2")
+    return template.render(title=title, sections=sections)
+
+
+@cache
+def templates(folder: Path, *, autoescape: bool) -> Environment:
+    """Return the templates of a folder, in which a tag on a line of its own leaves no line.
 
     Args:
-        title: Its title.
-        sections: Its parts.
+        folder: Where they lie.
+        autoescape: Whether they are HTML.
     """
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
+    return Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=autoescape,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template("page.html.j2").render(title=title, sections=sections)

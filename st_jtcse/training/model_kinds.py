@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 
 from st_jtcse import data
 from st_jtcse.modules import save_for_inference
-from st_jtcse.training.schema import ModelSpec
+from st_jtcse.recipe.schema import ModelSpec
 
 EVALUATION_BATCH = 64
 
@@ -44,6 +44,18 @@ class ModelKind:
     metric: str
     save: Callable[[Any, Path], None]
     load: Callable[[Path, bool], Any]
+
+    def scores(self, model: Any, evaluators: Mapping[str, Any]) -> dict[str, float]:
+        """Return Spearman x 100, of cosines or of a cross-encoder's scores, on each evaluation set.
+
+        Args:
+            model: The model.
+            evaluators: Evaluators by the name of their set.
+        """
+        return {
+            name: round(100 * float(evaluator(model)[f"{name}_{self.metric}"]), 4)
+            for name, evaluator in evaluators.items()
+        }
 
 
 def kind_of(spec: ModelSpec) -> ModelKind:

@@ -24,9 +24,9 @@ from st_jtcse.modules import (
 from st_jtcse.modules.joining import tokenizer_of, transformer_of
 from st_jtcse.modules.listing import may_run
 from st_jtcse.modules.loading import is_pooled_by_cls, pooling_of, reading
+from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
 
 # How a recipe says what a model leaves open.
 _KEYS = {

@@ -11,12 +11,12 @@ import torch
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from st_jtcse import embedded
-from st_jtcse.training.inputs import Inputs, load_inputs
+from st_jtcse.recipe.load import LoadedRecipe
+from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
 from st_jtcse.training.models import load_config
-from st_jtcse.training.recipe import LoadedRecipe, stage_data, stage_evaluate
 from st_jtcse.training.run_folder import RECIPE, RESULTS
-from st_jtcse.training.schema import STAGE_PREFIX, ModelSpec, StageSpec
-from st_jtcse.training.stage import training_arguments
+from st_jtcse.training.stage_inputs import Inputs, load_inputs
+from st_jtcse.training.stage_training import training_arguments
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ def plan(loaded: LoadedRecipe, names: list[str]) -> list[PlannedStage]:
     Raises:
         UserError: Data or a model is faulty.
     """
-    stages = {stage.name: stage for stage in loaded.recipe.stages}
-    inputs = load_inputs(loaded, [stages[name] for name in names if _is_local(loaded, stages[name])])
+    stages = {stage.name: stage for stage in loaded.stages}
+    inputs = load_inputs([stages[name] for name in names if _is_local(stages[name])])
     return [_plan(loaded, stages[name], stages, inputs.get(name)) for name in names]
 
 
@@ -61,18 +61,15 @@ def expected_files(loaded: LoadedRecipe, names: list[str]) -> list[Path]:
     return [root / RECIPE, *(root / name for name in names), root / RESULTS]
 
 
-def _is_local(loaded: LoadedRecipe, stage: StageSpec) -> bool:
-    evaluate = stage_evaluate(loaded.recipe, stage)
-    specs = list(stage_data(loaded.recipe, stage).sources) if stage.loss else []
-    if evaluate:
-        specs += [spec for spec in (evaluate.dev, *evaluate.test.values()) if spec]
-    return all(spec.file for spec in specs)
+def _is_local(stage: StageSpec) -> bool:
+    trained_on = stage.data.sources if stage.loss and stage.data else []
+    evaluated_on = stage.evaluate.sets.values() if stage.evaluate else []
+    return all(spec.file for spec in (*trained_on, *evaluated_on))
 
 
 def _plan(loaded: LoadedRecipe, stage: StageSpec, stages: dict[str, StageSpec], inputs: Inputs | None) -> PlannedStage:
-    evaluate = stage_evaluate(loaded.recipe, stage)
     sentences = _sentences(stage, inputs)
-    arguments = training_arguments(loaded, stage, Path(loaded.recipe.output_dir) / stage.name)
+    arguments = training_arguments(stage, loaded.recipe.seed, Path(loaded.recipe.output_dir) / stage.name)
     steps: int | None = arguments.max_steps
     if stage.loss is None:
         steps = 0
@@ -89,7 +86,7 @@ def _plan(loaded: LoadedRecipe, stage: StageSpec, stages: dict[str, StageSpec], 
         _parameters(stage.model, stages),
         sentences,
         steps,
-        tuple((["dev"] if evaluate and evaluate.dev else []) + list(evaluate.test if evaluate else [])),
+        tuple(stage.evaluate.sets) if stage.evaluate else (),
     )
 
 
@@ -103,7 +100,7 @@ def _sentences(stage: StageSpec, inputs: Inputs | None) -> int | None:
 
 
 def _parameters(spec: ModelSpec, stages: dict[str, StageSpec]) -> int:
-    return sum(_parameters_of(name, spec, stages) for name in spec.sources)
+    return sum(_parameters_of(name, spec, stages) for name in spec.models.values())
 
 
 def _parameters_of(name: str, spec: ModelSpec, stages: dict[str, StageSpec]) -> int:

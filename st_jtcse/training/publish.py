@@ -7,9 +7,9 @@ from pathlib import Path
 
 from st_jtcse.errors import UserError
 from st_jtcse.hub.card_results import TRAINING_RECORD
-from st_jtcse.hub.push import Pushed, check_repo, check_token, push
-from st_jtcse.training.publishing_schema import PushSpec
-from st_jtcse.training.schema import Recipe
+from st_jtcse.hub.upload import Pushed, check_repo, check_token, push
+from st_jtcse.recipe.publishing_blocks import PushSpec
+from st_jtcse.recipe.schema import Recipe
 
 
 def push_plan(recipe: Recipe, asked: bool, chosen: Sequence[str]) -> PushSpec | None:

@@ -11,12 +11,14 @@ from typing import Any
 from st_jtcse import processes
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
+from st_jtcse.recipe.load import LoadedRecipe, load_recipe, resolved_yaml
+from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
 from st_jtcse.training import provenance
-from st_jtcse.training.inputs import load_inputs
-from st_jtcse.training.recipe import LoadedRecipe, load_recipe, resolved_yaml
 from st_jtcse.training.run_folder import RESULTS, RunFolder
-from st_jtcse.training.schema import STAGE_PREFIX, Recipe, StageSpec
-from st_jtcse.training.stage import run_stage, training_arguments
+from st_jtcse.training.seeds import derive
+from st_jtcse.training.stage import run_stage
+from st_jtcse.training.stage_inputs import load_inputs
+from st_jtcse.training.stage_training import training_arguments
 from st_jtcse.wording import nearest
 
 logger = logging.getLogger(__name__)
@@ -66,16 +68,16 @@ def run(
     recipe = loaded.recipe
     chosen = choose_stages(recipe, names)
     folder = RunFolder(Path(recipe.output_dir))
-    stages = {stage.name: stage for stage in recipe.stages}
+    stages = {stage.name: stage for stage in loaded.stages}
     if processes.rank() == 0:
         for name in stages:
             folder.recover(name)
     processes.wait_for_all()
     _check_order(stages, chosen, folder)
     # All files are read and arguments checked before the first stage trains, and before anything is written.
-    inputs = load_inputs(loaded, [stages[name] for name in chosen])
+    inputs = load_inputs([stages[name] for name in chosen])
     for name in chosen:
-        training_arguments(loaded, stages[name], folder.stage(name))
+        training_arguments(stages[name], derive(recipe.seed, name), folder.stage(name))
     # In a distributed run one process writes; the others must not look before it has.
     if processes.rank() == 0:
         folder.open(resolved_yaml(recipe), same_run(recipe, folder), resume)
@@ -96,13 +98,11 @@ def run(
 def _check_order(stages: dict[str, StageSpec], chosen: list[str], folder: RunFolder) -> None:
     """Refuse a choice of stages whose starting models are neither finished nor chosen."""
     for name in chosen:
-        sources = [*stages[name].model.sources, *(teacher.model for teacher in stages[name].teachers)]
-        for source in sources:
-            earlier = source.removeprefix(STAGE_PREFIX)
-            if source.startswith(STAGE_PREFIX) and earlier not in chosen and folder.record(earlier) is None:
+        for earlier in stages[name].earlier:
+            if earlier not in chosen and folder.record(earlier) is None:
                 raise UserError(
-                    f"--stage: {name!r} starts from {source}, which is not finished in {folder.path}; add "
-                    f"--stage {earlier}."
+                    f"--stage: {name!r} starts from {STAGE_PREFIX}{earlier}, which is not finished in {folder.path}; "
+                    f"add --stage {earlier}."
                 )
 
 
@@ -115,6 +115,7 @@ def same_run(recipe: Recipe, folder: RunFolder) -> bool | None:
     except UserError:
         return False
     anywhere = {"output_dir": "anywhere", "cache_dir": "anywhere", "card": None, "push": None}
+    anywhere |= {"description": "", "method": None, "needs": None}
     return held.model_copy(update=anywhere) == recipe.model_copy(update=anywhere)
 
 

@@ -6,17 +6,17 @@ import hashlib
 import itertools
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
+from st_jtcse.recipe.load import LoadedRecipe, load_recipe, resolved_yaml
+from st_jtcse.recipe.schema import Recipe
 from st_jtcse.training import runner
-from st_jtcse.training.recipe import LoadedRecipe, load_recipe, resolved_yaml
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.schema import STAGE_PREFIX, Recipe, StageSpec
 
 logger = logging.getLogger(__name__)
 
@@ -101,36 +101,44 @@ def run_all(loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str] = ()
     done: dict[str, Path] = {}
     for number, run in enumerate(runs, 1):
         logger.info("run %d of %d: %s, seed %d", number, len(runs), run.point, run.seed)
-        keys = {stage.name: stage_key(run.loaded.recipe, stage) for stage in run.loaded.recipe.stages}
+        keys = stage_keys(run.loaded)
         finished = {name: done[key] for name, key in keys.items() if key in done}
         runner.run(run.loaded, names, resume=resume, finished=finished)
         folder = RunFolder(run.folder)
         done.update({key: folder.stage(name) for name, key in keys.items() if folder.record(name)})
 
 
-def stage_key(recipe: Recipe, stage: StageSpec) -> str:
-    """Return a hash of all that a stage's result follows from: two stages with one key come out the same.
+def stage_keys(loaded: LoadedRecipe) -> dict[str, str]:
+    """Return, by stage, a hash of all that its result follows from: two stages with one key come out the same.
 
     Args:
-        recipe: A recipe without a sweep.
-        stage: One of its stages.
+        loaded: A recipe without a sweep.
     """
-    earlier = {other.name: other for other in recipe.stages}
-    told = {
-        "seed": recipe.seed,
-        "data": recipe.data.model_dump(mode="json") if recipe.data else None,
-        "args": recipe.args,
-        "evaluate": recipe.evaluate.model_dump(mode="json") if recipe.evaluate else None,
-        "stage": stage.model_dump(mode="json"),
-        "from": [stage_key(recipe, earlier[name]) for name in _stages_below(stage)],
-    }
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    keys: dict[str, str] = {}
+    for stage in loaded.stages:
+        told = {
+            "seed": loaded.recipe.seed,
+            "stage": stage.model_dump(mode="json"),
+            "from": [keys[name] for name in stage.earlier],
+        }
+        keys[stage.name] = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    return keys
 
 
-def _stages_below(stage: StageSpec) -> Iterator[str]:
-    for source in (*stage.model.sources, *(teacher.model for teacher in stage.teachers)):
-        if source.startswith(STAGE_PREFIX):
-            yield source.removeprefix(STAGE_PREFIX)
+def changed_stages(runs: Sequence[Run]) -> list[str]:
+    """Return the names of the stages in which runs of one seed differ; with seeds alone, of every stage.
+
+    Args:
+        runs: The runs of a sweep.
+    """
+    keys: dict[str, set[str]] = {}
+    for run in runs:
+        for name, key in stage_keys(run.loaded).items():
+            own = keys.setdefault(name, set())
+            if run.seed == runs[0].seed:
+                own.add(key)
+    only_seeds = len({run.point for run in runs}) == 1
+    return [name for name, found in keys.items() if only_seeds or len(found) > 1]
 
 
 def _check_distinct(runs: Sequence[Run], loaded: LoadedRecipe) -> None:

@@ -14,22 +14,24 @@ from st_jtcse.data.round_trip import Pivot, round_trip
 from st_jtcse.data.shards import DEFAULT_CACHE
 from st_jtcse.data.teachers import label_size, with_teacher_labels
 from st_jtcse.errors import UserError
-from st_jtcse.training.inputs import Inputs
-from st_jtcse.training.models import Resolve, load_frozen
-from st_jtcse.training.schema import AugmentSpec, Recipe, StageSpec
+from st_jtcse.losses.catalogue import declaration_of
+from st_jtcse.recipe.schema import AugmentSpec, StageSpec
+from st_jtcse.training.models import load_frozen, resolver
+from st_jtcse.training.run_folder import RunFolder
+from st_jtcse.training.stage_inputs import Inputs
 
 
 def training_set(
-    recipe: Recipe, stage: StageSpec, inputs: Inputs, loss: nn.Module, resolve: Resolve
+    stage: StageSpec, inputs: Inputs, loss: nn.Module, folder: RunFolder, cache_dir: Path | None
 ) -> tuple[Dataset, dict[str, Any]]:
     """Complete a stage's sentences by what the recipe asks for; what was computed before is read from the cache.
 
     Args:
-        recipe: The recipe.
-        stage: One of its stages that trains.
-        inputs: The stage's loaded files.
-        loss: The stage's loss, which says what labels it takes.
-        resolve: From a model's name to its folder or Hub id.
+        stage: A stage that trains.
+        inputs: Its loaded files.
+        loss: Its loss, which says what labels it takes.
+        folder: The run, which holds the teachers that are earlier stages.
+        cache_dir: Folder of what was computed before; None for the default.
 
     Returns:
         The columns that the loss trains on, and what the stage's record says of them.
@@ -37,7 +39,7 @@ def training_set(
     Raises:
         UserError: A model cannot be loaded or does not fit, or the disk is full.
     """
-    cache = Path(recipe.cache_dir).absolute() if recipe.cache_dir else DEFAULT_CACHE
+    cache = DEFAULT_CACHE if cache_dir is None else cache_dir
     if inputs.sentences is None:
         raise UserError(f"Stage {stage.name!r} has no training sentences; give it data.")
     dataset, digest = inputs.sentences.dataset, inputs.sentences.sha256
@@ -48,10 +50,10 @@ def training_set(
         dataset, told["round_trip"] = _augmented(stage.augment, dataset, digest, cache)
         digest = _digest(dataset)
     if stage.teachers:
-        teachers = [load_frozen(teacher, resolve) for teacher in stage.teachers]
+        teachers = [load_frozen(teacher, resolver(folder)) for teacher in stage.teachers]
         weights = [teacher.weight for teacher in stage.teachers]
-        # A loss over similarities says so; the others compare embeddings.
-        form: Any = getattr(loss, "teacher_form", "sum")
+        # The recipe's checks let teachers stand only beside a loss that declares their form.
+        form = declaration_of(type(loss)).teachers or "sum"
         if form == "sum":
             _check_size(stage, loss, label_size(teachers))
         dataset = with_teacher_labels(dataset, digest, teachers, weights, cache, form=form)

@@ -209,7 +209,7 @@ def test_what_can_be_refused_is_refused_before_a_model_is_loaded(models, pairs, 
     assert "is given twice; give each once." in refusal(capsys, [models[0]] * 2, pairs, out)
     assert "found 5 and 0" in refusal(capsys, models, pairs, out, "--score-range", "5", "0")
     told = refusal(capsys, models, pairs, out, "--score-range", "0", "4")
-    assert told.startswith(f"{pairs}:12: the score 5 is outside 0 to 4; correct it or set the range (")
+    assert told.startswith(f"{pairs}:12: the score 5 is outside 0 to 4; correct it or set score_range.")
     assert "--sentence: expected a sentence" in refusal(capsys, models, pairs, out, "--sentence", " ")
     out.mkdir()
     (out / "mine.txt").write_text("mine")

@@ -10,7 +10,7 @@ import torch
 from conftest import make_model, make_pairs, write_rows
 
 from st_jtcse.cli import eval as command
-from st_jtcse.evaluation.jobs import MTEBJob
+from st_jtcse.evaluation.mteb_models import UniqueTextEncoder
 
 pytestmark = pytest.mark.usefixtures("offline")
 
@@ -63,10 +63,15 @@ def test_finished_tasks_are_not_run_again(model_folders, evaluation_data, tmp_pa
     common = model_folders[0], "--data", evaluation_data, "--output-dir", tmp_path
     assert run(capsys, *common, "--task", "STS12")[0] == 0
     first = results(tmp_path)["tasks"]["mteb/STS12"]
-    ran = []
-    monkeypatch.setattr(MTEBJob, "run", lambda job, context, run=MTEBJob.run: ran.append(job) or run(job, context))
+    ran, encode = set(), UniqueTextEncoder.encode
+
+    def seen(encoder, inputs, *, task_metadata, **options):
+        ran.add(task_metadata.name)
+        return encode(encoder, inputs, task_metadata=task_metadata, **options)
+
+    monkeypatch.setattr(UniqueTextEncoder, "encode", seen)
     assert run(capsys, *common, "--task", "STS12", "--task", "STSBenchmark")[0] == 0
-    assert len(ran) == 1
+    assert ran == {"STSBenchmark"}
     assert results(tmp_path)["tasks"]["mteb/STS12"] == first
     assert len(results(tmp_path)["suites"]["tasks"]["rows"]) == 2
 
@@ -83,13 +88,13 @@ def test_other_data_are_evaluated_again(model_folders, tmp_path, capsys):
 
 
 def test_an_interrupt_keeps_finished_tasks(model_folders, evaluation_data, tmp_path, capsys, monkeypatch):
-    def interrupt(job, context):
+    def interrupt(encoder, inputs, **options):
         raise KeyboardInterrupt
 
     common = model_folders[0], "--data", evaluation_data, "--output-dir", tmp_path
     both = "--task", "senteval/STSB", "--task", "STS12"
     with monkeypatch.context() as patch:
-        patch.setattr(MTEBJob, "run", interrupt)
+        patch.setattr(UniqueTextEncoder, "encode", interrupt)
         code, told = run(capsys, *common, *both)
     assert code == 130
     assert "the same command goes on after the finished tasks" in told.err
@@ -114,9 +119,7 @@ def test_results_of_something_else_are_refused(model_folders, evaluation_data, t
         capsys, model_folders[0], "--task", "senteval/STSB", "--data", evaluation_data, "--output-dir", tmp_path
     )
     assert code == 2
-    assert (
-        told.err.strip() == f"{tmp_path / 'results.json'} is no evaluation's; choose another folder with --output-dir."
-    )
+    assert told.err.strip() == f"--output-dir: {tmp_path / 'results.json'} is no evaluation's; choose another folder."
 
 
 def test_an_output_that_cannot_be_a_folder_is_refused(model_folders, evaluation_data, tmp_path, capsys):
@@ -170,7 +173,7 @@ def test_one_embedding_for_all_texts_is_no_score(tower_folders, evaluation_data,
     ("arguments", "message"),
     [
         (["--suite", "sts7x"], "Did you mean 'sts7'?"),
-        (["--suite", "jtcse-retrieval45"], "Use --suite tncse-retrieval30"),
+        (["--suite", "jtcse-retrieval45"], "Use tncse-retrieval30, whose tasks are named"),
         (["--task", "STS17:en-eng"], "Did you mean 'en-en'?"),
         (["--task", "senteval/STSB", "--data", "nowhere"], "--data: nowhere is no folder"),
         ([], "give --suite or --task"),
@@ -214,4 +217,4 @@ def test_without_mteb_the_command_says_what_to_install(model_folders):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr.strip() == "MTEB is not installed; install it with: pip install 'st-jtcse[evaluation]'."
+    assert done.stderr.strip() == "--task: MTEB is not installed; install it with: pip install 'st-jtcse[evaluation]'."

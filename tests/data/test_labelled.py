@@ -1,3 +1,4 @@
+import hashlib
 import json
 
 import pytest
@@ -96,7 +97,7 @@ def test_texts_without_label(tmp_path):
             ["a", "b", 7],
             "scores",
             None,
-            "p.jsonl:2: the score 7 is outside 0 to 5; correct it or set data.score_range.",
+            "p.jsonl:2: the score 7 is outside 0 to 5; correct it or set score_range.",
         ),
         (["a", " ", 1], "scores", None, "p.jsonl:2: 'sentence2' is empty; fill it or remove the row."),
         (["a", "b", 1.5], "classes", None, "p.jsonl:2: expected a class, a whole number from 0, in 'score', found 1.5"),
@@ -127,7 +128,7 @@ def test_scores_are_put_into_equal_bins(tmp_path):
 
 def test_classes_are_refused_as_scores(tmp_path):
     source = write(tmp_path / "p.jsonl", [["a", "b", 0], ["c", "d", 1], ["e", "f", 2]])
-    with pytest.raises(UserError, match=r"none reaches 5, so they look like classes; set data.score_range to \[0, 2\]"):
+    with pytest.raises(UserError, match=r"none reaches 5, so they look like classes; set score_range to \[0, 2\]"):
         load_labelled([source], "scores", (0.0, 5.0))
     same = {"0": 0.0, "1": 1.0, "2": 2.0}
     assert load_labelled([source], "scores", (0.0, 5.0), same).dataset["label"][:] == pytest.approx([0, 0.2, 0.4])
@@ -139,3 +140,15 @@ def test_sources_with_other_numbers_of_texts_are_refused(tmp_path):
     one = Source(file=two.file, columns=("sentence1", "score"))
     with pytest.raises(UserError, match="expected 2 text columns, found sentence1"):
         load_labelled([two, one], "scores", (0.0, 5.0))
+
+
+def test_the_hash_is_that_of_the_rows_as_json_lines(tmp_path):
+    source = write(tmp_path / "p.jsonl", [["a", " b", 1], ["c", "d\u00e9", 5]])
+    for kind, bins, lines in (
+        ("scores", None, b'["a", "b", 0.2]\n["c", "d\\u00e9", 1.0]\n'),
+        ("classes", 2, b'["a", "b", 0.0]\n["c", "d\\u00e9", 1.0]\n'),
+        ("none", None, b'["a", "b", null]\n["c", "d\\u00e9", null]\n'),
+    ):
+        columns = ("sentence1", "sentence2") if kind == "none" else None
+        found = load_labelled([Source(file=source.file, columns=columns)], kind, (0.0, 5.0), bins=bins)
+        assert found.sha256 == hashlib.sha256(lines).hexdigest()

@@ -135,31 +135,34 @@ def test_another_prompt_or_a_members_pooling_is_another_file(tower_folders, tmp_
         assert len(list(tmp_path.glob("*.arrow"))) == number
 
 
-# Encodes 40 sentences in shards of four; a line in the log for every shard that is computed.
+def label_forty(tower, cache, log, pause=0.0):
+    """Encode 40 sentences in shards of four; a line in the log for every shard that is computed."""
+    model = teacher(tower)
+    encode = model.encode
+
+    def logged(texts, **kwargs):
+        result = encode(texts, **kwargs)
+        with open(log, "a") as file:
+            file.write(texts[0] + "\n")
+        time.sleep(pause)
+        return result
+
+    model.encode = logged
+    label([model], [1.0], cache, make_sentences(40), shard_size=4)
+
+
 WORKER = """
-import os, sys, time
+import os, sys
 from pathlib import Path
 import torch
 sys.path.insert(0, {tests!r})
 sys.path.insert(0, {tests!r} + "/data")
-from conftest import make_sentences
-from test_teachers import label, teacher
+from test_teachers import label_forty
 
 distributed = "RANK" in os.environ
 if distributed:
     torch.distributed.init_process_group("gloo")
-model = teacher({tower!r})
-encode = model.encode
-
-def logged(texts, **kwargs):
-    result = encode(texts, **kwargs)
-    with open({log!r}, "a") as log:
-        log.write(texts[0] + "\\n")
-    time.sleep({pause})
-    return result
-
-model.encode = logged
-label([model], [1.0], Path({cache!r}), make_sentences(40), shard_size=4)
+label_forty({tower!r}, Path({cache!r}), {log!r}, {pause})
 if distributed:
     torch.distributed.destroy_process_group()
 """
@@ -178,18 +181,13 @@ def start(tmp_path, tower, cache, log, pause=0.0, processes=1):
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
-def finish(process):
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-
-
 def only_file(folder):
     (path,) = folder.iterdir()  # No shard is left behind.
     return path
 
 
 def test_killed_and_repeated_is_byte_identical_and_does_no_shard_twice(tower_folders, tmp_path):
-    finish(start(tmp_path, tower_folders[0], "whole", "whole.log"))
+    label_forty(tower_folders[0], tmp_path / "whole", tmp_path / "whole.log")
     killed = start(tmp_path, tower_folders[0], "cut", "cut.log", pause=0.3)
     log = tmp_path / "cut.log"
     while not log.exists() or len(log.read_text().splitlines()) < 4:
@@ -200,7 +198,7 @@ def test_killed_and_repeated_is_byte_identical_and_does_no_shard_twice(tower_fol
     shards = list((tmp_path / "cut").glob("*.shards/*.arrow"))
     assert 3 <= len(shards) < 10
     done = len(log.read_text().splitlines())
-    finish(start(tmp_path, tower_folders[0], "cut", "cut.log"))
+    label_forty(tower_folders[0], tmp_path / "cut", log)
     # The shard that was being written when the process died is the only one to be computed again.
     again = len(log.read_text().splitlines()) - done
     assert again == 10 - len(shards)
@@ -208,8 +206,10 @@ def test_killed_and_repeated_is_byte_identical_and_does_no_shard_twice(tower_fol
 
 
 def test_two_processes_write_the_file_of_one(tower_folders, tmp_path):
-    finish(start(tmp_path, tower_folders[0], "one", "one.log"))
-    finish(start(tmp_path, tower_folders[0], "two", "two.log", processes=2))
+    label_forty(tower_folders[0], tmp_path / "one", tmp_path / "one.log")
+    process = start(tmp_path, tower_folders[0], "two", "two.log", processes=2)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
     assert sorted((tmp_path / "two.log").read_text().splitlines()) == sorted(
         (tmp_path / "one.log").read_text().splitlines()
     )

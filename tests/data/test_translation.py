@@ -299,7 +299,10 @@ def test_unfit_pivots_are_refused(marian, bart, tower_folders, tmp_path):
     there = Pivot("fr", marian.forward, marian.forward)
     refused("'fr' do not match: .* translates en to fr, .* en to fr; give a pair that goes there and back", there)
     missing = str(tmp_path / "missing")
-    refused(rf"'{missing}' cannot be loaded \(.*\); check the name, give", Pivot("fr", missing, missing))
+    refused(
+        rf"'{missing}' cannot be loaded as a sequence-to-sequence model \(.*\); check the name, give",
+        Pivot("fr", missing, missing),
+    )
     encoder = str(tower_folders[0])
     refused("is no sequence-to-sequence model but of type bert; give one like", Pivot("fr", encoder, encoder))
     refused("has 32 positions, fewer than a max_length of 33; lower max_length", marian, max_length=33)
@@ -307,9 +310,7 @@ def test_unfit_pivots_are_refused(marian, bart, tower_folders, tmp_path):
     pickled = altered("pickled")
     (pickled / "model.safetensors").unlink()
     torch.save(AutoModelForSeq2SeqLM.from_pretrained(marian.forward).state_dict(), pickled / "pytorch_model.bin")
-    message = (
-        r"pickled' cannot be loaded \(.*no file named model.safetensors.*\).*name a revision that holds safetensors"
-    )
+    message = r"pickled' cannot be loaded .* \(.*no file named model.safetensors.*\).*a revision that holds safetensors"
     refused(message, Pivot("fr", str(pickled), marian.back))
 
     damaged = altered("damaged")
@@ -352,7 +353,7 @@ def test_a_revision_follows_the_hubs_name(tmp_path, monkeypatch):
 
     monkeypatch.setattr(AutoConfig, "from_pretrained", offline)
     for name in ("org/opus@refs/pr/4", "org/opus"):
-        with pytest.raises(UserError, match=rf"'{name}' cannot be loaded \(cannot be reached\)"):
+        with pytest.raises(UserError, match=rf"'{name}' cannot be loaded as .* \(cannot be reached\)"):
             trip([Pivot("fr", name, name)], tmp_path)
     assert asked == [("org/opus", "refs/pr/4"), ("org/opus", None)]
 

@@ -6,20 +6,19 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from conftest import make_config, make_tokenizer, save_encoder
 from transformers import BertForMaskedLM
 
 SCRIPT = """
-import json, sys
-{first}
 import torch
 from datasets import Dataset
 from sentence_transformers.{package} import {model}, {model}Trainer, {model}TrainingArguments
 from sentence_transformers.{package}.losses import {losses}
 {setup}
-data = Dataset.from_dict(json.load(open(sys.argv[2])))
+data = Dataset.from_dict(json.load(open(place + "/rows.json")))
 arguments = {model}TrainingArguments(
-    output_dir=sys.argv[3], max_steps=2, per_device_train_batch_size=4, report_to="none", disable_tqdm=True,
+    output_dir=place + "/run", max_steps=2, per_device_train_batch_size=4, report_to="none", disable_tqdm=True,
     use_cpu=True, logging_steps=1, seed=1, save_strategy="no", learning_rate=1e-3,
 )
 before = [parameter.clone() for parameter in model.parameters()]
@@ -27,7 +26,7 @@ trainer = {model}Trainer(model, args=arguments, train_dataset=data, loss=loss)
 trainer.train()
 moved = sum(not torch.equal(p, q) for p, q in zip(model.parameters(), before))
 assert moved > len(before) / 2, moved
-print(json.dumps([entry["loss"] for entry in trainer.state.log_history if "loss" in entry]))
+losses[place] = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 """
 SPARSE = dict(
     package="sparse_encoder",
@@ -36,7 +35,7 @@ SPARSE = dict(
     setup="""
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.base.modules import Transformer
-transformer = Transformer(sys.argv[1], transformer_task="fill-mask")
+transformer = Transformer(place + "/encoder", transformer_task="fill-mask")
 model = SparseEncoder(modules=[transformer, SpladePooling()], device="cpu")
 loss = SpladeLoss(model, SparseMultipleNegativesRankingLoss(model), document_regularizer_weight=1e-3)
 """,
@@ -47,30 +46,56 @@ CROSS = dict(
     losses="BinaryCrossEntropyLoss",
     setup="""
 torch.manual_seed(0)
-model = CrossEncoder(sys.argv[1], num_labels=1, device="cpu")
+model = CrossEncoder(place + "/encoder", num_labels=1, device="cpu")
 loss = BinaryCrossEntropyLoss(model)
 """,
 )
+KINDS = {"SparseEncoder": SPARSE, "CrossEncoder": CROSS}
 
 
-@pytest.mark.parametrize("kind", [SPARSE, CROSS], ids=["SparseEncoder", "CrossEncoder"])
-def test_the_losses_of_two_steps_are_the_same_with_the_package_and_without(kind, tmp_path):
-    if kind is SPARSE:
-        BertForMaskedLM(make_config()).save_pretrained(tmp_path / "encoder")
-        make_tokenizer().save_pretrained(tmp_path / "encoder")
-    else:
-        save_encoder(tmp_path / "encoder", 1)
-    rows = {"first": ["a man runs", "the dog sleeps"] * 4, "second": ["one man walks", "a small cat"] * 4}
-    if kind is CROSS:
-        rows["label"] = [1.0, 0.0] * 4
-    (tmp_path / "rows.json").write_text(json.dumps(rows))
-    losses = []
-    for first in ("import st_jtcse.losses, st_jtcse.modules", "assert 'st_jtcse' not in sys.modules"):
-        command = [sys.executable, "-c", SCRIPT.format(first=first, **kind)]
-        files = [str(tmp_path / name) for name in ("encoder", "rows.json", "run")]
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-        result = subprocess.run(command + files, env=environment, capture_output=True, text=True, timeout=300)
-        assert result.returncode == 0, result.stderr
-        losses.append(json.loads(result.stdout.strip().splitlines()[-1]))
-    assert len(losses[0]) == 2 and losses[0][0] > 0
-    assert losses[0] == losses[1]
+def save_masked_model(folder, seed):
+    torch.manual_seed(seed)
+    BertForMaskedLM(make_config()).save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+
+
+def losses_of(first, scripts):
+    """The losses of every script by its folder, in one fresh process that begins with `first`."""
+    whole = f"""
+import json, sys
+{first}
+losses = {{}}
+for place, script in json.loads(sys.argv[1]).items():
+    exec(script, {{"json": json, "place": place, "losses": losses}})
+print(json.dumps(losses))
+"""
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", whole, json.dumps(scripts)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def losses(tmp_path_factory):
+    """Losses with the package and without, by the kind of model."""
+    root = tmp_path_factory.mktemp("other_trainers")
+    scripts = {}
+    for kind in KINDS:
+        place = root / kind
+        (save_encoder if kind == "CrossEncoder" else save_masked_model)(place / "encoder", 1)
+        rows = {"first": ["a man runs", "the dog sleeps"] * 4, "second": ["one man walks", "a small cat"] * 4}
+        if kind == "CrossEncoder":
+            rows["label"] = [1.0, 0.0] * 4
+        (place / "rows.json").write_text(json.dumps(rows))
+        scripts[str(place)] = SCRIPT.format(**KINDS[kind])
+    with_package = losses_of("import st_jtcse.losses, st_jtcse.modules", scripts)
+    without = losses_of("sys.modules['st_jtcse'] = None", scripts)
+    return {kind: (with_package[str(root / kind)], without[str(root / kind)]) for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_losses_of_two_steps_are_the_same_with_the_package_and_without(kind, losses):
+    with_package, without = losses[kind]
+    assert len(with_package) == 2 and with_package[0] > 0
+    assert with_package == without

@@ -7,11 +7,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.models import load_model
+from st_jtcse.evaluation.evaluated import load_model
+from st_jtcse.evaluation.jobs import Context, Record
 from st_jtcse.evaluation.mteb_library import mteb, quietly
 from st_jtcse.evaluation.mteb_models import UniqueTextEncoder, register
-from st_jtcse.evaluation.mteb_tasks import Task
-from st_jtcse.evaluation.report import RETRIEVAL
+from st_jtcse.evaluation.mteb_tasks import MTEBJob
+from st_jtcse.evaluation.suite_scores import RETRIEVAL
 from st_jtcse.modules import TwinCrossAttentionEncoder, ensemble_of
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -123,30 +124,54 @@ def test_a_task_s_texts_are_encoded_once(tower_folders, monkeypatch):
     assert ours.task_results[0].get_score() == pytest.approx(stock.task_results[0].get_score(), abs=1e-6)
 
 
+def run(job, encoder, earlier=None, keep=lambda record: None):
+    context = Context(None, 8)
+    context.encoder = encoder
+    return job.run(context, earlier, keep).scores
+
+
 def test_tasks_take_local_pairs_and_mirrors_of_the_hub(model, evaluation_data, tmp_path):
-    from_jsonl = Task("STS12", folder=evaluation_data)
+    from_jsonl = MTEBJob("STS12", folder=evaluation_data)
     assert from_jsonl.source == "sts12.test.jsonl"
     write_rows(tmp_path / "mteb" / "sts12-sts" / "test.jsonl", make_pairs(20, 1) + make_pairs(12, 2))
-    from_mirror = Task("STS12", folder=tmp_path)
+    from_mirror = MTEBJob("STS12", folder=tmp_path)
     assert from_mirror.source == "mteb/sts12-sts"
     encoder = UniqueTextEncoder(model, "mine")
-    first, second = (task.run(encoder, 8)["test"]["default"] for task in (from_jsonl, from_mirror))
+    first, second = (run(task, encoder)["test"]["default"] for task in (from_jsonl, from_mirror))
     assert first["cosine_spearman"] == pytest.approx(second["cosine_spearman"], abs=1e-9)
 
 
 def test_sick_r_is_run_on_senteval_s_pairs_where_the_suite_says_so(model, evaluation_data, monkeypatch):
-    task = Task("SICK-R", pairs="SICKR", folder=evaluation_data)
+    task = MTEBJob("SICK-R", pairs="SICKR", folder=evaluation_data)
     seen = []
     encoder = UniqueTextEncoder(model, "mine")
     encode = encoder.encode
     monkeypatch.setattr(
         encoder, "encode", lambda inputs, **options: seen.append(len(inputs.dataset)) or encode(inputs, **options)
     )
-    assert -1 <= task.run(encoder, 8)["test"]["default"]["cosine_spearman"] <= 1
+    assert -1 <= run(task, encoder)["test"]["default"]["cosine_spearman"] <= 1
     assert seen == [15, 15]
-    assert Task("SICK-R", folder=evaluation_data).source.startswith("mteb/sickr-sts@")
+    assert MTEBJob("SICK-R", folder=evaluation_data).source.startswith("mteb/sickr-sts@")
 
 
 def test_a_task_runs_the_chosen_subset_and_split_only():
-    task = Task("STSBenchmarkMultilingualSTS", ["en"], ["dev"])
+    task = MTEBJob("STSBenchmarkMultilingualSTS", ["en"], ["dev"])
     assert (task.subsets, task.splits, task.main_score) == (["en"], ["dev"], "cosine_spearman")
+
+
+def test_subsets_asked_for_later_are_run_alone_and_kept_with_the_others(model):
+    job = MTEBJob("STSBenchmarkMultilingualSTS", ["en", "de"], ["dev"])
+    parts = {}
+    for seed, subset in enumerate(job.subsets):
+        rows = make_pairs(10, seed)
+        parts[subset] = DatasetDict(dev=Dataset.from_dict({name: [row[name] for row in rows] for name in rows[0]}))
+    job._task.dataset, job._task.data_loaded = parts, True
+    encoder, kept = UniqueTextEncoder(model, "mine"), []
+    known = {"main_score": 0.5, "cosine_spearman": 0.5}
+    earlier = Record(job.source, None, job.main_score, {"dev": {"en": known}}, 7.0)
+    scores = run(job, encoder, earlier, kept.append)
+    assert scores["dev"]["en"] == known and -1 <= scores["dev"]["de"]["cosine_spearman"] <= 1
+    assert kept[-1].scores == scores and kept[-1].seconds >= 7.0
+    # All is known now: no data are needed.
+    job._task.load_data = None
+    assert run(job, encoder, kept[-1]) == scores

@@ -8,8 +8,8 @@ from conftest import make_labelled, make_pairs, write_rows
 
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation import senteval_files
+from st_jtcse.evaluation.jobs import DataUnavailable
 from st_jtcse.evaluation.senteval_data import load_sts, load_transfer
-from st_jtcse.evaluation.unavailable import DataUnavailable
 
 pytestmark = pytest.mark.usefixtures("offline")
 
@@ -53,38 +53,38 @@ def senteval(tmp_path):
 
 def test_jsonl_pairs_keep_their_subsets(evaluation_data):
     found = load_sts("STS12", evaluation_data)
-    assert {name: len(scores) for name, (_, _, scores) in found.subsets.items()} == {"MSRpar": 20, "OnWN": 12}
-    assert list(load_sts("STSB", evaluation_data).subsets) == ["stsb"]
+    assert {name: len(scores) for name, (_, _, scores) in found.content.items()} == {"MSRpar": 20, "OnWN": 12}
+    assert list(load_sts("STSB", evaluation_data).content) == ["stsb"]
     assert found.source.endswith("sts12.test.jsonl")
 
 
 def test_jsonl_transfer_sets_keep_their_splits(evaluation_data):
-    assert {split: len(rows.labels) for split, rows in load_transfer("TREC", evaluation_data).splits.items()} == {
+    assert {split: len(rows.labels) for split, rows in load_transfer("TREC", evaluation_data).content.items()} == {
         "train": 60,
         "test": 18,
     }
-    assert len(load_transfer("MRPC", evaluation_data).splits["train"].columns) == 2
-    assert list(load_transfer("CR", evaluation_data).splits) == ["all"]
+    assert len(load_transfer("MRPC", evaluation_data).content["train"].columns) == 2
+    assert list(load_transfer("CR", evaluation_data).content) == ["all"]
 
 
 def test_senteval_s_own_pairs_are_read(senteval):
-    subsets = load_sts("STS12", senteval).subsets
+    subsets = load_sts("STS12", senteval).content
     assert list(subsets) == ["MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"]
     assert subsets["MSRpar"] == (["a dog runs", "one man"], ["the cat MSRpar", "two men"], [4.5, 1.0])
     expected = ["A girl sits.", 'He said "no.'], ["A girl stands.", "He said no."], [2.5, 3.6]
-    assert load_sts("STSB", senteval).subsets == {"STSB": expected}
-    assert load_sts("SICKR", senteval).subsets["SICKR"][2] == [3.3, 4.9]
+    assert load_sts("STSB", senteval).content == {"STSB": expected}
+    assert load_sts("SICKR", senteval).content["SICKR"][2] == [3.3, 4.9]
 
 
 def test_senteval_s_own_labels_are_read(senteval):
-    mr = load_transfer("MR", senteval / "downstream").splits["all"]
+    mr = load_transfer("MR", senteval / "downstream").content["all"]
     assert (mr.columns[0], mr.labels) == (["very good .", "\xe9lan .", "not good ."], [1, 1, 0])
-    sst = load_transfer("SST2", senteval).splits
+    sst = load_transfer("SST2", senteval).content
     assert (sst["train"].columns[0], sst["train"].labels) == (["a tab here", "bad"], [1, 0])
-    trec = load_transfer("TREC", senteval).splits
+    trec = load_transfer("TREC", senteval).content
     assert trec["train"].columns[0] == ["How far is it : near or not ?", "How ?"]
     assert (trec["train"].labels, trec["test"].labels) == (["NUM", "DESC"], ["LOC"])
-    mrpc = load_transfer("MRPC", senteval).splits
+    mrpc = load_transfer("MRPC", senteval).content
     assert (mrpc["train"].columns, mrpc["train"].labels) == ((["One man"], ["A man"]), [1])
 
 

@@ -7,6 +7,7 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
+from st_jtcse.errors import UserError
 from st_jtcse.evaluation import SentEvalSTSEvaluator
 from st_jtcse.losses import SimCSELoss
 
@@ -90,5 +91,5 @@ def test_it_chooses_checkpoints_in_training(tower_folders, subsets, tmp_path):
 
 @pytest.mark.parametrize("faulty", [{}, {"x": (["a"], ["b"], [1.0])}, {"x": (["a", "b"], ["c"], [1.0, 2.0])}])
 def test_sets_that_cannot_be_correlated_are_refused(faulty):
-    with pytest.raises(ValueError, match="needs at least"):
+    with pytest.raises(UserError, match="needs at least"):
         SentEvalSTSEvaluator(faulty)

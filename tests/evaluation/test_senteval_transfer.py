@@ -7,6 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.model_selection import StratifiedKFold
 
+from st_jtcse.errors import UserError
 from st_jtcse.evaluation import LabelledTexts, SentEvalTransferEvaluator
 
 INNER = [0.25, 0.5, 1, 2, 4, 8]
@@ -119,5 +120,5 @@ def test_the_same_model_and_rows_give_the_same_figures(model):
     ],
 )
 def test_sets_that_cannot_be_split_are_refused(splits, options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         SentEvalTransferEvaluator(splits, **options)

@@ -4,7 +4,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.selection import select
+from st_jtcse.evaluation.selection import named_suite, select, suite_of_tasks
 from st_jtcse.evaluation.senteval_data import STS, TRANSFER
 from st_jtcse.evaluation.suites import Suite, suites
 
@@ -20,11 +20,11 @@ def test_mteb_knows_every_task_subset_split_and_metric(name):
         with quietly():
             metadata = mteb.get_task(row.task).metadata
         assert set(row.subsets or ()) <= set(metadata.hf_subsets), row.task
-        assert set(suite.splits_of(row)) <= set(metadata.eval_splits), row.task
+        assert set(row.splits) <= set(metadata.eval_splits), row.task
         if metadata.type == "Retrieval":
-            assert suite.metric_of(row) == "map_at_10"
+            assert row.metric == "map_at_10"
         else:
-            assert suite.metric_of(row) == metadata.main_score, row.task
+            assert row.metric == metadata.main_score, row.task
 
 
 def test_senteval_s_suites_name_its_sets():
@@ -64,13 +64,13 @@ def test_the_papers_traps_are_kept():
     english = {row.task: row for row in suites()["sts3-en"].rows}
     assert english["STS22.v2"].subsets == ("en",)
     assert english["STS17"].subsets == ("en-en",)
-    assert suites()["sts3-en"].splits_of(english["STSBenchmarkMultilingualSTS"]) == ("dev",)
+    assert english["STSBenchmarkMultilingualSTS"].splits == ("dev",)
     assert len(suites()["jtcse-retrieval45"].reported_by_metric) == 15
 
 
 def test_unpublished_tasks_are_refused_with_the_suite_to_use():
-    with pytest.raises(UserError, match=r"never published; .* Use --suite tncse-retrieval30"):
-        select(["jtcse-retrieval45"], [], None)
+    with pytest.raises(UserError, match=r"never published; .* Use tncse-retrieval30"):
+        named_suite("jtcse-retrieval45")
 
 
 @pytest.mark.parametrize(
@@ -81,17 +81,16 @@ def test_unpublished_tasks_are_refused_with_the_suite_to_use():
         (None, "STS17:en-eng", "a subset of the task, found 'en-eng'. Did you mean 'en-en'"),
         (None, "STS17@train", "a split of the task, found 'train'. Use one of: test"),
         (None, "senteval/SST", "a set of SentEval, found 'SST'. Did you mean 'SST2'"),
-        (None, None, "give --suite or --task"),
     ],
 )
 def test_unknown_names_are_told_with_the_nearest(suite, task, message):
     with pytest.raises(UserError) as refusal:
-        select([suite] if suite else [], [task] if task else [], None)
+        named_suite(suite) if suite else suite_of_tasks([task])
     assert message in str(refusal.value)
 
 
 def test_one_task_of_many_lines_is_one_job():
-    selection = select(["sts22v2", "sts3-en"], ["STS22.v2:zh"], None)
+    selection = select([named_suite("sts22v2"), named_suite("sts3-en"), suite_of_tasks(["STS22.v2:zh"])], None)
     assert list(selection.jobs) == ["mteb/STS22.v2", "mteb/STS17", "mteb/STSBenchmarkMultilingualSTS"]
 
 

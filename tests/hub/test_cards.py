@@ -20,9 +20,9 @@ from st_jtcse.cli.train import main as train
 from st_jtcse.errors import UserError
 from st_jtcse.hub.cards import BEGIN, END, NO_ID, updated_card
 from st_jtcse.hub.model_form import model_form
-from st_jtcse.training.card import family_of, reported_as, title
-from st_jtcse.training.recipe import load_recipe
-from st_jtcse.training.schema import StageSpec
+from st_jtcse.recipe.load import load_recipe
+from st_jtcse.recipe.schema import StageSpec
+from st_jtcse.training.stage_card import family_of, reported_as, title
 
 TEMPLATES = [path.stem for path in bundled.folder("model_cards").glob("[!_]*.md")]
 # A stage of each family, by the family's name; two ensembles, of one tokenizer and of two.
@@ -222,17 +222,37 @@ def test_every_snippet_of_a_cross_encoders_card_gives_its_scores(run_folder):
     np.testing.assert_allclose(names["logits"][:, 0].numpy(), logits, atol=1e-6)
 
 
-@pytest.mark.parametrize(("stage", "number"), [("jtcse", 1), ("ensemble", 1), ("distilled", 0), ("cosent", 1)])
-def test_the_snippets_for_readers_without_the_package_need_none(stage, number, run_folder, tmp_path):
-    folder = run_folder / stage
-    code = snippets((folder / "README.md").read_text(), folder)[number]
-    absent = "import sys\nsys.modules['st_jtcse'] = None\n"
-    environment = os.environ | {"PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path)}
-    script = f"{absent}{code}\nimport json\nprint(json.dumps(embeddings[0].tolist()))"
-    told = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300)
+# Stages, and which of their card's snippets is for readers without the package.
+WITHOUT_PACKAGE = {"jtcse": 1, "ensemble": 1, "distilled": 0, "cosent": 1}
+
+
+@pytest.fixture(scope="module")
+def without_package(run_folder, tmp_path_factory):
+    """What those snippets give, each with names of its own, in one process where there is no package."""
+    codes = {}
+    for stage, number in WITHOUT_PACKAGE.items():
+        folder = run_folder / stage
+        codes[stage] = snippets((folder / "README.md").read_text(), folder)[number]
+    script = """
+import json, sys
+sys.modules["st_jtcse"] = None
+for stage, code in json.loads(sys.argv[1]).items():
+    names = {}
+    exec(code, names)
+    print(json.dumps([stage, names["embeddings"][0].tolist()]))
+"""
+    place = str(tmp_path_factory.mktemp("modules"))
+    environment = os.environ | {"PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": place}
+    command = [sys.executable, "-c", script, json.dumps(codes)]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert told.returncode == 0, told.stderr
-    expected = SentenceTransformer(str(folder)).encode("A man is eating.")
-    np.testing.assert_allclose(json.loads(told.stdout.splitlines()[-1]), expected, atol=1e-6)
+    return dict(json.loads(line) for line in told.stdout.splitlines() if line.startswith('["'))
+
+
+@pytest.mark.parametrize("stage", WITHOUT_PACKAGE)
+def test_the_snippets_for_readers_without_the_package_need_none(stage, run_folder, without_package):
+    expected = SentenceTransformer(str(run_folder / stage)).encode("A man is eating.")
+    np.testing.assert_allclose(without_package[stage], expected, atol=1e-6)
 
 
 def test_the_papers_figures_stand_beside_those_of_the_papers_setting_only(tmp_path):

@@ -9,8 +9,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 
 from st_jtcse.modules import AttentionPooling
+from st_jtcse.recipe.schema import ModelSpec
 from st_jtcse.training.models import build_model
-from st_jtcse.training.schema import ModelSpec
 
 SENTENCES = make_sentences(4)
 

@@ -18,6 +18,14 @@ ENCODE = """
 from sentence_transformers import SentenceTransformer
 embeddings = SentenceTransformer("{name}", device="cpu"{flag}).encode({sentences!r}).tolist()
 """
+REFUSED = """
+from sentence_transformers import SentenceTransformer
+try:
+    SentenceTransformer("{name}", device="cpu")
+    raise SystemExit("the model was loaded")
+except Exception as error:
+    embeddings = str(error)
+"""
 AUTO_MODEL = """
 import torch
 from transformers import AutoModel, AutoTokenizer
@@ -78,10 +86,10 @@ def recipe_file(tmp_path):
     return file
 
 
-def read(hub, home, script, token, refused=False):
-    """Run a reader's script on a fresh machine and return its embeddings, or what it said."""
+def read(hub, home, token, *scripts, refused=False):
+    """Run readers' scripts on a fresh machine, one after the other, and return their embeddings, or what it said."""
     environment = hub.environment(home, token=token) | {"PYTHONSAFEPATH": "1"}
-    script += "\nimport json\nprint('RESULT', json.dumps(embeddings))"
+    script = "\n".join(f"{script}\nimport json\nprint('RESULT', json.dumps(embeddings))" for script in scripts)
     told = subprocess.run(
         [sys.executable, "-c", script],
         env=environment,
@@ -96,18 +104,19 @@ def read(hub, home, script, token, refused=False):
     if refused:
         assert not results
         return told.stderr
-    assert results, told.stdout + told.stderr
-    return json.loads(results[-1])
+    assert len(results) == len(scripts), told.stdout + told.stderr
+    return list(map(json.loads, results))
 
 
-def test_trained_and_pushed_by_one_command_models_load_by_name_everywhere(hub, recipe_file, tmp_path):
+def test_trained_and_pushed_by_one_command_models_load_by_name_everywhere(
+    hub, recipe_file, tmp_path, capsys, monkeypatch
+):
     folder, home = tmp_path / "run", tmp_path / "home"
     home.mkdir()
-    command = [sys.executable, "-m", "st_jtcse.cli.train", str(recipe_file)]
-    environment = hub.environment(home, token=hub.write_token)
-    told = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert told.returncode == 0, told.stderr
-    assert hub.write_token not in told.stdout + told.stderr
+    monkeypatch.setenv("HF_TOKEN", hub.write_token)
+    assert main([str(recipe_file)]) == 0
+    told = capsys.readouterr()
+    assert hub.write_token not in told.out + told.err
     for path in folder.rglob("*"):
         assert not path.is_file() or hub.write_token.encode() not in path.read_bytes()
     assert {name: (found.private, len(found.commits)) for name, found in hub.repositories.items()} == {
@@ -122,28 +131,25 @@ def test_trained_and_pushed_by_one_command_models_load_by_name_everywhere(hub, r
 
     twin, distilled = (SentenceTransformer(str(folder / stage)).encode(SENTENCES) for stage in ("joint", "distilled"))
     fill = {"name": "org/jtcse-bert", "sentences": SENTENCES, "flag": ""}
-    # With the package, without any flag.
-    found = read(hub, home, "import st_jtcse" + ENCODE.format(**fill), hub.read_token)
-    np.testing.assert_allclose(found, twin, atol=1e-6)
-    # Without the package, with the flag; in plain transformers too.
-    for script in (ENCODE, AUTO_MODEL):
-        found = read(hub, home, WITHOUT_PACKAGE + script.format(**fill | {"flag": FLAG}), hub.read_token)
-        np.testing.assert_allclose(found, twin, atol=1e-6)
-    # Without both, the libraries' own advice.
-    found = read(hub, home, WITHOUT_PACKAGE + ENCODE.format(**fill), hub.read_token, refused=True)
-    assert "trust_remote_code=True" in found
-    # The distilled model anywhere.
-    found = read(hub, home, WITHOUT_PACKAGE + ENCODE.format(**fill | {"name": "org/jtcse-d-bert"}), hub.read_token)
-    np.testing.assert_allclose(found, distilled, atol=1e-6)
-    # Private is private.
-    (tmp_path / "stranger").mkdir()
-    script = "import st_jtcse" + ENCODE.format(**fill)
-    assert "org/jtcse-bert" in read(hub, tmp_path / "stranger", script, hub.stranger_token, refused=True)
-    # And MTEB's evaluation, of the model by its name.
+    # With the package, without any flag; and MTEB's evaluation, of the model by its name.
     rows = make_pairs(12, 1)
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    score = read(hub, home, EVALUATE.format(name="org/jtcse-bert", columns=columns), hub.read_token)
+    encode = "import st_jtcse" + ENCODE.format(**fill)
+    found, score = read(hub, home, hub.read_token, encode, EVALUATE.format(name="org/jtcse-bert", columns=columns))
+    np.testing.assert_allclose(found, twin, atol=1e-6)
     assert 100 * score == pytest.approx(results["joint"]["spearman"]["mine"], abs=0.01)
+    # Without the package, refused with the libraries' own advice; with the flag, in plain transformers too; the
+    # distilled model anywhere.
+    scripts = [REFUSED.format(**fill), *(script.format(**fill | {"flag": FLAG}) for script in (ENCODE, AUTO_MODEL))]
+    scripts.append(ENCODE.format(**fill | {"name": "org/jtcse-d-bert"}))
+    advice, by_name, plain, alone = read(hub, home, hub.read_token, WITHOUT_PACKAGE + scripts[0], *scripts[1:])
+    assert "trust_remote_code=True" in advice
+    np.testing.assert_allclose(by_name, twin, atol=1e-6)
+    np.testing.assert_allclose(plain, twin, atol=1e-6)
+    np.testing.assert_allclose(alone, distilled, atol=1e-6)
+    # Private is private.
+    (tmp_path / "stranger").mkdir()
+    assert "org/jtcse-bert" in read(hub, tmp_path / "stranger", hub.stranger_token, encode, refused=True)
 
 
 @pytest.fixture

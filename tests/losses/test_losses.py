@@ -130,10 +130,19 @@ def test_a_single_tower_trains_on_nce_and_the_modulus_of_its_own_views(single):
     ("settings", "message"),
     [
         (dict(), "icnce_weight and cross_weight need two towers, but the model's first module is a Transformer"),
-        (dict(icnce_weight=0, cross_weight=0, nce_weight=0, ictm_weight=0), "must not all be 0"),
-        (dict(icnce_weight=0, cross_weight=0, nce_weight=-1.0), "nce_weight must not be negative, found -1.0"),
-        (dict(icnce_weight=0, cross_weight=0, temperature=0.0), "temperature must be positive, found 0.0"),
-        (dict(icnce_weight=0, cross_weight=0, direction="2_to_1"), "direction must be 'random' or '1_to_2'"),
+        (
+            dict(icnce_weight=0, cross_weight=0, nce_weight=0, ictm_weight=0),
+            "expected one weight above 0, found 0 for nce",
+        ),
+        (
+            dict(icnce_weight=0, cross_weight=0, nce_weight=-1.0),
+            "nce_weight: expected a number of at least 0, found -1",
+        ),
+        (dict(icnce_weight=0, cross_weight=0, temperature=0.0), "temperature: expected a number above 0, found 0.0"),
+        (
+            dict(icnce_weight=0, cross_weight=0, direction="2_to_1"),
+            "direction: expected one of 'random', '1_to_2', found",
+        ),
     ],
 )
 def test_degenerate_settings_are_refused_at_construction(single, settings, message):
@@ -172,7 +181,7 @@ def test_simcse_with_both_views_is_nt_xent(single):
 
 @pytest.mark.parametrize("settings", [dict(temperature=0), dict(temperature=float("inf")), dict(candidates="all")])
 def test_simcse_refuses_degenerate_settings(single, settings):
-    with pytest.raises(ValueError, match=next(iter(settings))):
+    with pytest.raises(UserError, match=next(iter(settings))):
         SimCSELoss(single, **settings)
 
 

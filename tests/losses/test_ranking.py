@@ -179,10 +179,10 @@ def test_rankcse_terms_can_be_switched_off(student):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"ranking": "lambda"}, "ranking must be one of listnet, listmle, cosent, found 'lambda'"),
-        ({"teacher_temperature": 0}, "teacher_temperature must be positive, found 0"),
-        ({"cosent_scale": 0}, "cosent_scale must be positive, found 0"),
-        ({"distillation_weight": -1}, "distillation_weight must not be negative, found -1"),
+        ({"ranking": "lambda"}, "ranking: expected one of 'listnet', 'listmle', 'cosent', found 'lambda'"),
+        ({"teacher_temperature": 0}, "teacher_temperature: expected a number above 0, found 0"),
+        ({"cosent_scale": 0}, "cosent_scale: expected a number above 0, found 0"),
+        ({"distillation_weight": -1}, "distillation_weight: expected a number of at least 0, found -1"),
     ],
 )
 def test_rankcse_refuses_values_out_of_range(student, settings, message):
@@ -191,7 +191,7 @@ def test_rankcse_refuses_values_out_of_range(student, settings, message):
 
 
 def test_rankcse_without_teachers_says_what_to_add(student):
-    with pytest.raises(UserError, match="one teacher vector a sentence as its label, found none; name 'teachers'"):
+    with pytest.raises(UserError, match="one teacher vector a sentence as its label, found none; give teachers"):
         RankCSELoss(student)([student.preprocess(make_sentences(4))])
 
 

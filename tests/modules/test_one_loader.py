@@ -19,8 +19,8 @@ from st_jtcse.modules import (
     save_for_inference,
 )
 from st_jtcse.modules.loading import is_pooled_by_cls
+from st_jtcse.recipe.schema import ModelSpec, WeightedModelSpec
 from st_jtcse.training.models import build_model, load_frozen
-from st_jtcse.training.schema import ModelSpec, WeightedModelSpec
 
 pytestmark = pytest.mark.usefixtures("offline")
 SENTENCES = make_sentences(6)

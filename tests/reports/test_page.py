@@ -6,7 +6,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from st_jtcse.reports import Picture, Section, Table, render_page
+from st_jtcse.reports.page import Picture, Section, render_page
+from st_jtcse.reports.table import Table
 
 SVG = b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"></svg>'
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -13,6 +13,7 @@ import yaml
 from conftest import make_sentences, save_encoder
 from sentence_transformers import SentenceTransformer
 
+from st_jtcse import bundled
 from st_jtcse.cli.train import main
 
 STEPS = 6
@@ -191,7 +192,12 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(project, capsys):
 
 def test_list_and_copy(tmp_path, capsys):
     assert main(["--list"]) == 0
-    assert "quickstart" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    groups = [line for line in lines if not line.startswith(" ")]
+    assert groups == ["CoSENT", "EDFSE", "JTCSE", "LS-RNS", "RankCSE", "SimCSE", "TNCSE"]
+    (line,) = (line for line in lines[lines.index("TNCSE") :] if line.split()[0] == "tncse-roberta")
+    assert "sentences; the Hub, a GPU, [translation]  TNCSE-RoBERTa with" in line
+    assert len(lines) == len(groups) + len(bundled.recipes())
     target = tmp_path / "mine.yaml"
     assert main(["--copy", "jtcse-mini", str(target)]) == 0
     assert yaml.safe_load(target.read_text())["name"] == "jtcse-mini"
@@ -243,7 +249,6 @@ def test_faulty_input_is_told_before_anything_is_written(project, capsys, option
 )
 def test_a_model_that_does_not_fit_is_told_and_leaves_no_stage(project, capsys, monkeypatch, options, message):
     monkeypatch.chdir(project)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert train(project, "--stage", "encoder", *options) == 2
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error

@@ -8,7 +8,7 @@ from sentence_transformers import CrossEncoder
 from test_run import refusal, results, train
 from test_stages import ENCODER, project, write  # noqa: F401  # project is a fixture
 
-from st_jtcse.training.recipe import load_recipe
+from st_jtcse.recipe.load import load_recipe
 
 PAIRS = {"pairs": "pairs.jsonl"}
 
@@ -121,8 +121,9 @@ def test_a_data_block_without_a_source_is_laid_over_the_recipes(rows):
     records = results(rows)["stages"]
     assert [record["sentences"] for record in records] == [160, 160, 160]
     assert len({record["data_sha256"]["train"] for record in records}) == 3
-    stages = load_recipe(str(rows / "recipe.yaml"), [common]).recipe.stages
-    assert stages[0].data is None
+    loaded = load_recipe(str(rows / "recipe.yaml"), [common])
+    stages = loaded.stages
+    assert loaded.recipe.stages[0].data is None and stages[0].data is loaded.recipe.data
     assert [block.data.score_range for block in stages[1:]] == [(0.0, 10.0), (0.0, 5.0)]
     assert stages[1].data.sources == stages[2].data.sources
 
@@ -285,7 +286,7 @@ def test_rankcse_without_its_distillation_needs_no_teachers(rows):
         (
             {"name": "twin", "model": {"towers": ["./a", "./b"], "pooling": "cls"}, "loss": {"type": "JTCSELoss"}},
             "stages[0].teachers: expected no teachers beside JTCSELoss, which learns from none, found some. Remove "
-            "them, or choose one of: RankCSELoss, LSRNSLoss, MSELoss, EmbedDistillLoss.",
+            "them, or choose one of: LSRNSLoss, RankCSELoss, MSELoss, EmbedDistillLoss.",
         ),
         (
             ENCODER | {"loss": {"type": "MultipleNegativesRankingLoss"}},

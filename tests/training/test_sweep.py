@@ -8,7 +8,7 @@ import yaml
 from test_run import project  # noqa: F401  # a fixture
 
 from st_jtcse.cli.train import main
-from st_jtcse.training.recipe import load_recipe
+from st_jtcse.recipe.load import load_recipe
 from st_jtcse.training.sweep import plan_runs
 
 

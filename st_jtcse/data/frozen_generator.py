@@ -1,0 +1,90 @@
+"""A frozen model that writes text: how it is loaded, told from others, and asked."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerBase
+
+from st_jtcse.errors import UserError
+
+_Written = TypeVar("_Written")
+
+
+class FrozenGenerator:
+    """A sequence-to-sequence model that translates, or a causal one, and its tokenizer.
+
+    Raises:
+        UserError: The model cannot be loaded, is of the other kind, or lacks weights.
+    """
+
+    def __init__(self, name: str, *, translates: bool, batch_size: int, bf16: bool, **tokenizer_settings: Any) -> None:
+        self.name = name
+        self.batch_size = batch_size
+        path, _, branch = (name, "", "") if Path(name).is_dir() else name.partition("@")
+        revision = branch or None
+        kind = "sequence-to-sequence" if translates else "text-generation"
+        try:
+            config = AutoConfig.from_pretrained(path, revision=revision)
+            if bool(config.is_encoder_decoder) != translates:
+                raise UserError(
+                    f"The model {name!r} is no {kind} model but of type {config.model_type}; give one like "
+                    + ("Helsinki-NLP/opus-mt-en-fr." if translates else "HuggingFaceTB/SmolLM2-135M-Instruct.")
+                )
+            with warnings.catch_warnings():
+                # Marian's normaliser is built but never used: MarianTokenizer does not call it.
+                warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")
+                self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+                    path, revision=revision, **tokenizer_settings
+                )
+            found: Any = (AutoModelForSeq2SeqLM if translates else AutoModelForCausalLM).from_pretrained(
+                path,
+                revision=revision,
+                use_safetensors=True,
+                dtype=torch.bfloat16 if bf16 else torch.float32,
+                output_loading_info=True,
+            )
+        except ImportError as error:
+            raise UserError(
+                f"The tokenizer of the model {name!r} needs a package that is not installed "
+                f"({' '.join(str(error).split())[:120]}); pip install 'st-jtcse[translation]'."
+            ) from error
+        except (OSError, ValueError, SafetensorError) as error:
+            raise UserError(
+                f"The model {name!r} cannot be loaded as a {kind} model ({' '.join(str(error).split())[:200]}); check "
+                "the name, give a local folder, or, where its weights are pickled only, name a revision that holds "
+                f"safetensors: '{path}@refs/pr/N'."
+            ) from error
+        self.model, loaded = found[0].eval(), found[1]
+        # They would be drawn at random.
+        if loaded["missing_keys"]:
+            raise UserError(
+                f"The model {name!r} is incomplete: its weights lack {min(loaded['missing_keys'])}; save it with its "
+                "language modelling head."
+            )
+
+    def longest_first(self, lengths: Sequence[int], write: Callable[[list[int]], Iterable[_Written]]) -> list[_Written]:
+        """Return what `write` gives for each text by its row: little padding, and memory runs out at once or never."""
+        # Only here: where every answer is in the cache, the accelerator is not touched.
+        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        local = dist.get_node_local_rank(fallback_rank=0)
+        self.model.to(torch.device(accelerator.type, local) if accelerator else torch.device("cpu"))
+        order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+        found: dict[int, _Written] = {}
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
+            found.update(zip(rows, write(rows)))
+        return [found[row] for row in range(len(lengths))]
+
+
+def settings_text(settings: dict[str, Any]) -> str:
+    """Write a configuration as JSON, without what says where and by what it was saved."""
+    kept = {key: settings[key] for key in settings if key not in ("_name_or_path", "transformers_version")}
+    return json.dumps(kept, sort_keys=True, default=str)

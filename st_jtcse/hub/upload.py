@@ -1,0 +1,201 @@
+"""Pushes a saved model to the Hub in one commit."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # Public, but not in its __all__.
+
+from st_jtcse.errors import PushFailed, UserError
+from st_jtcse.hub.cards import CARD, updated_card
+from st_jtcse.hub.model_form import CONFIG, ModelForm, model_form
+from st_jtcse.hub.patience import HUB_ERRORS, brief, patiently, status_of
+from st_jtcse.modules.listing import MODULES
+
+# The Hub takes no file above this: https://huggingface.co/docs/hub/storage-limits.
+LARGEST_FILE = 50 * 10**9
+ADAPTER = "adapter_config.json"
+_WEIGHTS = re.compile(rf"(\.safetensors|\.safetensors\.index\.json|pytorch_model[^/]*\.bin|{ADAPTER})$")
+_SETTINGS = "https://huggingface.co/settings/tokens"
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """A model on the Hub."""
+
+    repo: str  # its repository
+    url: str  # address of its page
+
+
+def files_to_push(folder: Path) -> dict[str, int]:
+    """Return the files of a saved model by path, with their sizes in bytes; hidden ones and checkpoints stay.
+
+    Raises:
+        UserError: It is no folder of a saved model, or holds a file that the Hub would not take.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder; give the folder of a saved model.")
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if path.is_file() and not any(part.startswith((".", "checkpoint-")) for part in parts):
+            found["/".join(parts)] = path.stat().st_size
+    if CONFIG not in found and MODULES not in found:
+        raise UserError(f"{folder} holds neither {MODULES} nor {CONFIG}; give the folder of a saved model.")
+    if not any(name.endswith(".safetensors") for name in found):
+        raise UserError(f"{folder} holds no weights (*.safetensors); give the folder of a model that is saved whole.")
+    if ADAPTER in found:
+        base = json.loads((folder / ADAPTER).read_text(encoding="utf-8")).get("base_model_name_or_path")
+        if not base or Path(base).exists():
+            raise UserError(
+                f"{folder} holds an adapter on a model of this machine, which others have not; merge the two, or push "
+                "that model, name it in the adapter, and push again."
+            )
+    large = next((name for name, size in found.items() if size > LARGEST_FILE), None)
+    if large is not None:
+        raise UserError(
+            f"{folder / large} has {found[large] / 1e9:.0f} GB, and the Hub takes files up to "
+            f"{LARGEST_FILE / 1e9:.0f} GB; save the model with a smaller max_shard_size."
+        )
+    return found
+
+
+def check_repo(repo: str) -> None:
+    """Refuse a name that no repository can have.
+
+    Raises:
+        UserError: It is not allowed.
+    """
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise UserError(f"{repo!r} cannot name a repository: {' '.join(str(error).split())}") from None
+
+
+def check_token() -> str:
+    """Return the token for the Hub, from where huggingface_hub keeps it.
+
+    Raises:
+        UserError: There is none.
+    """
+    token = get_token()
+    if token is None:
+        raise UserError("There is no token for the Hub; log in with `hf auth login`, or set HF_TOKEN.")
+    return token
+
+
+def push(
+    folder: Path,
+    repo: str,
+    *,
+    private: bool = True,
+    collection: str | None = None,
+    force: bool = False,
+) -> Pushed:
+    """Push a saved model in one commit; its card gets the repository's name and the results that lie in the folder.
+
+    In a repository that is there already, weights that the folder has not are deleted, lest they be loaded instead of
+    the new ones; other files stay.
+
+    Args:
+        folder: The saved model.
+        repo: The repository; without an owner, that of the token.
+        private: Whether a repository that is new is private.
+        collection: Title of a collection of the same owner to add the model to; made if missing.
+        force: Whether a model of another kind may be replaced.
+
+    Raises:
+        UserError: The folder, the token or the repository does not allow it.
+        PushFailed: The Hub is busy, at fault or out of reach, also after several attempts.
+    """
+    check_repo(repo)
+    files = files_to_push(folder)
+    token = check_token()
+    api = HfApi(token=token)
+    target = repo
+    try:
+        # Asked in any case: a token that is no longer valid is told before anything else.
+        user = patiently(api.whoami)
+        target = repo if "/" in repo else f"{user['name']}/{repo}"
+        present = _present_files(api, target)
+        if present and not force:
+            _check_kind(api, target, model_form(folder), present)
+        card = updated_card(folder, target)
+        patiently(lambda: api.create_repo(target, private=private, exist_ok=True))
+        # The files there are listed anew for each attempt: a commit whose answer was lost has deleted some.
+        patiently(
+            lambda: api.create_commit(
+                target,
+                _operations(folder, files, card, _present_files(api, target)),
+                commit_message="Add the model",
+            )
+        )
+        if collection is not None:
+            _collect(api, target, collection, private)
+    except HUB_ERRORS as error:
+        if isinstance(error, RuntimeError) and error.__cause__ is None:
+            raise  # Not the client's.
+        raise _told(error, target, folder, token) from None
+    return Pushed(target, f"{api.endpoint}/{target}")
+
+
+def _present_files(api: HfApi, repo: str) -> list[str]:
+    try:
+        return patiently(lambda: api.list_repo_files(repo))
+    except RepositoryNotFoundError:
+        return []
+
+
+def _check_kind(api: HfApi, repo: str, form: ModelForm, present: list[str]) -> None:
+    """Refuse to put a model in another one's place, whose users would not expect it."""
+    with tempfile.TemporaryDirectory() as place:
+        for name in present:
+            if Path(name).name in (CONFIG, MODULES):
+                patiently(lambda name=name: api.hf_hub_download(repo, name, local_dir=place))  # type: ignore[misc]
+        there = model_form(Path(place))
+    if there.architecture is not None and str(there) != str(form):
+        raise UserError(
+            f"{repo} holds a {there}, and this model is a {form}; choose another repository, or force the push."
+        )
+
+
+def _operations(
+    folder: Path, files: dict[str, int], card: str, present: list[str]
+) -> list[CommitOperationAdd | CommitOperationDelete]:
+    """Return the commit's content, made anew for each attempt because the client marks what it has uploaded."""
+    added = [CommitOperationAdd(name, card.encode() if name == CARD else folder / name) for name in files]
+    gone = [name for name in present if name not in files and _WEIGHTS.search(name)]
+    return [*added, *map(CommitOperationDelete, gone)]
+
+
+def _collect(api: HfApi, repo: str, title: str, private: bool) -> None:
+    owner = repo.partition("/")[0]
+    found = patiently(lambda: api.create_collection(title, namespace=owner, private=private, exists_ok=True))
+    patiently(lambda: api.add_collection_item(found.slug, repo, "model", exists_ok=True))
+
+
+def _told(error: Exception, repo: str, folder: Path, token: str) -> UserError | PushFailed:
+    """Return what to tell of an error that no further attempt can help; the token is in no message."""
+    status = status_of(error)
+    again = f"the model is safe in {folder}: st-push {folder} {repo} repeats the push without training"
+    if status == 401:
+        return UserError(
+            f"The Hub does not know this token; log in anew with `hf auth login`, or make one at {_SETTINGS}."
+        )
+    if status == 403:
+        return UserError(f"The token may not write to {repo}; use one with write access to it ({_SETTINGS}).")
+    if status == 413:
+        return UserError(
+            f"The Hub refused a file of {folder} as too large; save the model with a smaller max_shard_size."
+        )
+    if status is None or status == 429 or status >= 500:
+        return PushFailed(f"The Hub did not take {repo} after several attempts ({brief(error)}); {again}.")
+    said = error.server_message if isinstance(error, HfHubHTTPError) else None
+    reason = " ".join((said or brief(error)).split()).replace(token, "***")
+    return UserError(f"The Hub refused {repo} (status {status}: {reason}); change what it names, and {again}.")

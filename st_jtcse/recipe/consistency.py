@@ -1,0 +1,272 @@
+"""Checks across the blocks of a recipe, made on its resolved stages and told where their values are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from st_jtcse.errors import UserError
+from st_jtcse.losses.catalogue import declaration_of, loss_class, taught_by_teachers
+from st_jtcse.losses.declaration import LossDeclaration
+from st_jtcse.recipe.faults import Fault
+from st_jtcse.recipe.named_arguments import argument_faults, loss_faults
+from st_jtcse.recipe.schema import STAGE_PREFIX, StageSpec
+from st_jtcse.recipe.yaml_source import Loc, dotted
+from st_jtcse.wording import nearest, shown, unknown
+
+# Files of a run that lie beside the stages' folders.
+RESERVED_STAGE_NAMES = frozenset({"recipe.yaml", "results.json"})
+# The one loss of Sentence-Transformers for cross-encoders with several outputs.
+_OF_SEVERAL_OUTPUTS = "CrossEntropyLoss"
+
+
+@dataclass(frozen=True)
+class PlacedStage:
+    """A resolved stage, and what of it is written where.
+
+    Args:
+        index: Its position in the recipe.
+        spec: The stage, whole.
+        own: Its block as written; what is not there is the recipe's.
+    """
+
+    index: int
+    spec: StageSpec
+    own: Mapping[str, Any]
+
+    def at(self, *loc: str | int) -> Loc:
+        """Return a location in the stage."""
+        return ("stages", self.index, *loc)
+
+    def where(self, block: str, key: str) -> Loc:
+        """Return where a key of a block that the recipe has too is written."""
+        own = self.own.get(block)
+        return self.at(block, key) if isinstance(own, dict) and key in own else (block, key)
+
+    @property
+    def loss(self) -> LossDeclaration | None:
+        """What the stage's loss is; None if there is none, or none of this name."""
+        if self.spec.loss is None:
+            return None
+        try:
+            return declaration_of(loss_class(self.spec.loss.type, self.is_cross_encoder))
+        except UserError:
+            return None
+
+    @property
+    def loss_name(self) -> str:
+        """Name of the loss; empty if there is none."""
+        return self.spec.loss.type if self.spec.loss else ""
+
+    @property
+    def is_cross_encoder(self) -> bool:
+        """Whether the stage's model scores pairs."""
+        return self.spec.model.cross_encoder is not None
+
+
+def names(stages: Sequence[Any]) -> Iterator[Fault]:
+    """Tell names that cannot be folders of their own.
+
+    Args:
+        stages: The stages as written.
+    """
+    first: dict[str, int] = {}
+    for index, stage in enumerate(stages):
+        name = stage.get("name") if isinstance(stage, dict) else None
+        if not isinstance(name, str):
+            continue
+        loc: Loc = ("stages", index, "name")
+        # Names become folders, which some file systems tell apart by more than upper and lower case only.
+        folded = name.casefold()
+        if folded in RESERVED_STAGE_NAMES:
+            yield Fault(loc, f"expected a name free for a folder, found '{name}', a file of the run. Choose another.")
+        elif name.isascii() and name.isdigit():
+            yield Fault(loc, f"expected a name that --set cannot read as a position, found '{name}'. Add a letter.")
+        elif folded in first:
+            taken = f"found '{name}', taken by stages[{first[folded]}]"
+            yield Fault(loc, f"expected a name of its own, {taken}. Choose another.")
+        first.setdefault(folded, index)
+
+
+def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault]:
+    """Tell what does not go together in a stage.
+
+    Args:
+        stage: The stage.
+        all_names: Names of all stages of the recipe, in order.
+    """
+    yield from _references(stage, all_names)
+    if stage.spec.loss is not None and stage.spec.data is None:
+        way = "Add 'data: {train: FILE}' to either."
+        yield Fault(stage.at(), f"expected training data of the stage or the recipe, found none. {way}")
+    yield from _labels(stage)
+    yield from _views(stage)
+    yield from _classes(stage)
+    yield from _teachers(stage)
+    yield from _judged_pairs(stage)
+    if stage.spec.loss is not None:
+        found = loss_faults(stage.spec.loss, stage.is_cross_encoder)
+        yield from (Fault(stage.at("loss", key), text) for key, text in found)
+    own = stage.own.get("args")
+    yield from arguments(own if isinstance(own, dict) else {}, stage.at("args"))
+    yield from _evaluation(stage)
+    yield from _several_outputs(stage)
+
+
+def arguments(args: Mapping[str, Any], loc: Loc) -> Iterator[Fault]:
+    """Tell what is wrong with training arguments.
+
+    Args:
+        args: The block.
+        loc: Where it is written.
+    """
+    return (Fault((*loc, key), text) for key, text in argument_faults(args))
+
+
+def push(repos: Any, all_names: Sequence[str]) -> Iterator[Fault]:
+    """Tell repositories of stages that are none.
+
+    Args:
+        repos: The recipe's ``push.repos``.
+        all_names: Names of all stages.
+    """
+    for name in repos if isinstance(repos, dict) else ():
+        if name not in all_names:
+            yield Fault(("push", "repos", name), unknown("a stage of this recipe", name, all_names))
+
+
+def _references(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault]:
+    earlier = all_names[: stage.index]
+    for below, reference in stage.spec.models.items():
+        target = reference.removeprefix(STAGE_PREFIX)
+        if not reference.startswith(STAGE_PREFIX) or target in earlier:
+            continue
+        if target == stage.spec.name:
+            found = "this stage itself"
+        else:
+            found = "a later stage" if target in all_names[stage.index :] else "no stage of this recipe"
+        near = nearest(target, earlier)
+        if near:
+            way = f"Did you mean '{STAGE_PREFIX}{near}'?"
+        else:
+            way = f"Use one of: {', '.join(earlier)}." if earlier else "No stage comes before; name a model."
+        yield Fault(stage.at(*below), f"expected an earlier stage, found {shown(reference)}, {found}. {way}")
+
+
+def _labels(stage: PlacedStage) -> Iterator[Fault]:
+    data, loss, name = stage.spec.data, stage.loss, stage.loss_name
+    if data is None or loss is None:
+        return
+    if data.pairs is None:
+        if loss.labels is not None:
+            text = f"expected labelled rows for {name}, found sentences. Give 'pairs' instead."
+            yield Fault(stage.where("data", "train"), text)
+        return
+    if loss.sentences:
+        text = f"expected sentences for {name}, found pairs. Give 'train' instead."
+        yield Fault(stage.where("data", "pairs"), text)
+    if loss.labels not in (None, data.labels):
+        yield Fault(
+            stage.where("data", "labels" if "labels" in data.model_fields_set else "pairs"),
+            f"expected 'labels: {loss.labels}' for {name}, found {shown(data.labels)}. Set it, or choose another loss.",
+        )
+    for key, given in (("augment", stage.spec.augment), ("teachers", stage.spec.teachers)):
+        if given:
+            text = f"expected sentences in data.train beside '{key}', found pairs. Remove one."
+            yield Fault(stage.at(key), text)
+
+
+def _views(stage: PlacedStage) -> Iterator[Fault]:
+    data, loss, name = stage.spec.data, stage.loss, stage.loss_name
+    if data is None or data.train is None or loss is None:
+        return
+    given = stage.spec.augment is not None and stage.spec.augment.mode == "pair"
+    if given and loss.views == "made":
+        yield Fault(
+            stage.at("augment", "mode"),
+            f"expected 'replace' for {name}, which makes both views itself, found 'pair'. Set it, or choose "
+            "MultipleNegativesRankingLoss.",
+        )
+    if not given and loss.views == "given":
+        yield Fault(
+            stage.at("loss", "type"),
+            f"expected a loss that makes both views itself, found {name}. Choose SimCSELoss, or add 'augment' with "
+            "'mode: pair'.",
+        )
+
+
+def _classes(stage: PlacedStage) -> Iterator[Fault]:
+    data = stage.spec.data
+    classes = stage.spec.classes(stage.loss)
+    if classes is None or data is None:
+        return
+    count, key = classes
+    if key and count < 2:
+        text = f"expected an output for each class of {stage.loss_name}, 2 or more, found {count}. Raise it."
+        yield Fault(stage.at(*key), text)
+    elif data.bins is not None and data.bins > count:
+        way = f", or set {dotted(stage.at(*key))} to {data.bins}" if key else ""
+        text = f"expected at most {count} classes for {stage.loss_name}, found {data.bins}. Lower 'bins'{way}."
+        yield Fault(stage.where("data", "bins"), text)
+
+
+def _teachers(stage: PlacedStage) -> Iterator[Fault]:
+    data, loss, name = stage.spec.data, stage.loss, stage.loss_name
+    if data is None or data.train is None or loss is None or stage.spec.loss is None:
+        return
+    if not stage.spec.teachers:
+        if loss.needs_teachers(stage.spec.loss.arguments):
+            text = f"expected the models that {name} learns from, found none. Add 'teachers: [{{model: NAME}}]'."
+            yield Fault(stage.at("teachers"), text)
+    elif loss.teachers is None:
+        way = "" if loss.cross_encoder else f", or choose one of: {', '.join(taught_by_teachers())}"
+        text = f"expected no teachers beside {name}, which learns from none, found some. Remove them{way}."
+        yield Fault(stage.at("teachers"), text)
+
+
+def _judged_pairs(stage: PlacedStage) -> Iterator[Fault]:
+    if stage.spec.pair_scores is None:
+        return
+    if stage.loss is not None and not stage.loss.judged_pairs:
+        found = shown(stage.loss_name)
+        text = f"expected LSRNSLoss beside 'pair_scores', found {found}. Choose it, or remove 'pair_scores'."
+        yield Fault(stage.at("pair_scores"), text)
+    if stage.spec.args.get("prompts"):
+        text = "expected sentences as 'pair_scores' names them, found 'prompts' in args before each. Remove one."
+        yield Fault(stage.at("pair_scores"), text)
+    if stage.spec.augment:
+        text = "expected the sentences that 'pair_scores' names, found their round trips. Remove one."
+        yield Fault(stage.at("augment"), text)
+
+
+def _evaluation(stage: PlacedStage) -> Iterator[Fault]:
+    args, evaluate = stage.spec.args, stage.spec.evaluate
+    if evaluate is not None and evaluate.dev is not None:
+        return
+    asks = {
+        "eval_strategy": args.get("eval_strategy") in ("steps", "epoch"),
+        "eval_on_start": args.get("eval_on_start") is True,
+    }
+    for key in (key for key, asked in asks.items() if asked):
+        yield Fault(
+            stage.where("args", key),
+            f"expected pairs to evaluate on in {dotted(stage.at('evaluate'))}.dev or the recipe's evaluate.dev, found "
+            f"none. Add them, or remove '{key}'.",
+        )
+
+
+def _several_outputs(stage: PlacedStage) -> Iterator[Fault]:
+    outputs, evaluate = stage.spec.model.num_labels, stage.spec.evaluate
+    if not stage.is_cross_encoder or outputs < 2:
+        return
+    loc = stage.at("model", "num_labels")
+    if stage.loss is not None and stage.loss.classes != "outputs":
+        way = f"Set 1, or choose {_OF_SEVERAL_OUTPUTS}."
+        yield Fault(loc, f"expected 1 output for {stage.loss_name}, found {outputs}. {way}")
+    elif evaluate is not None and (evaluate.dev is not None or evaluate.test):
+        yield Fault(
+            loc,
+            f"expected 1 output, the score that 'evaluate' correlates, found {outputs}. Set 1, or evaluate the stage "
+            f"on nothing by {dotted(stage.at('evaluate'))}: {{}}.",
+        )

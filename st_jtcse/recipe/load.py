@@ -1,0 +1,264 @@
+"""Loads a recipe: YAML, overrides, validation, resolution and cross-checks, with every fault of a round at once."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from st_jtcse import bundled
+from st_jtcse.errors import UserError
+from st_jtcse.recipe import extends, yaml_source
+from st_jtcse.recipe import overrides as overriding
+from st_jtcse.recipe.faults import Fault, from_pydantic, tell
+from st_jtcse.recipe.schema import (
+    OF_ONE_STAGE,
+    DataSpec,
+    EvaluateSpec,
+    ModelDefaults,
+    ModelSpec,
+    PivotSpec,
+    Recipe,
+    SourceSpec,
+    StageSpec,
+    WeightedModelSpec,
+)
+from st_jtcse.recipe.yaml_source import Loc, Source
+from st_jtcse.wording import unknown
+
+_SUFFIXES = (".yaml", ".yml")
+_FOLDER_PREFIXES = ("./", "../", "~/")
+# Keys that can name something local, and whether they always do; a model or dataset may also be a Hub id.
+_LOCAL: dict[tuple[type[BaseModel], str], bool] = {
+    (SourceSpec, "file"): True,
+    (SourceSpec, "dataset"): False,
+    (ModelSpec, "base"): False,
+    (ModelSpec, "towers"): False,
+    (ModelSpec, "cross_encoder"): False,
+    (WeightedModelSpec, "model"): False,
+    (PivotSpec, "forward"): False,
+    (PivotSpec, "back"): False,
+}
+_NO_SOURCE = "expected exactly one of 'train' and 'pairs', found neither. Give one of them."
+BlockType = TypeVar("BlockType", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class LoadedRecipe:
+    """A valid recipe and where it came from.
+
+    Args:
+        recipe: The recipe as written; every local file and folder in it is absolute.
+        stages: Its stages, each with the data, arguments and evaluation that it has of the recipe.
+        folder: The folder its relative files started at.
+        name: The file's stem, which is a bundled recipe's name.
+        path: The file.
+        source: The tree behind it, for messages about values that only the run can check.
+    """
+
+    recipe: Recipe
+    stages: tuple[StageSpec, ...]
+    folder: Path
+    name: str
+    path: Path
+    source: Source
+
+    def stage(self, name: str) -> StageSpec:
+        """Return the stage of that name."""
+        return next(stage for stage in self.stages if stage.name == name)
+
+
+def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[str, Any] | None = None) -> LoadedRecipe:
+    """Load, resolve and check a recipe.
+
+    Args:
+        reference: A path, or the name of a bundled recipe.
+        overrides: Texts ``KEY=VALUE`` laid over the file; relative files in them start at the current folder.
+        point: One point of the recipe's sweep, value by key, laid over all of that; relative files in it start at the
+            recipe's folder. The recipe then has no sweep and no seeds.
+
+    Raises:
+        UserError: With every fault found, in the order of the file.
+    """
+    path, name = _find(reference)
+    source, refused = overriding.apply(extends.load(path, name), overrides)
+    if point is not None:
+        source, misplaced = overriding.lay(source, {**point, "sweep": None, "seeds": None})
+        refused += misplaced
+    source = extends.lay_defaults(source, _usable(source.data.get("model")))
+    faults = list(_consistency(source.data))
+    try:
+        recipe = Recipe.model_validate(source.data)
+    except ValidationError as error:
+        raise UserError(*tell(source, [*from_pydantic(error), *faults]), *refused) from None
+    if faults or refused:
+        raise UserError(*tell(source, faults), *refused)
+    folder = Path(os.path.abspath(path)).parent
+    # The keys of the recipe's own model stand in the stages now.
+    whole = _anchored(recipe, (), source, folder).model_copy(update={"model": None})
+    stages = tuple(resolved(stage, whole.data, whole.args, whole.evaluate) for stage in whole.stages)
+    return LoadedRecipe(whole, stages, folder, path.stem, path, source)
+
+
+def resolved_yaml(recipe: Recipe) -> str:
+    """Write a recipe with every default spelt out; loading the text gives an equal recipe.
+
+    Args:
+        recipe: A loaded recipe, whose paths are absolute.
+    """
+    return yaml_source.dump(recipe.model_dump(mode="json"))
+
+
+def resolved(
+    stage: StageSpec, data: DataSpec | None, args: Mapping[str, Any], evaluate: EvaluateSpec | None
+) -> StageSpec:
+    """Return a stage that carries all it has of the recipe.
+
+    Args:
+        stage: The stage as written. Data without a source are laid over the recipe's key by key, as arguments are.
+        data: The recipe's data.
+        args: The recipe's training arguments.
+        evaluate: The recipe's evaluation, for a stage that has none of its own.
+
+    Raises:
+        ValidationError: The stage's data do not go with the recipe's.
+    """
+    own = stage.data
+    if own is not None and data is not None and not own.sources:
+        own = DataSpec.model_validate(data.model_dump(exclude_unset=True) | own.model_dump(exclude_unset=True))
+    return stage.model_copy(
+        update={
+            "data": data if own is None else own,
+            "args": {**args, **stage.args},
+            "evaluate": evaluate if stage.evaluate is None else stage.evaluate,
+        }
+    )
+
+
+def _consistency(tree: dict[str, Any]) -> Iterator[Fault]:
+    """Check what of a recipe's blocks can be read, so that no fault hides another."""
+    # After the cheap answers: the libraries behind losses and arguments take seconds to import.
+    from st_jtcse.recipe import consistency
+
+    listed = tree.get("stages")
+    written = listed if isinstance(listed, list) else []
+    yield from consistency.names(written)
+    common, own_args = tree.get("data"), tree.get("args")
+    data = _readable(DataSpec, common)
+    args = own_args if isinstance(own_args, dict) else {}
+    evaluate = _readable(EvaluateSpec, tree.get("evaluate"))
+    if data is not None and not data.sources:
+        yield Fault(("data",), _NO_SOURCE)
+    names = [str(stage.get("name")) if isinstance(stage, dict) else "" for stage in written]
+    yield from consistency.arguments(args, ("args",))
+    for index, block in enumerate(written):
+        stage = _readable(StageSpec, block)
+        if stage is None:
+            continue
+        if stage.data is not None and not stage.data.sources and common is None:
+            yield Fault(("stages", index, "data"), _NO_SOURCE)
+        try:
+            whole = resolved(stage, data, args, evaluate)
+        except ValidationError as error:
+            told = (f"{fault.text} The rest is the recipe's 'data'." for fault in from_pydantic(error))
+            yield from (Fault(("stages", index, "data"), text) for text in told)
+            continue
+        yield from consistency.stage_faults(consistency.PlacedStage(index, whole, block), names)
+    push = tree.get("push")
+    yield from consistency.push(push.get("repos") if isinstance(push, dict) else None, names)
+
+
+def _usable(defaults: Any) -> set[str]:
+    """Return the valid keys of a recipe's `model`; a fault in another is told once, not at every stage."""
+    if not isinstance(defaults, dict):
+        return set()
+    wrong: set[Any] = set(OF_ONE_STAGE)
+    try:
+        ModelDefaults.model_validate(defaults)
+    except ValidationError as error:
+        wrong |= {fault.loc[0] for fault in from_pydantic(error) if fault.loc}
+    return set(defaults) - wrong
+
+
+def _readable(kind: type[BlockType], tree: Any) -> BlockType | None:
+    """Return a block without its faulty keys, which validation tells; None if the others do not make one."""
+    while isinstance(tree, dict):
+        try:
+            return kind.model_validate(tree)
+        except ValidationError as error:
+            left = tree
+            for details in error.errors(include_url=False):
+                left = _without(left, details["loc"])
+            if left == tree:
+                return None
+            tree = left
+    return None
+
+
+def _without(tree: Any, loc: Loc) -> Any:
+    """Return a tree without what is at a location, or at the nearest above it that the tree has."""
+    if not loc:
+        return tree
+    first: Any = loc[0]
+    if isinstance(first, int) and not isinstance(tree, list):
+        return _without(tree, loc[1:])  # One item that stands for a list of one.
+    if isinstance(tree, list) and isinstance(first, int) and first < len(tree):
+        below = _without(tree[first], loc[1:])
+        return [*tree[:first], *([below] if below != tree[first] else []), *tree[first + 1 :]]
+    if not isinstance(tree, dict) or first not in tree:
+        return tree
+    below = _without(tree[first], loc[1:])
+    left = {key: value for key, value in tree.items() if key != first}
+    return left if below == tree[first] else left | {first: below}
+
+
+def _find(reference: str) -> tuple[Path, str]:
+    """Return the recipe's file and how messages call it."""
+    # os.path answers no where pathlib raises: for a name too long, a folder closed to the user, an unknown ~user.
+    path = Path(os.path.expanduser(reference))
+    if os.path.isfile(path):
+        return path, reference
+    known = bundled.recipes()
+    # A run's output folder often has its recipe's name, so a folder does not hide a bundled recipe.
+    if reference in known:
+        return known[reference], known[reference].name
+    if os.path.exists(path) or path.suffix in _SUFFIXES or path.name != reference:
+        return path, str(path)
+    raise UserError(f"recipe: {unknown('a file or the name of a bundled recipe', reference, known)}")
+
+
+def _anchored(value: Any, loc: Loc, source: Source, folder: Path) -> Any:
+    """Return a block of the recipe with local files and folders made absolute."""
+    if isinstance(value, list):
+        return [_anchored(item, (*loc, index), source, folder) for index, item in enumerate(value)]
+    if isinstance(value, dict):
+        return {key: _anchored(item, (*loc, key), source, folder) for key, item in value.items()}
+    if not isinstance(value, BaseModel):
+        return value
+    changed = {}
+    for key in type(value).model_fields:
+        old, below = getattr(value, key), (*loc, key)
+        always = _LOCAL.get((type(value), key))
+        new = _anchored(old, below, source, folder) if always is None else _located(old, below, source, folder, always)
+        if new != old:
+            changed[key] = new
+    return value.model_copy(update=changed)
+
+
+def _located(value: Any, loc: Loc, source: Source, folder: Path, always: bool) -> Any:
+    if isinstance(value, list):
+        return [_located(item, (*loc, index), source, folder, always) for index, item in enumerate(value)]
+    if not isinstance(value, str) or not (always or value.startswith(_FOLDER_PREFIXES)):
+        return value
+    override = source.override(loc)
+    swept = override is not None and source.overridden[override].startswith(overriding.SWEPT)
+    if override is not None and not swept:
+        start = Path.cwd()  # What the user types on the command line starts where the user stands.
+    else:
+        origin = source.origin(("sweep",) if swept else loc)
+        start = origin.folder if origin else folder
+    return os.path.abspath(start / os.path.expanduser(value))

@@ -1,0 +1,166 @@
+"""Losses and training arguments that a recipe names, checked against the signatures of the libraries behind them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from st_jtcse.errors import UserError
+from st_jtcse.recipe.schema import LossSpec
+from st_jtcse.signatures import Argument, arguments_of, converted, misfits, model_of, resolved, settable
+from st_jtcse.wording import nearest, shown, unknown, words
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_BEST = "Give 'evaluate.dev': its Spearman correlation chooses the checkpoint"
+_PUSH = "Use st-train --push"
+_RUNS = "Give 'data' to train and 'evaluate' to evaluate"
+
+# Arguments that follow from the rest of the recipe or from the command line, and where to say them instead.
+_RUNNERS = {
+    "output_dir": "Set the recipe's 'output_dir', or use st-train --output-dir",
+    "seed": "Set the recipe's 'seed'",
+    "data_seed": "Set the recipe's 'seed'",
+    "resume_from_checkpoint": "Use st-train --resume",
+    "load_best_model_at_end": _BEST,
+    "metric_for_best_model": _BEST,
+    "greater_is_better": _BEST,
+    "do_train": _RUNS,
+    "do_eval": _RUNS,
+    "do_predict": _RUNS,
+    "overwrite_output_dir": "Name another 'output_dir'",
+    "push_to_hub": _PUSH,
+}
+_HUB_PREFIX = "hub_"
+
+# torch also takes compound names, such as "cpu:gloo,cuda:nccl", beyond the choices of the command line.
+_OPEN_CHOICES = frozenset({"ddp_backend"})
+# What transformers 5 reads beside what it annotates.
+_ALSO_ACCEPTED: dict[str, Any] = {"debug": None, "fsdp": bool | list[str]}
+_NOT_GIVEN = inspect.Parameter.empty
+
+
+def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, str]]:
+    """Return what is wrong with a loss block: each faulty key, and a text that says what was expected there.
+
+    Args:
+        spec: The loss block.
+        cross_encoder: Whether the model is a cross-encoder.
+    """
+    from st_jtcse.losses.catalogue import loss_class
+    from st_jtcse.losses.declaration import DeclaredLoss
+
+    try:
+        loss: Any = loss_class(spec.type, cross_encoder)
+    except UserError as error:
+        return [("type", str(error))]
+    arguments = arguments_of(loss.__init__)
+    open_to_yaml = [name for name, argument in arguments.items() if argument.annotation is not None]
+    faults = []
+    for key, value in spec.arguments.items():
+        if key not in arguments:
+            faults.append((key, unknown(f"an argument of {spec.type}", key, open_to_yaml)))
+        elif key not in open_to_yaml:
+            faults.append((key, _python_code(key, value)))
+    given = {key: value for key, value in spec.arguments.items() if key in open_to_yaml}
+    if issubclass(loss, DeclaredLoss):
+        faults += loss.misfits(given)
+    else:
+        faults += misfits(model_of(spec.type, arguments), given)
+    order = list(spec.arguments)
+    faults.sort(key=lambda fault: order.index(fault[0]))
+    return faults + [
+        _missing(spec.type, name, argument)
+        for name, argument in arguments.items()
+        if argument.required and name not in spec.arguments
+    ]
+
+
+def build_loss(spec: LossSpec, model: Any, cross_encoder: bool = False) -> nn.Module:
+    """Construct the loss of a recipe.
+
+    Args:
+        spec: The loss block.
+        model: The model to train.
+        cross_encoder: Whether it is a cross-encoder.
+
+    Raises:
+        UserError: If the block does not fit the loss class.
+    """
+    from st_jtcse.losses.catalogue import loss_class
+
+    faults = loss_faults(spec, cross_encoder)
+    if faults:
+        raise UserError(*(f"loss.{key}: {text}" for key, text in faults))
+    loss: Any = loss_class(spec.type, cross_encoder)
+    arguments = converted(model_of(spec.type, arguments_of(loss.__init__)), spec.arguments)
+    try:
+        built: nn.Module = loss(model=model, **arguments)
+    except ValueError as error:
+        # Losses refuse values and combinations that their signatures allow, such as a temperature of 0.
+        raise UserError(
+            f"loss.type: expected arguments that {spec.type} accepts, found: {error} Correct them."
+        ) from error
+    return built
+
+
+def argument_faults(args: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what is wrong with training arguments: each faulty key, and a text that says what was expected there.
+
+    Args:
+        args: An `args` block; its keys are fields of `SentenceTransformerTrainingArguments`.
+    """
+    known = _training_arguments()
+    faults: dict[str, str] = {}
+    for key, value in args.items():
+        instead = _PUSH if key.startswith(_HUB_PREFIX) else _RUNNERS.get(key)
+        if instead:
+            # The value stays untold: it may be a token.
+            faults[key] = f"expected no '{key}' here, found one. {instead}, and remove '{key}'."
+        elif key not in known:
+            near = nearest(key, [name for name in known if name not in _RUNNERS and not name.startswith(_HUB_PREFIX)])
+            way = f"Did you mean {near!r}?" if near else "Remove it."
+            faults[key] = f"expected a SentenceTransformerTrainingArguments field, found {shown(key)}. {way}"
+        elif known[key].annotation is None:
+            faults[key] = _python_code(key, value)
+    given = {key: value for key, value in args.items() if key not in faults}
+    faults |= dict(misfits(model_of("SentenceTransformerTrainingArguments", known), given))
+    return [(key, faults[key]) for key in args if key in faults]
+
+
+def _python_code(key: str, value: Any) -> str:
+    return f"expected no value for what is Python code, found {shown(value)}. Remove '{key}'."
+
+
+def _missing(loss: str, name: str, argument: Argument) -> tuple[str, str]:
+    if argument.annotation is None:
+        return "type", (
+            f"expected a loss whose arguments a recipe can give, found '{loss}', whose '{name}' is Python code. "
+            "Choose another loss."
+        )
+    return name, f"expected {words(argument.annotation)}, which {loss} requires, found none. Add '{name}'."
+
+
+@cache
+def _training_arguments() -> dict[str, Argument]:
+    from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
+
+    modules: dict[str, str] = {}
+    for owner in reversed(Arguments.__mro__):
+        modules.update(dict.fromkeys(inspect.get_annotations(owner), owner.__module__))
+    found = {}
+    for field in dataclasses.fields(Arguments):
+        if not field.init:
+            continue
+        choices = field.metadata.get("choices")
+        annotation = resolved(field.type, modules[field.name])
+        if choices and field.name not in _OPEN_CHOICES:
+            annotation = Literal[(*choices, *((None,) if field.default is None else ()))]
+        elif annotation is not None and field.name in _ALSO_ACCEPTED:
+            annotation = annotation | _ALSO_ACCEPTED[field.name]
+        found[field.name] = Argument(None if annotation is None else settable(annotation), _NOT_GIVEN)
+    return found

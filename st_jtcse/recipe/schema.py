@@ -1,0 +1,457 @@
+"""The shape of a recipe; each field's description is the only text of that option."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+
+from st_jtcse.pooling_names import PoolingName, TrainedPoolingName
+from st_jtcse.recipe.block import Block
+from st_jtcse.recipe.extends import FOREIGN
+from st_jtcse.recipe.publishing_blocks import CardSpec, PushSpec
+from st_jtcse.recipe.yaml_source import Loc
+
+if TYPE_CHECKING:
+    from st_jtcse.losses.declaration import LossDeclaration
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+STAGE_PREFIX = "stage:"
+# Name of the set that chooses checkpoints.
+DEV = "dev"
+
+_DATASET_ONLY = ("config", "split", "data_files", "revision")
+# A twin sums CLS states: 'pooling: cls' beside `towers` takes those of any encoders.
+_FOREIGN_TO_MODEL = FOREIGN["model"] | {"towers": tuple(key for key in FOREIGN["model"]["towers"] if key != "pooling")}
+# Keys of a `model` that the recipe cannot give for all stages.
+OF_ONE_STAGE = ("towers", "members", "cross_encoder", "num_labels", "tower", "layers", "fresh")
+_OPUS_MT = "Helsinki-NLP/opus-mt-{}-{}"
+# This model knows several written forms of Chinese and is told which one.
+_OPUS_MT_PREFIXES = {"zh": ">>cmn_Hans<< "}
+
+
+class SourceSpec(Block):
+    """Where rows come from: a local file or the arguments of `datasets.load_dataset`."""
+
+    file: str | None = Field(
+        None,
+        min_length=1,
+        description="Local text (one sentence a line), JSONL, CSV or Parquet file; a relative path starts at the "
+        "recipe's folder.",
+    )
+    dataset: str | None = Field(
+        None,
+        min_length=1,
+        description="Hub id or folder for `datasets.load_dataset`; a folder given as ./ or ../ starts at the "
+        "recipe's folder.",
+    )
+    config: str | None = Field(None, description="Configuration name of `dataset`.")
+    split: str = Field("train", description="Split of `dataset`.")
+    data_files: str | None = Field(None, description="File inside `dataset`.")
+    revision: str | None = Field(None, description="Commit, tag or branch of `dataset`.")
+    columns: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="Columns to read: sentence columns for training (default: sentence; each column adds its "
+        "sentences), [first, second, score] for evaluation (default: sentence1, sentence2, score).",
+    )
+    limit: int | None = Field(None, ge=1, description="Keep the first rows only.")
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> SourceSpec:
+        if (self.file is None) == (self.dataset is None):
+            found = "neither" if self.file is None else "both"
+            raise ValueError(f"expected exactly one of 'file' and 'dataset', found {found}. Give one of them.")
+        foreign = [key for key in self._foreign() if key in self.model_fields_set]
+        if foreign:
+            raise ValueError(f"expected a 'dataset' beside '{foreign[0]}', found a 'file'. Remove '{foreign[0]}'.")
+        return self
+
+    def _foreign(self) -> tuple[str, ...]:
+        return _DATASET_ONLY if self.dataset is None else ()
+
+
+def _file_shorthand(value: Any) -> Any:
+    return {"file": value} if isinstance(value, str) else value
+
+
+def _list_shorthand(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+Source = Annotated[SourceSpec, BeforeValidator(_file_shorthand)]
+Sources = Annotated[list[Source], BeforeValidator(_list_shorthand), Field(min_length=1)]
+
+
+class DataSpec(Block):
+    """What a stage trains on: sentences (`train`) or labelled rows (`pairs`); a stage may leave both to the recipe."""
+
+    train: Sources | None = Field(
+        None, description="A source or a list of sources; their sentences are joined in order."
+    )
+    pairs: Sources | None = Field(
+        None,
+        description="Sources of labelled rows. Columns: sentence1, sentence2 and score or label; without labels "
+        "anchor, positive, negative.",
+    )
+    labels: Literal["scores", "classes", "none"] = Field(
+        "scores", description="What the label column of `pairs` is: graded similarity, whole numbers from 0, or absent."
+    )
+    score_range: tuple[float, float] = Field(
+        (0.0, 5.0), description="Lowest and highest score of `pairs`, brought to 0 and 1.", strict=False
+    )
+    mapping: dict[str, float] | None = Field(
+        None, description="Label as written in `pairs` -> number, e.g. contradiction: 0, neutral: 1, entailment: 2."
+    )
+
+    bins: int | None = Field(
+        None, ge=2, description="With `labels: classes`: the class is the bin of score_range, of this many equal ones."
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> DataSpec:
+        if self.train is not None and self.pairs is not None:
+            raise ValueError("expected exactly one of 'train' and 'pairs', found both. Give one of them.")
+        foreign = [key for key in self._foreign() if key in self.model_fields_set]
+        if foreign:
+            raise ValueError(f"expected 'pairs' beside '{foreign[0]}', found 'train'. Remove '{foreign[0]}'.")
+        low, high = self.score_range
+        if not low < high:
+            raise ValueError(
+                f"expected the lower score first in 'score_range', found [{low:g}, {high:g}]. Swap them or widen it."
+            )
+        if self.bins is not None and self.labels != "classes":
+            raise ValueError(
+                f"expected 'labels: classes' beside 'bins', found '{self.labels}'. Set it, or remove 'bins'."
+            )
+        return self
+
+    @property
+    def sources(self) -> list[SourceSpec]:
+        """Where the rows come from."""
+        return self.train or self.pairs or []
+
+    def _foreign(self) -> tuple[str, ...]:
+        return FOREIGN["data"]["train"] if self.train is not None else ()
+
+
+class EvaluateSpec(Block):
+    """Graded sentence pairs: `dev` chooses the checkpoint, `test` is only reported."""
+
+    dev: Source | None = Field(None, description="Pairs whose cosine Spearman chooses the checkpoint.")
+    test: dict[str, Source] = Field(default_factory=dict, description="Pairs to report, by the name to show.")
+    score_range: tuple[float, float] = Field(
+        (0.0, 5.0), description="Lowest and highest score allowed in the pairs.", strict=False
+    )
+
+    @property
+    def sets(self) -> dict[str, SourceSpec]:
+        """All sets by name."""
+        return ({DEV: self.dev} if self.dev else {}) | self.test
+
+    @model_validator(mode="after")
+    def _ordered(self) -> EvaluateSpec:
+        low, high = self.score_range
+        if not low < high:
+            raise ValueError(
+                f"expected the lower score first in 'score_range', found [{low:g}, {high:g}]. Swap them or widen it."
+            )
+        return self
+
+
+class WeightedModelSpec(Block):
+    """A frozen model with its factor in a weighted sum of embeddings."""
+
+    model: str = Field(min_length=1, description="Written as a model's `base`.")
+    weight: float = Field(1.0, allow_inf_nan=False, description="Factor in the weighted sum of embeddings.")
+    pooling: PoolingName | None = Field(
+        None, description="Pooling; default: the model's own. An encoder that comes without needs it."
+    )
+    revision: str | None = Field(None, description="Commit, tag or branch of a Hub model.")
+    trust_remote_code: bool = Field(False, description="Run code that comes with the model.")
+
+
+class ModelSpec(Block):
+    """The model a stage starts from: an encoder, two (`towers`), an ensemble (`members`) or a `cross_encoder`."""
+
+    base: str | None = Field(
+        None,
+        min_length=1,
+        description="'embedded', a folder, a Hub id, or 'stage:NAME' for an earlier stage's model; a folder given as "
+        "./ or ../ starts at the recipe's folder.",
+    )
+    towers: list[Annotated[str, Field(min_length=1)]] | None = Field(
+        None, min_length=2, max_length=2, description="The two encoders of a twin, each written as for `base`."
+    )
+    members: list[WeightedModelSpec] | None = Field(
+        None, min_length=1, description="Models whose embeddings are summed; such a stage has no loss."
+    )
+    cross_encoder: str | None = Field(
+        None, min_length=1, description="Backbone of a cross-encoder, written as for `base`."
+    )
+    num_labels: int = Field(1, ge=1, description="Outputs of a cross-encoder.")
+    cross_attention_every: int | None = Field(
+        2, ge=1, description="A cross-attention layer after every k-th layer of a twin; null for none."
+    )
+    cross_residual: Literal["stream", "local"] = Field(
+        "stream", description="Residual of a twin's cross stream: its own stream, or the tower's hidden state."
+    )
+    random_pooler: bool = Field(
+        False, description="Draw the poolers of towers that come without; else such towers are refused."
+    )
+    pooling: TrainedPoolingName | None = Field(
+        None,
+        description="Pooling of the last hidden state, in place of the model's own modules, prompts and length, which "
+        "are the default; an encoder that comes without needs it. first_last: mean of the first and the last layer's "
+        "tokens; attention: a learned mean over tokens, with which a model loads by trust_remote_code only. Beside "
+        "`towers` only cls: take the CLS state of encoders that are not pooled by it.",
+    )
+    max_seq_length: int | None = Field(None, ge=4, description="Longest input in tokens; longer ones are cut.")
+    dropout: float | None = Field(
+        None, ge=0, lt=1, description="Hidden and attention dropout in training; null keeps the model's own."
+    )
+    training_head: bool = Field(
+        False, description="Train through a linear layer with tanh on the embedding, dropped afterwards (SimCSE's MLP)."
+    )
+    tower: Literal[1, 2] | None = Field(None, description="Start from this tower of `base`, a twin.")
+    layers: list[Annotated[int, Field(ge=0)]] | None = Field(
+        None, min_length=1, description="Keep only these layers of `base` (0 is the first), for a shallower student."
+    )
+    fresh: dict[str, int] | None = Field(
+        None, description="Random weights: `base`'s configuration with these values changed, e.g. num_hidden_layers."
+    )
+    revision: str | None = Field(None, description="Commit, tag or branch of a Hub model.")
+    trust_remote_code: bool = Field(False, description="Run code that comes with the model.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> ModelSpec:
+        kinds = [kind for kind in _FOREIGN_TO_MODEL if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            found = " and ".join(repr(kind) for kind in kinds) or "none of them"
+            raise ValueError(
+                f"expected exactly one of {', '.join(map(repr, _FOREIGN_TO_MODEL))}, found {found}. Give one."
+            )
+        foreign = [key for key in self._foreign() if key in self.model_fields_set]
+        if foreign:
+            raise ValueError(f"expected no '{foreign[0]}' beside '{kinds[0]}', found one. Remove '{foreign[0]}'.")
+        if self.towers is not None and self.pooling not in (None, "cls"):
+            raise ValueError(f"expected 'cls' as 'pooling' of a twin, found '{self.pooling}'. Correct or remove it.")
+        if self.layers is not None and self.layers != sorted(set(self.layers)):
+            raise ValueError(f"expected each of 'layers' once, in rising order, found {self.layers}. Sort them.")
+        if self.layers is not None and self.fresh is not None:
+            raise ValueError(
+                "expected one of 'layers', which keeps weights, and 'fresh', which draws them, found both. Remove one."
+            )
+        return self
+
+    @property
+    def models(self) -> dict[Loc, str]:
+        """The models it is made from, as written, by their place in the block."""
+        if self.members is not None:
+            return {("members", at, "model"): member.model for at, member in enumerate(self.members)}
+        if self.towers is not None:
+            return {("towers", at): tower for at, tower in enumerate(self.towers)}
+        key = "base" if self.cross_encoder is None else "cross_encoder"
+        return {(key,): str(getattr(self, key))}
+
+    def _foreign(self) -> tuple[str, ...]:
+        return next((keys for kind, keys in _FOREIGN_TO_MODEL.items() if getattr(self, kind) is not None), ())
+
+
+class ModelDefaults(ModelSpec):
+    """Keys for the `model` of every stage that they go with; a stage's own come first."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> ModelDefaults:
+        alone = [key for key in OF_ONE_STAGE if key in self.model_fields_set]
+        if alone:
+            raise ValueError(f"expected keys that stages share, found '{alone[0]}'. Move it into a stage's 'model'.")
+        return self
+
+
+class LossSpec(BaseModel):
+    """A loss by class name; every other key is an argument of that class."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    type: str = Field(description="Name of a loss of st_jtcse or of Sentence-Transformers.")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of the loss class beside `model`."""
+        return dict(self.model_extra or {})
+
+
+class PivotSpec(Block):
+    """A language to translate into and back; its code alone stands for the two OPUS-MT models."""
+
+    name: str = Field(pattern=NAME_PATTERN, description="Name to report, e.g. the language's code.")
+    forward: str = Field(min_length=1, description="Folder or Hub id of the model into the language.")
+    back: str = Field(min_length=1, description="Folder or Hub id of the model back into English.")
+    forward_prefix: str = Field(
+        "", description="Text that the first model needs before every sentence, e.g. a target language token."
+    )
+    back_prefix: str = Field("", description="Text that the second model needs before every sentence.")
+
+
+def _opus_mt_shorthand(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    models = {"forward": _OPUS_MT.format("en", value), "back": _OPUS_MT.format(value, "en")}
+    return {"name": value, **models, "forward_prefix": _OPUS_MT_PREFIXES.get(value, "")}
+
+
+class AugmentSpec(Block):
+    """Round-trip translation of the training sentences, computed once and cached."""
+
+    pivots: list[Annotated[PivotSpec, BeforeValidator(_opus_mt_shorthand)]] = Field(
+        min_length=1, description="Languages to go through; each adds its round trips of all sentences."
+    )
+    mode: Literal["replace", "pair"] = Field(
+        "replace",
+        description="replace: train on the round trips; pair: on columns sentence and round_trip, the two views.",
+    )
+    beam_size: int = Field(1, ge=1, description="Beams of the search; 1 is greedy.")
+    max_length: int = Field(128, ge=8, description="Longest translation in tokens; longer ones are cut and counted.")
+    batch_size: int = Field(64, ge=1, description="Sentences a forward pass.")
+    bf16: bool = Field(False, description="Translate in bfloat16.")
+
+
+class StageSpec(Block):
+    """One training run."""
+
+    name: str = Field(pattern=NAME_PATTERN, description="Folder name of the stage; later stages use stage:NAME.")
+    model: ModelSpec = Field(description="What the stage starts from.")
+    data: DataSpec | None = Field(
+        None,
+        description="Training data; default: the recipe's, and without a source of its own the block is laid over the "
+        "recipe's key by key.",
+    )
+    loss: LossSpec | None = Field(
+        description="The training objective; null: the model is assembled, saved and evaluated as it is."
+    )
+    augment: AugmentSpec | None = Field(None, description="Round-trip translation of the training sentences.")
+    args: dict[str, Any] = Field(
+        default_factory=dict,
+        description="SentenceTransformerTrainingArguments, verbatim; laid over the recipe's `args`.",
+    )
+    evaluate: EvaluateSpec | None = Field(None, description="Evaluation pairs; default: the recipe's.")
+    teachers: list[WeightedModelSpec] = Field(
+        default_factory=list, description="Teachers whose summed embeddings become the label column."
+    )
+    pair_scores: Source | None = Field(
+        None,
+        description="Pairs of training sentences with a similarity from 0 to 1, which LSRNSLoss takes instead of the "
+        "teachers' where it meets them.",
+    )
+
+    reported_as: str | None = Field(
+        None,
+        description="What the papers' tables call this stage's model: its card sets their figures beside those of an "
+        "evaluation, as long as the recipe is the bundled one.",
+    )
+
+    @model_validator(mode="after")
+    def _trained_or_assembled(self) -> StageSpec:
+        if self.loss is not None and self.model.members is not None:
+            raise ValueError("expected 'loss: null' beside 'members', found a loss. Distil the ensemble to train.")
+        if self.loss is None and (self.teachers or self.augment):
+            key = "teachers" if self.teachers else "augment"
+            raise ValueError(f"expected a loss beside '{key}', found null. Give the loss, or remove '{key}'.")
+        return self
+
+    @property
+    def models(self) -> dict[Loc, str]:
+        """The models that the stage starts from and learns from, as written, by their place in the stage."""
+        own: dict[Loc, str] = {("model", *loc): name for loc, name in self.model.models.items()}
+        return own | {("teachers", at, "model"): teacher.model for at, teacher in enumerate(self.teachers)}
+
+    @property
+    def earlier(self) -> list[str]:
+        """Names of the stages that the stage needs finished."""
+        referred = (name for name in self.models.values() if name.startswith(STAGE_PREFIX))
+        return [name.removeprefix(STAGE_PREFIX) for name in referred]
+
+    def classes(self, loss: LossDeclaration | None) -> tuple[int, Loc] | None:
+        """Return how many classes the labels have, and the key that says so, empty if the loss allows no other number.
+
+        Args:
+            loss: What the stage's loss is.
+        """
+        if loss is None or self.loss is None or loss.classes is None:
+            return None
+        if isinstance(loss.classes, int):
+            return loss.classes, ()
+        if loss.classes == "outputs":
+            return self.model.num_labels, ("model", "num_labels")
+        count = self.loss.arguments.get(loss.classes)
+        return (count, ("loss", loss.classes)) if isinstance(count, int) else None
+
+
+def _range_shorthand(value: Any) -> Any:
+    if isinstance(value, str) and (ends := re.fullmatch(r"(\d+)\.\.(\d+)", value)):
+        return list(range(int(ends[1]), int(ends[2]) + 1))
+    return value
+
+
+class Recipe(Block):
+    """A whole run: stages in order, under one seed and one output folder."""
+
+    name: str = Field(pattern=NAME_PATTERN, description="Short name of the run.")
+    extends: None = Field(
+        None,
+        description="Name of a bundled recipe, or a file, that this one is laid over; written in files only, where a "
+        "relative path starts at the recipe's folder.",
+    )
+    description: str = Field("", description="What the run reproduces, in one or two sentences.")
+    method: str | None = Field(None, min_length=1, description="The method, by which `st-train --list` groups.")
+    needs: str | None = Field(None, min_length=1, description="What a run needs, in a few words for `st-train --list`.")
+    seed: int = Field(42, ge=0, lt=2**32, description="Every random choice of the run follows from it.")
+    output_dir: str = Field(
+        min_length=1,
+        description="Folder of the run; a relative path starts at the current folder. Default: runs/NAME.",
+    )
+    cache_dir: str | None = Field(
+        None,
+        min_length=1,
+        description="Folder of round trips and teacher vectors, shared by runs and safe to delete; a relative path "
+        "starts at the current folder. Default: st-jtcse in the Hugging Face cache.",
+    )
+    model: ModelDefaults | None = Field(
+        None, description="Laid under the `model` of every stage, key by key where a key goes with its kind of model."
+    )
+    data: DataSpec | None = Field(None, description="Training data of every stage that names none.")
+    args: dict[str, Any] = Field(default_factory=dict, description="Training arguments common to all stages.")
+    evaluate: EvaluateSpec | None = Field(None, description="Evaluation pairs of every stage that names none.")
+    stages: list[StageSpec] = Field(min_length=1, description="Training runs, in order.")
+    card: CardSpec | None = Field(None, description="What the model cards say beside what the run knows.")
+    push: PushSpec | None = Field(None, description="Push models to the Hub after the run.")
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**32)]], BeforeValidator(_range_shorthand)] | None = Field(
+        None, min_length=1, description="Run everything under each of these seeds instead of `seed`; 1..5 is a range."
+    )
+    sweep: (
+        Annotated[
+            list[dict[str, Annotated[list[Any], Field(min_length=1)]]],
+            BeforeValidator(_list_shorthand),
+            Field(min_length=1),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="Run every combination of these values; keys are written as for --set, e.g. "
+        "stages.joint.model.cross_attention_every: [1, 2, 3]. A list of such blocks: the combinations of each.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _folder_of_its_name(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("output_dir") is None:
+            return {**data, "output_dir": f"runs/{data.get('name')}"}
+        return data

@@ -1,0 +1,339 @@
+"""Reads recipe YAML as data only: YAML 1.2 scalars, no duplicate keys, no aliases, every line remembered."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from st_jtcse.errors import UserError
+
+Loc = tuple[str | int, ...]
+
+MAX_BYTES = 1 << 20  # A recipe is a page or two; a weights file named by mistake is refused unread.
+MAX_DEPTH = 32  # Far above any recipe, far below Python's recursion limit, which PyYAML's composer would hit.
+
+_TAG = "tag:yaml.org,2002:"
+_STR, _SEQ, _MAP = f"{_TAG}str", f"{_TAG}seq", f"{_TAG}map"
+
+
+def _integer(text: str) -> int:
+    return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
+
+
+def _real(text: str) -> float:
+    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+
+
+@dataclass(frozen=True)
+class _Scalar:
+    pattern: re.Pattern[str]
+    first: str  # Characters a match can start with; PyYAML looks its patterns up by them.
+    value: Callable[[str], Any]
+
+
+# The core schema of YAML 1.2. PyYAML follows 1.1, where 1e-5 is text, `no` is false and 010 is eight.
+_SCALARS = {
+    f"{_TAG}null": _Scalar(re.compile(r"^(?:~|null|Null|NULL|)$"), "~nN", lambda text: None),
+    f"{_TAG}bool": _Scalar(re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), "tTfF", lambda text: text[0] in "tT"),
+    f"{_TAG}int": _Scalar(re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"), "-+0123456789", _integer),
+    f"{_TAG}float": _Scalar(
+        re.compile(
+            r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+            r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+        ),
+        "-+.0123456789",
+        lambda text: _real(text.lower()),
+    ),
+    _STR: _Scalar(re.compile(r"^.*$", re.DOTALL), "", str),
+}
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's parser under our scalar rules; only its node tree is used, never its constructors."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own name
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text in quotes wherever YAML 1.1 or 1.2 would read something else, and never an alias."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+for _tag, _scalar in _SCALARS.items():
+    if _tag != _STR:
+        # PyYAML keeps a list a first letter; '' stands for the empty scalar, which is null.
+        _first = [*_scalar.first, *([""] if _scalar.pattern.match("") else [])]
+        _Loader.add_implicit_resolver(_tag, _scalar.pattern, _first)
+        _Dumper.add_implicit_resolver(_tag, _scalar.pattern, _first)
+
+
+def dotted(loc: Loc) -> str:
+    """Write a location as people read it, e.g. ``stages[1].args.learning_rate``."""
+    text = ""
+    for part in loc:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += ("." if text else "") + (part if part.isprintable() and part else repr(part))
+    return text
+
+
+class Origin(NamedTuple):
+    """A file that values come from: how messages call it, and the folder its relative files start at."""
+
+    name: str
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Source:
+    """A YAML tree that knows where each of its keys was written.
+
+    Args:
+        name: How messages call the file.
+        data: The top-level mapping as plain Python values.
+        lines: Line of each key and list item, counted from 1.
+        overridden: For each location set on the command line, the words of that option.
+        inherited: For each location that another file wrote, a recipe that this one extends, that file.
+    """
+
+    name: str
+    data: dict[str, Any]
+    lines: Mapping[Loc, int]
+    overridden: Mapping[Loc, str] = field(default_factory=dict)
+    inherited: Mapping[Loc, Origin] = field(default_factory=dict)
+
+    def written(self, loc: Loc) -> Loc:
+        """Return `loc` without list positions that exist only because one item stands for a list of one."""
+        kept: list[str | int] = []
+        node: Any = self.data
+        for part in loc:
+            if isinstance(part, int) and not isinstance(node, list):
+                continue
+            kept.append(part)
+            if isinstance(node, dict):
+                node = node.get(part)
+            elif isinstance(node, list) and isinstance(part, int) and part < len(node):
+                node = node[part]
+            else:
+                node = None
+        return tuple(kept)
+
+    def override(self, loc: Loc) -> Loc | None:
+        """Return the command-line override that `loc` comes from, if any."""
+        loc = self.written(loc)
+        return next((loc[:size] for size in range(len(loc), -1, -1) if loc[:size] in self.overridden), None)
+
+    def line(self, loc: Loc) -> int | None:
+        """Return the line of `loc` or of its nearest known ancestor; None if the command line set it."""
+        return None if self.override(loc) is not None else self.lines[self.known(loc)]
+
+    def known(self, loc: Loc) -> Loc:
+        """Return `loc` or its nearest ancestor that a file wrote."""
+        loc = self.written(loc)
+        return next(loc[:size] for size in range(len(loc), -1, -1) if loc[:size] in self.lines)
+
+    def origin(self, loc: Loc) -> Origin | None:
+        """Return the file that wrote `loc`; None if it is the recipe's own."""
+        return self.inherited.get(self.known(loc))
+
+    def place(self, loc: Loc) -> str:
+        """Return the start of a message about `loc`, e.g. ``recipe.yaml:9 stages[1].data``."""
+        written = self.written(loc)
+        option = self.override(loc)
+        if option is None:
+            origin = self.origin(loc)
+            return f"{origin.name if origin else self.name}:{self.line(loc)} {dotted(written)}".rstrip()
+        return self.overridden[option] + ("" if option == written else f" {dotted(written)}")
+
+
+def load(path: Path, name: str | None = None) -> Source:
+    """Read a recipe file.
+
+    Args:
+        path: The file.
+        name: How messages call it. Default: the path as given.
+
+    Raises:
+        UserError: If there is no such file, or it is not a YAML mapping written as a recipe may be written.
+    """
+    name = str(path) if name is None else name
+    tree = _Tree(name)
+    data = tree.read(_text(path, name))
+    if data is None:
+        raise UserError(f"{name}: expected a recipe, found an empty file. Start from a bundled one: st-train --list.")
+    if not isinstance(data, dict):
+        raise UserError(
+            f"{name}:{tree.lines[()]}: expected a mapping ('name: ...', 'stages: ...') at the top level, "
+            f"found {'a list' if isinstance(data, list) else 'a single value'}. Write keys with a colon."
+        )
+    return Source(name, data, tree.lines)
+
+
+def parse_value(text: str, name: str = "value") -> Any:
+    """Read one value by the rules of recipe files, e.g. ``1e-5`` as a number and ``no`` as text.
+
+    Args:
+        text: The YAML text.
+        name: How messages call it.
+
+    Raises:
+        UserError: If the text is not a YAML value.
+    """
+    return _Tree(name, numbered=False).read(text)
+
+
+def dump(data: Mapping[str, Any]) -> str:
+    """Write plain data as YAML that `load` reads back unchanged."""
+    text: str = yaml.dump(
+        dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100, default_flow_style=False
+    )
+    return text
+
+
+def _text(path: Path, name: str) -> str:
+    if os.path.isdir(path):  # Unlike pathlib, answers no for a name too long; opening it then says why.
+        raise UserError(f"{name}: expected a recipe file, found a folder. Name a file in it.")
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise UserError(f"{name}: expected a recipe file, found none. Correct the path.") from None
+    except OSError as error:
+        raise UserError(f"{name}: expected a readable file, found: {error.strerror}. Check the path.") from error
+    if b"\0" in raw:
+        raise UserError(
+            f"{name}: expected UTF-8 text, found binary data or UTF-16. Name a YAML file, or save as UTF-8."
+        )
+    if len(raw) > MAX_BYTES:
+        raise UserError(f"{name}: expected a recipe of at most {MAX_BYTES} bytes, found more. Name a recipe file.")
+    try:
+        return raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise UserError(
+            f"{name}:{line}: expected UTF-8 text, found the byte 0x{error.object[error.start]:02x}. Save it as UTF-8."
+        ) from None
+
+
+class _Tree:
+    """Builds plain data from YAML text and collects lines and faults on the way."""
+
+    def __init__(self, name: str, *, numbered: bool = True) -> None:
+        self.name = name
+        self.numbered = numbered
+        self.lines: dict[Loc, int] = {}
+        self.faults: list[tuple[int, str]] = []
+
+    def read(self, text: str) -> Any:
+        try:
+            self._scan(text)
+            self._stop_at_faults()
+            node = yaml.compose(text, Loader=_Loader)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            self._refuse((mark.line if mark else 0) + 1, error.problem or "")
+        except yaml.reader.ReaderError as error:
+            line = text.count("\n", 0, error.position) + 1
+            self._refuse(line, f"the character U+{int(error.character):04X} is not allowed")
+        except (ValueError, OverflowError) as error:
+            # PyYAML lets chr() fail on escapes beyond Unicode, such as "\U00110000".
+            if isinstance(error, UserError):
+                raise
+            self._refuse(1, f"an escape is not a character ({error})")
+        else:
+            data = None if node is None else self._value(node, ())
+            self._stop_at_faults()
+            return data
+        self._stop_at_faults()
+
+    def _refuse(self, line: int, problem: str) -> None:
+        way = "Correct the indentation, or quote the text." if self.numbered else "Quote the text."
+        self._fault(line, "", f"expected valid YAML, but {problem or 'the text is not'}. {way}")
+
+    def _fault(self, line: int, key: str, text: str) -> None:
+        place = f"{self.name}:{line}" if self.numbered else self.name
+        self.faults.append((line, f"{place}{' ' if key else ''}{key}: {text}"))
+
+    def _stop_at_faults(self) -> None:
+        if self.faults:
+            raise UserError(*(text for _, text in sorted(self.faults)))
+
+    def _scan(self, text: str) -> None:
+        """Refuse from the event stream what must never reach the recursive composer."""
+        depth = documents = 0
+        for event in yaml.parse(text, Loader=_Loader):
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents == 2:
+                    self._fault(line, "", "expected one YAML document, found a second. Remove it from '---' on.")
+            elif isinstance(event, yaml.AliasEvent):
+                self._fault(line, "", f"expected plain values, found the alias '*{event.anchor}'. Repeat the value.")
+            elif isinstance(event, yaml.NodeEvent) and event.anchor is not None:
+                self._fault(line, "", f"expected plain values, found the anchor '&{event.anchor}'. Remove it.")
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth == MAX_DEPTH + 1:
+                    self._fault(line, "", f"expected at most {MAX_DEPTH} levels, found more. Flatten the value.")
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+
+    def _value(self, node: yaml.Node, loc: Loc) -> Any:
+        line = node.start_mark.line + 1
+        self.lines.setdefault(loc, line)
+        if isinstance(node, yaml.MappingNode) and node.tag == _MAP:
+            return self._mapping(node, loc)
+        if isinstance(node, yaml.SequenceNode) and node.tag == _SEQ:
+            return [self._value(item, (*loc, index)) for index, item in enumerate(node.value)]
+        if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
+            return self._scalar(node, loc)
+        tag = node.tag.replace(_TAG, "!!")
+        self._fault(line, dotted(loc), f"expected plain values, found the tag '{tag}'. Remove the tag.")
+        return None
+
+    def _scalar(self, node: yaml.ScalarNode, loc: Loc) -> Any:
+        scalar = _SCALARS[node.tag]
+        try:
+            if scalar.pattern.match(node.value):
+                return scalar.value(node.value)
+        except ValueError:
+            pass  # An integer of thousands of digits, which int() refuses: told like any other misfit.
+        tag = node.tag.replace(_TAG, "")
+        shown = f"{node.value[:40]}..." if len(node.value) > 40 else node.value
+        self._fault(
+            node.start_mark.line + 1, dotted(loc), f"expected a YAML {tag}, found '{shown}'. Correct the value."
+        )
+        return None
+
+    def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._fault(line, dotted(loc), "expected text as a key, found a list or mapping. Write a plain key.")
+                continue
+            key = str(key_node.value)
+            if key_node.tag != _STR:
+                self._fault(
+                    line, dotted(loc), f"expected text as a key, found {key or 'nothing'}. Write '{key}' in quotes."
+                )
+                continue
+            below = (*loc, key)
+            if key in data:
+                first = self.lines[below]
+                self._fault(
+                    line, dotted(below), f"expected each key once, found it again (first on line {first}). Remove one."
+                )
+                continue
+            self.lines[below] = line
+            data[key] = self._value(value_node, below)
+        return data

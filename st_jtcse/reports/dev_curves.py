@@ -1,0 +1,152 @@
+"""The evaluations on dev that runs of `st-train` left."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError
+
+from st_jtcse.errors import UserError
+
+# Spearman on the set that chooses checkpoints, of a bi-encoder's cosines or of a cross-encoder's scores.
+_DEV = ("eval_dev_spearman_cosine", "eval_dev_spearman")
+_RESULTS = "results.json"
+# Hashed for the stages that train on them only.
+_JUDGED = "pair_scores"
+
+
+class Evaluation(NamedTuple):
+    """The score on dev, Spearman x 100, after so many steps and seconds of training."""
+
+    step: int
+    seconds: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One stage of one run."""
+
+    stage: str  # the stage's name
+    seed: int  # the run's seed
+    evaluations: tuple[Evaluation, ...]  # in the order of the run; the first is that of step 0
+    final: dict[str, float]  # Spearman x 100 of the saved model on each evaluation set
+
+    @property
+    def best(self) -> float:
+        """Return the best score on dev."""
+        return max(evaluation.score for evaluation in self.evaluations)
+
+    def reaches(self, score: float) -> Evaluation | None:
+        """Return the first evaluation that is at least as good, None if there is none."""
+        return next((evaluation for evaluation in self.evaluations if evaluation.score >= score), None)
+
+
+def read_curves(folders: Sequence[Path]) -> list[Curve]:
+    """Read the evaluations that runs of `st-train` left.
+
+    Args:
+        folders: Output folders of runs, whose finished stages count. Stages of one name are the same stage under other
+            seeds.
+
+    Raises:
+        UserError: A folder holds no run or one with a score that is no number, the runs are of several recipes, two
+            runs have one seed or a stage of other data, or nothing was evaluated on dev.
+    """
+    curves: list[Curve] = []
+    taken: dict[tuple[str, int], Path] = {}
+    data: dict[str, tuple[Path, dict[str, str]]] = {}
+    recipes: dict[str, Path] = {}
+    for folder in folders:
+        run = _run(folder)
+        recipes.setdefault(run.recipe, folder)
+        if len(recipes) > 1:
+            first, second = recipes.items()
+            raise UserError(
+                f"{second[1]} is a run of {second[0]} and {first[1]} one of {first[0]}; compare runs of one recipe."
+            )
+        for stage in run.stages:
+            curve, hashes = stage.curve(run.seed), stage.data_sha256
+            if not curve.evaluations:
+                continue
+            _check_finite(curve, folder / _RESULTS)
+            key = curve.stage, curve.seed
+            if key in taken:
+                raise UserError(
+                    f"{folder}: the stage {key[0]!r} has seed {key[1]}, as in {taken[key]}; give runs of other seeds."
+                )
+            taken[key] = folder
+            other, theirs = data.setdefault(curve.stage, (folder, hashes))
+            # A test set of some runs only is left out of the means.
+            differing = [name for name in hashes if theirs.get(name, hashes[name]) != hashes[name]]
+            if differing or (_JUDGED in theirs) != (_JUDGED in hashes):
+                raise UserError(
+                    f"{folder} and {other}: the stage {curve.stage!r} is of other data ({(differing or [_JUDGED])[0]}) "
+                    "in one than in the other; compare runs over the same data."
+                )
+            curves.append(curve)
+    if not curves:
+        raise UserError(
+            f"{', '.join(map(str, folders))}: no stage was evaluated on dev while it trained; set args.eval_strategy "
+            "and evaluate.dev, and run it again."
+        )
+    return curves
+
+
+class _Logged(BaseModel):
+    step: int
+    train_seconds: float
+    score: float = Field(validation_alias=AliasChoices(*_DEV))
+
+
+def _on_dev(log: Any) -> Any:
+    """Keep the entries that hold a score on dev, and what is no entry, which is then refused."""
+    if not isinstance(log, list):
+        return log
+    return [entry for entry in log if not isinstance(entry, dict) or any(key in entry for key in _DEV)]
+
+
+class _Stage(BaseModel):
+    name: str
+    spearman: dict[str, float]
+    spearman_start: dict[str, float] = {}
+    data_sha256: dict[str, str]
+    log: Annotated[list[_Logged], BeforeValidator(_on_dev)] = []
+
+    def curve(self, seed: int) -> Curve:
+        found = [Evaluation(entry.step, entry.train_seconds, round(100 * entry.score, 4)) for entry in self.log]
+        if found and found[0].step and "dev" in self.spearman_start:
+            found.insert(0, Evaluation(0, 0.0, self.spearman_start["dev"]))
+        return Curve(self.name, seed, tuple(found), self.spearman)
+
+
+class _Run(BaseModel):
+    recipe: str
+    seed: int
+    stages: list[_Stage]
+
+
+def _run(folder: Path) -> _Run:
+    path = folder / _RESULTS
+    if not path.is_file():
+        raise UserError(f"{folder}: no {_RESULTS} there; give the output folder of a run of st-train.")
+    try:
+        return _Run.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+        raise UserError(f"{path}: not the results of st-train ({what}); run the recipe again.") from error
+
+
+def _check_finite(curve: Curve, path: Path) -> None:
+    scores = {f"dev at step {evaluation.step}": evaluation.score for evaluation in curve.evaluations} | curve.final
+    for place, score in scores.items():
+        if not math.isfinite(score):
+            raise UserError(
+                f"{path}: the score of the stage {curve.stage!r} on {place} is {score}, which no mean can hold; leave "
+                "the run out, or train it again."
+            )

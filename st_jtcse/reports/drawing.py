@@ -1,0 +1,124 @@
+"""How every picture looks, and how a figure becomes a file: the same numbers give the same bytes."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from st_jtcse.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PictureFormat = Literal["svg", "png"]
+
+# Okabe and Ito's colours, which colour-blind people tell apart; of 7, 8 and 5 no two share a divisor, so that the 280
+# first series differ, and the 5 first even in grey.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
+_MARKERS = "osD^vPX*"
+_LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+_SETTINGS: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#d9d9d9",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+    # A model may be called a_$b$.
+    "text.parse_math": False,
+    "svg.hashsalt": "st-jtcse",
+    "savefig.dpi": 150,
+}
+
+
+def check_installed() -> None:
+    """Refuse to go on without matplotlib.
+
+    Raises:
+        UserError: It is not installed.
+    """
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ModuleNotFoundError:
+        raise UserError("Pictures need matplotlib; install it with: pip install 'st-jtcse[plots]'.") from None
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Draw in the house style, whatever the user's own settings are, which come back afterwards."""
+    check_installed()
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        for name, value in _SETTINGS.items():
+            matplotlib.rcParams[name] = value  # type: ignore[index]  # it wants literals
+        yield
+
+
+def panels(number: int, *, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
+    """Return a figure of `number` panels, filled row by row.
+
+    Args:
+        number: How many.
+        columns: Most panels in a row.
+        width: Of a panel, in inches.
+        height: Of a panel, in inches.
+        **options: Arguments of ``Figure.subplots``.
+    """
+    from matplotlib.figure import Figure
+
+    across = min(number, columns)
+    down = math.ceil(number / across)
+    figure = Figure(figsize=(width * across, height * down), layout="constrained")
+    axes = list(np.ravel(figure.subplots(down, across, squeeze=False, **options)))
+    for spare in axes[number:]:
+        spare.remove()
+    return figure, axes[:number]
+
+
+def series() -> Iterator[dict[str, Any]]:
+    """Yield the look of one series after the other: no two alike, in colour or without."""
+    for index in count():
+        yield {
+            "color": _COLOURS[index % len(_COLOURS)],
+            "marker": _MARKERS[index % len(_MARKERS)],
+            "linestyle": _LINES[index % len(_LINES)],
+        }
+
+
+def legend_name(name: str) -> str:
+    """Return a name that a legend shows: matplotlib hides those that begin with an underscore."""
+    return f" {name}" if name.startswith("_") else name
+
+
+def to_bytes(figure: Figure, picture_format: PictureFormat) -> bytes:
+    """Return a figure as a file's content, without date."""
+    buffer = io.BytesIO()
+    with house_style():
+        metadata = {"Date": None} if picture_format == "svg" else {"Software": None}
+        figure.savefig(buffer, format=picture_format, metadata=metadata)
+    return buffer.getvalue()
+
+
+def save(figure: Figure, folder: Path, name: str) -> dict[PictureFormat, bytes]:
+    """Write a picture as PNG and as SVG, each whole or not at all, and return their contents."""
+    contents: dict[PictureFormat, bytes] = {}
+    for kind in get_args(PictureFormat):
+        contents[kind] = to_bytes(figure, kind)
+        partial = folder / f".{name}.partial"
+        partial.write_bytes(contents[kind])
+        partial.replace(folder / f"{name}.{kind}")
+    return contents

@@ -1,0 +1,145 @@
+"""The results of `st-eval` as tables, as Markdown and as one page, the papers' figures beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from st_jtcse.atomic import write_atomically
+from st_jtcse.errors import UserError
+from st_jtcse.reports.drawing import house_style, legend_name, panels, save, series
+from st_jtcse.reports.page import Picture, Section, render_page
+from st_jtcse.reports.table import Table, millions, number
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAGE, MARKDOWN = "index.html", "results.md"
+OURS = "this model"
+MEAN = "mean"
+
+
+def suite_title(name: str, suite: Mapping[str, Any]) -> str:
+    """Return what a suite's table is called where it stands alone."""
+    return f"{name}: {suite['source']}" if suite["source"] else name
+
+
+def suite_table(name: str, suite: Mapping[str, Any]) -> Table:
+    """Return a suite's scores beside those of the papers' models in its rows, the mean last."""
+    models = list(dict.fromkeys(model for row in suite["rows"] for model in row["reported"]))
+    cells = [
+        [row["label"], row["metric"] or "", *map(number, (row["score"], *map(row["reported"].get, models)))]
+        for row in suite["rows"]
+    ]
+    if suite["source"]:
+        cells.append([MEAN, "", *map(number, (suite["average"], *map(suite["reported_average"].get, models)))])
+    return Table(["task", "metric", OURS, *models], cells, suite_title(name, suite), names=2)
+
+
+def evaluation_markdown(data: Mapping[str, Any]) -> str:
+    """Write results as Markdown."""
+    model = data["model"]
+    parts = [
+        f"# Evaluation of {model['name']}",
+        f"{_size(model)}, inputs of up to {model['max_seq_length']} tokens; SHA-256 `{model['sha256']}`. Scores are in "
+        "percent.",
+    ]
+    for name, suite in data["suites"].items():
+        table = suite_table(name, suite)
+        others = {key: mean for key, mean in suite["reported_average"].items() if key not in table.columns}
+        parts += [f"## {name}", _beside(suite), table.markdown()]
+        if others:
+            parts.append(f"Further means reported: {_listed(others)}.")
+        for told, more in _further_tables(suite):
+            parts += [told, more.markdown()]
+        parts.append("\n".join(f"- {note}" for note in _notes(suite)))
+    if data["missing"]:
+        parts += ["## Without a result", "\n".join(f"- {key}: {reason}" for key, reason in data["missing"].items())]
+    versions = ", ".join(f"{library} {version}" for library, version in data["versions"].items())
+    parts.append(f"Versions: {versions}.")
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def write_evaluation(folder: Path, data: Mapping[str, Any]) -> None:
+    """Leave a page with a table for each suite and, with matplotlib, a picture of each that has a score."""
+    model = data["model"]
+    sections = [
+        Section("The model", f"{_size(model)}. Scores are in percent. SHA-256 of the model: {model['sha256']}.")
+    ]
+    for name, suite in data["suites"].items():
+        text = "\n\n".join(filter(None, [_beside(suite), *_notes(suite)]))
+        sections.append(Section(name, text, suite_table(name, suite), _picture(folder, name, suite)))
+    if data["missing"]:
+        told = "\n\n".join(f"{key}: {reason}" for key, reason in data["missing"].items())
+        sections.append(Section("Without a result", told))
+    write_atomically(folder / PAGE, render_page(f"Evaluation of {model['name']}", sections))
+
+
+def draw_suite(suite: Mapping[str, Any]) -> Figure:
+    """Draw a row for each task: this model's score among the reported ones.
+
+    Raises:
+        UserError: matplotlib is not installed.
+    """
+    rows = suite["rows"]
+    with house_style():
+        figure, (axes,) = panels(1, columns=1, width=7.5, height=1.4 + 0.28 * len(rows))
+        for name, look in zip(suite_table("", suite).columns[2:], series()):
+            scores = [row["score"] if name == OURS else row["reported"].get(name) for row in rows]
+            points = [(score, place) for place, score in enumerate(scores) if score is not None]
+            own = {"markersize": 7, "zorder": 3} if name == OURS else {"markersize": 4}
+            xs, ys = ([point[at] for point in points] for at in (0, 1))
+            axes.plot(xs, ys, label=legend_name(name), **look | {"linestyle": "none"} | own)
+        axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
+        axes.invert_yaxis()
+        axes.set_xlabel("score (%)")
+        figure.legend(loc="outside lower center", ncols=4)
+        return figure
+
+
+def _picture(folder: Path, name: str, suite: Mapping[str, Any]) -> Picture | None:
+    scores = [f"{row['label']} {row['score']:.2f}" for row in suite["rows"] if row["score"] is not None]
+    if not scores:
+        return None
+    try:
+        figure = draw_suite(suite)
+    except UserError:  # The tables say it all.
+        return None
+    alt = f"{name}: this model's scores among the reported ones. {', '.join(scores)}."
+    return Picture(save(figure, folder, name)["svg"], alt, 600)
+
+
+def _further_tables(suite: Mapping[str, Any]) -> list[tuple[str, Table]]:
+    found = []
+    if suite["by_metric"]:
+        rows = [[metric, number(mean)] for metric, mean in suite["by_metric"].items()]
+        found.append(("Means over the tasks by metric:", Table(["metric", OURS], rows)))
+    if suite["aggregations"]:
+        rows = [
+            [label, *(number(means[kind]) for kind in ("all", "mean", "wmean")), _listed(means["subsets"])]
+            for label, means in suite["aggregations"].items()
+        ]
+        heading = ["set", "all", "mean", "weighted mean", "subsets"]
+        found.append(("Spearman by SentEval's aggregations:", Table(heading, rows)))
+    if suite["transfer"]:
+        rows = [[label, *map(number, scores.values())] for label, scores in suite["transfer"].items()]
+        found.append(("Transfer:", Table(["set", "accuracy", "accuracy where C was chosen", "F1"], rows)))
+    return found
+
+
+def _size(model: Mapping[str, Any]) -> str:
+    return f"{millions(model['parameters'])} parameters, {model['dimension']} components"
+
+
+def _beside(suite: Mapping[str, Any]) -> str:
+    return f"Beside the figures of {suite['source']}." if suite["source"] else ""
+
+
+def _notes(suite: Mapping[str, Any]) -> list[str]:
+    own = [suite["note"]] if suite["note"] else []
+    return own + [f"{row['label']}: {row['note']}" for row in suite["rows"] if row["note"]]
+
+
+def _listed(scores: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {score:.2f}" for name, score in scores.items())

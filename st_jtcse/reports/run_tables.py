@@ -1,0 +1,48 @@
+"""What a run would do, and what it came to, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from st_jtcse.reports.table import Table, millions
+
+
+def plan_table(stages: Sequence[Any]) -> Table:
+    """Return what a run would do."""
+    rows = [
+        [
+            stage.name,
+            stage.loss or "- (assembled)",
+            millions(stage.parameters),
+            "from the Hub" if stage.sentences is None else str(stage.sentences),
+            "?" if stage.steps is None else str(stage.steps),
+            ", ".join(stage.evaluated_on) or "-",
+        ]
+        for stage in stages
+    ]
+    columns = ["stage", "loss", "parameters", "sentences", "steps", "evaluated on"]
+    return Table(columns, rows, "plan (nothing is written)", names=len(columns))
+
+
+def results_table(results: Mapping[str, Any]) -> Table:
+    """Return every stage on every evaluation set: Spearman x 100 where it started -> where it ended."""
+    sets = list(dict.fromkeys(name for record in results["stages"] for name in record["spearman"]))
+    rows = [
+        [
+            record["name"],
+            millions(record["parameters"]),
+            f"{record['gmac']:.2f}",
+            str(record["steps"]),
+            f"{record['seconds']:.0f}",
+            *(
+                f"{record['spearman_start'][name]:.2f} -> {record['spearman'][name]:.2f}"
+                if name in record["spearman"]
+                else ""
+                for name in sets
+            ),
+        ]
+        for record in results["stages"]
+    ]
+    title = f"{results['recipe']}, seed {results['seed']}: Spearman x 100, start -> trained"
+    return Table(["stage", "parameters", "GMAC", "steps", "seconds", *sets], rows, title)

@@ -1,0 +1,49 @@
+"""A table of results, and its faces: on the terminal, in Markdown and on a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table as TerminalTable
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; its first columns say what a row is about, the others are aligned right."""
+
+    columns: Sequence[str]  # headings
+    rows: Sequence[Sequence[str]]  # cells, as they are shown
+    title: str = ""  # what it shows
+    names: int = 1  # how many columns are aligned left
+
+    def terminal(self) -> TerminalTable:
+        """Return it for rich's console; nothing in it is markup: a model may be called [bold]."""
+        from rich.markup import escape
+        from rich.table import Table as TerminalTable
+
+        table = TerminalTable(title=escape(self.title) or None)
+        for index, column in enumerate(self.columns):
+            table.add_column(escape(column), justify="left" if index < self.names else "right")
+        for row in self.rows:
+            table.add_row(*map(escape, row))
+        return table
+
+    def markdown(self) -> str:
+        """Return it as Markdown, without the title."""
+        lines = [[cell.replace("|", "\\|") for cell in line] for line in (self.columns, *self.rows)]
+        heading, *rows = (f"| {' | '.join(line)} |" for line in lines)
+        rule = "".join([":--|"] * self.names + ["--:|"] * (len(self.columns) - self.names))
+        return "\n".join([heading, f"|{rule}", *rows])
+
+
+def number(value: float | None) -> str:
+    """Write a score, or what stands for a missing one."""
+    return "-" if value is None else f"{value:.2f}"
+
+
+def millions(count: int) -> str:
+    """Write a number of parameters."""
+    return f"{count / 1e6:.1f}M"

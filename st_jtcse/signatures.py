@@ -1,0 +1,148 @@
+"""What a signature takes of plain data, as a pydantic model made from it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import operator
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache, reduce
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from st_jtcse.wording import misfit
+
+_PLAIN = (int, float, bool, str, type(None), Any, dict, list, tuple)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a function.
+
+    Args:
+        annotation: What plain data can give for it; None if that is nothing, as for a callable.
+        default: ``inspect.Parameter.empty`` if there is none.
+    """
+
+    annotation: Any | None
+    default: Any
+
+    @property
+    def required(self) -> bool:
+        """Whether a call must give it."""
+        return self.default is inspect.Parameter.empty
+
+
+@cache
+def arguments_of(function: Callable[..., Any]) -> dict[str, Argument]:
+    """Return a constructor's arguments by name, without the model.
+
+    Args:
+        function: A class's ``__init__``.
+    """
+    found = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in ("self", "model") or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        annotation = parameter.annotation
+        if annotation is parameter.empty:
+            # Several of the libraries' arguments are not annotated; a plain default still tells the type.
+            annotation = type(parameter.default) if isinstance(parameter.default, (bool, int, float, str)) else None
+        else:
+            annotation = resolved(annotation, function.__module__)
+        found[name] = Argument(None if annotation is None else settable(annotation), parameter.default)
+    return found
+
+
+def resolved(annotation: Any, module: str) -> Any | None:
+    """Return an annotation with its names looked up in the module that wrote it.
+
+    Args:
+        annotation: As found in a signature or dataclass; text where the module postpones evaluation.
+        module: Name of that (imported) module.
+
+    Returns:
+        The type, or None where a name is not importable at run time, as under `TYPE_CHECKING`.
+    """
+    # Annotations are looked up one by one: the name of a model class, absent at run time, must not spoil the rest.
+    holder = types.SimpleNamespace(__annotations__={"value": annotation})
+    try:
+        return typing.get_type_hints(holder, globalns=vars(sys.modules[module]), include_extras=True)["value"]
+    except NameError:
+        return None
+
+
+def settable(annotation: Any) -> Any | None:
+    """Reduce an annotation to what plain data can give; None if nothing is left of it, as of a callable.
+
+    Where an enumeration may also be given as text, only its members are kept: the libraries look the text up in it.
+    """
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return None if settable(arguments[0]) is None else annotation
+    if origin in (Union, types.UnionType):
+        members = [member for member in arguments if settable(member) is not None]
+        if any(_is_enum(member) for member in members):
+            members = [member for member in members if member is not str]
+        return reduce(operator.or_, members) if members else None
+    if origin is Literal or annotation in _PLAIN or _is_enum(annotation):
+        return annotation
+    is_container = isinstance(origin, type) and issubclass(origin, Iterable)
+    return annotation if is_container and all(item is ... or settable(item) is not None for item in arguments) else None
+
+
+def model_of(name: str, arguments: Mapping[str, Argument]) -> type[BaseModel]:
+    """Return a model whose fields are the arguments that plain data can give; all are optional.
+
+    Args:
+        name: Name of the model.
+        arguments: Arguments by name.
+    """
+    fields: Any = {key: (given.annotation, None) for key, given in arguments.items() if given.annotation is not None}
+    # Strict: whole numbers fit where numbers are wanted, and nothing else bends.
+    return create_model(name, __config__=ConfigDict(strict=True, extra="ignore", protected_namespaces=()), **fields)
+
+
+def converted(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain values as the arguments' types, e.g. a list as the tuple that is wanted.
+
+    Args:
+        model: From :func:`model_of`.
+        values: By argument.
+
+    Raises:
+        ValidationError: A value does not fit.
+    """
+    # Strict JSON is the reading meant for plain data: lists fit tuples and names fit enumerations, text fits no number.
+    found = model.model_validate_json(json.dumps(values))
+    return {key: getattr(found, key) for key in values}
+
+
+def misfits(model: type[BaseModel], values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what is wrong with plain values: each argument's name, and ``expected X, found Y. Do Z.``.
+
+    Args:
+        model: From :func:`model_of`.
+        values: By argument; those of other names are passed over.
+    """
+    try:
+        model.model_validate_json(json.dumps(values))
+    except ValidationError as error:
+        # A union tells a fault for each of its members: the first stands for all.
+        firsts = {str(details["loc"][0]): details for details in reversed(error.errors(include_url=False))}
+        return [
+            (key, misfit(firsts[key], model.model_fields[key].annotation, values[key]))
+            for key in values
+            if key in firsts
+        ]
+    return []
+
+
+def _is_enum(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Enum)

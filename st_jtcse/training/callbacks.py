@@ -1,0 +1,160 @@
+"""What goes on beside a training loop: a guard, an interrupt, a clock, and the weights of the loss."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from st_jtcse.errors import UserError
+
+SECONDS = "train_seconds"
+LOSS_WEIGHTS = "loss.safetensors"
+
+
+class StopOnNonFiniteLoss:
+    """Forward hook of a loss that raises at the first NaN or infinite term.
+
+    Args:
+        stage: The stage's name, for the message.
+    """
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+
+    def __call__(self, loss: nn.Module, inputs: Any, output: torch.Tensor | dict[str, torch.Tensor]) -> None:
+        """Check one step's terms."""
+        terms = output if isinstance(output, dict) else {"loss": output}
+        for name, value in terms.items():
+            if not torch.isfinite(value).all():
+                raise UserError(
+                    f"Stage {self.stage!r} stopped: the loss term {name!r} is {float(value.detach().sum())}; the last "
+                    "checkpoint is kept. Lower args.learning_rate, set args.max_grad_norm, or switch off the term."
+                )
+
+
+class Interrupt(TrainerCallback):
+    """Saves a checkpoint and stops after the current step once :attr:`requested` is set."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        """Ask the trainer to save and stop."""
+        if self.requested:
+            control.should_save = True
+            control.should_training_stop = True
+        return control
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """Turn the first Ctrl-C into an orderly stop with a checkpoint; the second one stops at once."""
+    callback = Interrupt()
+    previous = signal.getsignal(signal.SIGINT)
+
+    def request(number: int, frame: FrameType | None) -> None:
+        callback.requested = True
+        signal.signal(signal.SIGINT, previous)
+
+    signal.signal(signal.SIGINT, request)
+    try:
+        yield callback
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+class TrainingTime(TrainerCallback):
+    """Writes into each log entry how long the run has trained, evaluations and saving left out.
+
+    A resumed run goes on counting from its checkpoint's last entry.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._since = 0.0
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        """Start, or go on from the last entry."""
+        self._seconds = _last_seconds(state.log_history)
+        self._since = time.perf_counter()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        """Count the step, with the loading of its batch."""
+        now = time.perf_counter()
+        self._seconds += now - self._since
+        self._since = now
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        """Leave out what passed since the step ended."""
+        self._since = time.perf_counter()
+
+    on_save = on_evaluate
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        """Add the seconds to the entry just written."""
+        state.log_history[-1][SECONDS] = round(self._seconds, 2)
+
+
+def trained_before(checkpoint: Path) -> float:
+    """Return the seconds of training behind a checkpoint, as far as its log tells.
+
+    Args:
+        checkpoint: Its folder.
+    """
+    return _last_seconds(json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["log_history"])
+
+
+def _last_seconds(log: list[dict[str, Any]]) -> float:
+    return max((float(entry.get(SECONDS, 0.0)) for entry in log), default=0.0)
+
+
+class LossWeights(TrainerCallback):
+    """Saves with each checkpoint what a loss learns beside its model, such as EmbedDistillLoss's projection.
+
+    The trainer trains those weights but saves the model's alone, so that a resumed run would start them anew.
+
+    Args:
+        loss: The loss of the run.
+    """
+
+    def __init__(self, loss: nn.Module) -> None:
+        self._loss = loss
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files that a whole checkpoint of this loss has beside the trainer's."""
+        return (LOSS_WEIGHTS,) if self._own() else ()
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Write the loss's own weights into the checkpoint."""
+        weights = self._own()
+        if weights and state.is_world_process_zero:
+            folder = Path(str(args.output_dir), f"checkpoint-{state.global_step}")
+            partial = folder / f".{LOSS_WEIGHTS}.partial"
+            save_file({name: tensor.contiguous() for name, tensor in weights.items()}, partial)
+            partial.replace(folder / LOSS_WEIGHTS)
+
+    def load(self, checkpoint: Path) -> None:
+        """Read them back.
+
+        Args:
+            checkpoint: The checkpoint that the run goes on from.
+        """
+        if self.files:
+            self._loss.load_state_dict(load_file(checkpoint / LOSS_WEIGHTS), strict=False)
+
+    def _own(self) -> dict[str, Any]:
+        return {name: tensor for name, tensor in self._loss.state_dict().items() if not name.startswith("model.")}

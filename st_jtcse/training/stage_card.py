@@ -1,0 +1,99 @@
+"""What the card of a stage's model tells, as its recipe has it."""
+
+from __future__ import annotations
+
+import os.path
+from pathlib import Path
+from typing import Any
+
+from st_jtcse import bundled, embedded
+from st_jtcse.errors import UserError
+from st_jtcse.hub.cards import OTHER, CardFacts
+from st_jtcse.hub.model_form import model_form
+from st_jtcse.losses.catalogue import declaration_of, loss_class
+from st_jtcse.recipe import yaml_source
+from st_jtcse.recipe.load import LoadedRecipe, load_recipe
+from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
+from st_jtcse.towers import TwinEncoderConfig
+
+# What may differ from the bundled recipe without making it another setting.
+_CIRCUMSTANCES = ("description", "method", "needs", "seed", "seeds", "output_dir", "cache_dir", "card", "push")
+
+
+def family_of(stage: StageSpec, twin: bool) -> str:
+    """Return the name of the card template for a stage's model; a loss with terms switched off is told as it is.
+
+    Args:
+        stage: The stage.
+        twin: Whether its model has two towers.
+    """
+    if stage.loss is None:
+        return "ensemble" if stage.model.members else "assembled"
+    loss = declaration_of(loss_class(stage.loss.type, stage.model.cross_encoder is not None))
+    return loss.card(stage.loss.arguments, twin) or OTHER
+
+
+def card_facts(loaded: LoadedRecipe, stage: StageSpec, folder: Path) -> CardFacts:
+    """Return what the card of a stage's model tells beside its results.
+
+    Args:
+        loaded: The recipe.
+        stage: One of its stages.
+        folder: The stage's saved model.
+    """
+    recipe, twin = loaded.recipe, model_form(folder).architecture == TwinEncoderConfig.model_type
+    return CardFacts(
+        family=family_of(stage, twin),
+        title=title(recipe, stage),
+        recipe=yaml_source.dump(_without_places(recipe.model_dump(mode="json", exclude={"cache_dir", "push"}))),
+        base_models=_roots(recipe, stage),
+        license=recipe.card.license if recipe.card else None,
+        languages=recipe.card.language if recipe.card else (),
+    )
+
+
+def title(recipe: Recipe, stage: StageSpec) -> str:
+    """Return the name of a stage's model: the recipe's, with the stage's where there are several."""
+    return recipe.name if len(recipe.stages) == 1 else f"{recipe.name}, {stage.name}"
+
+
+def reported_as(loaded: LoadedRecipe, stage: StageSpec) -> str | None:
+    """Return what the papers' tables call a stage's model; None if its setting is not the paper's.
+
+    Args:
+        loaded: The recipe.
+        stage: One of its stages.
+    """
+    path = bundled.recipes().get(loaded.recipe.name)
+    if stage.reported_as is None or path is None:
+        return None
+    try:
+        published = load_recipe(str(path)).recipe
+    except UserError:
+        return None
+    left_out = set(_CIRCUMSTANCES)
+    same = loaded.recipe.model_dump(exclude=left_out) == published.model_dump(exclude=left_out)
+    return stage.reported_as if same else None
+
+
+def _roots(recipe: Recipe, stage: StageSpec) -> list[str]:
+    """Return the Hub ids of the models that a stage's weights come from, through the stages before it."""
+    stages = {other.name: other for other in recipe.stages}
+    found: list[str] = []
+    for source in stage.model.models.values():
+        if source.startswith(STAGE_PREFIX):
+            found += _roots(recipe, stages[source.removeprefix(STAGE_PREFIX)])
+        elif source == embedded.NAME:
+            found.append(embedded.HUB_ID)
+        elif not os.path.exists(source):
+            found.append(source)
+    return list(dict.fromkeys(found))
+
+
+def _without_places(value: Any) -> Any:
+    """Return a recipe's tree with the names of local files and folders instead of their paths."""
+    if isinstance(value, dict):
+        return {key: _without_places(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_places(item) for item in value]
+    return os.path.basename(value) if isinstance(value, str) and os.path.isabs(value) else value

@@ -1,0 +1,121 @@
+"""One stage's training: data, loss and arguments into one of Sentence-Transformers' trainers."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import set_seed
+
+from st_jtcse import processes
+from st_jtcse.errors import UserError
+from st_jtcse.losses.catalogue import declaration_of, loss_class
+from st_jtcse.recipe.named_arguments import build_loss
+from st_jtcse.recipe.schema import DEV, LossSpec, StageSpec
+from st_jtcse.training.callbacks import LossWeights, StopOnNonFiniteLoss, TrainingTime, interruptible, trained_before
+from st_jtcse.training.model_kinds import kind_of
+from st_jtcse.training.run_folder import RunFolder
+from st_jtcse.training.stage_inputs import Inputs
+from st_jtcse.training.training_set import training_set
+
+
+def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
+    """Return the stage's arguments: the recipe's, completed by what follows from it.
+
+    Args:
+        stage: The stage.
+        seed: Its seed.
+        output_dir: Where checkpoints go.
+
+    Raises:
+        UserError: The arguments contradict each other.
+    """
+    # Without an accelerator there is nothing to pin memory for, and torch warns at every loader.
+    defaults = {"report_to": "none", "dataloader_pin_memory": torch.accelerator.is_available()}
+    settings: dict[str, Any] = defaults | stage.args | {"seed": seed, "data_seed": seed}
+    strategy = stage.args.get("eval_strategy", "no")
+    if strategy != "no":
+        # The checkpoint that scores best on dev is the result, so each evaluation needs one.
+        settings = {"save_strategy": strategy, "save_total_limit": 1} | settings
+        if "eval_steps" in stage.args:
+            settings = {"save_steps": stage.args["eval_steps"]} | settings
+        settings |= {
+            "load_best_model_at_end": True,
+            "metric_for_best_model": f"eval_{DEV}_{kind_of(stage.model).metric}",
+            "greater_is_better": True,
+        }
+    try:
+        return kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
+    except (ValueError, ImportError) as error:
+        raise UserError(f"Stage {stage.name!r}: args do not fit together: {' '.join(str(error).split())}") from error
+
+
+def train(
+    stage: StageSpec, spec: LossSpec, model: Any, inputs: Inputs, folder: RunFolder, seed: int, cache_dir: Path | None
+) -> dict[str, Any]:
+    """Train a model in place, from its last checkpoint if there is one.
+
+    Args:
+        stage: The stage.
+        spec: Its loss.
+        model: The model.
+        inputs: What the stage reads from files.
+        folder: The run.
+        seed: The stage's seed.
+        cache_dir: Folder of round trips and teacher vectors; None for the default.
+
+    Returns:
+        What the stage's record says of it.
+
+    Raises:
+        UserError: The loss is not finite, or a model does not fit.
+        KeyboardInterrupt: After an orderly stop with a checkpoint.
+    """
+    cross_encoder = stage.model.cross_encoder is not None
+    loss: Any = build_loss(_seeded(spec, seed, cross_encoder), model, cross_encoder)
+    if inputs.pair_scores is not None and declaration_of(type(loss)).judged_pairs:
+        loss.use_pair_scores(inputs.pair_scores.pairs)
+    dataset, told = training_set(stage, inputs, loss, folder, cache_dir)
+    arguments = training_arguments(stage, seed, folder.stage(stage.name))
+    own_weights = LossWeights(loss)
+    # One process looks first, because it deletes what is broken.
+    if processes.rank() == 0:
+        folder.checkpoint(stage.name, own_weights.files)
+    processes.wait_for_all()
+    checkpoint = folder.checkpoint(stage.name, own_weights.files)
+    if checkpoint:
+        own_weights.load(checkpoint)
+    loss.register_forward_hook(StopOnNonFiniteLoss(stage.name))
+    with interruptible() as interrupt:
+        trainer = kind_of(stage.model).trainer(
+            model,
+            arguments,
+            train_dataset=dataset,
+            loss=loss,
+            evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
+            callbacks=[interrupt, own_weights, TrainingTime()],
+        )
+        # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
+        set_seed(seed)
+        began = time.perf_counter()
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        seconds = (trained_before(checkpoint) if checkpoint else 0.0) + time.perf_counter() - began
+    if interrupt.requested:
+        raise KeyboardInterrupt(f"stage {stage.name!r} at step {trainer.state.global_step}")
+    return told | {
+        "sentences": len(dataset),
+        "steps": trainer.state.global_step,
+        "best_step": trainer.state.best_global_step or trainer.state.global_step,
+        "seconds": round(seconds, 1),
+        "log": trainer.state.log_history,
+    }
+
+
+def _seeded(spec: LossSpec, seed: int, cross_encoder: bool) -> LossSpec:
+    """Give a loss with random choices the stage's seed, unless the recipe gives its own."""
+    if "seed" not in inspect.signature(loss_class(spec.type, cross_encoder)).parameters:
+        return spec
+    return LossSpec.model_validate({"seed": seed} | spec.model_dump())

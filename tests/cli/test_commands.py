@@ -1,0 +1,126 @@
+"""What all commands share: answers at once, and exit statuses that tell a fault of the user from a defect."""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from st_jtcse.cli import convert, exit_status
+from st_jtcse.errors import PushFailed, UserError
+from st_jtcse.modules import conversion
+
+# Of the package, by --help or --list of any command; in all, with the libraries and Python's own.
+OUR_MODULES, ALL_MODULES = 15, 500
+ANSWERS = {
+    "convergence": ["--help"],
+    "convert": ["--help", "join --help", "split --help"],
+    "diagnose": ["--help"],
+    "push": ["--help"],
+    "score": ["--help"],
+    "train": ["--help", "--list"],
+    "eval": ["--help", "--list"],
+}
+SCRIPT = """
+import contextlib, importlib, io, json, sys, time
+told = []
+for name, answers in json.loads(sys.argv[1]).items():
+    command = importlib.import_module(f"st_jtcse.cli.{name}")
+    for answer in answers:
+        begin, text = time.process_time(), io.StringIO()
+        with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+            command.main(answer.split())
+        told.append({
+            "answer": f"{name} {answer}",
+            "text": text.getvalue(),
+            "seconds": time.process_time() - begin,
+            "heavy": sorted({"torch", "transformers", "sentence_transformers"} & set(sys.modules)),
+            "ours": sum(name.partition(".")[0] == "st_jtcse" for name in sys.modules),
+            "all": len(sys.modules),
+        })
+    for name in [name for name in sys.modules if name.startswith("st_jtcse")]:
+        del sys.modules[name]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != "st_jtcse.registration"]
+print(json.dumps(told))
+"""
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """What each command's cheap answers load, one after the other in one fresh process."""
+    done = subprocess.run([sys.executable, "-c", SCRIPT, json.dumps(ANSWERS)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return {told["answer"]: told for told in json.loads(done.stdout)}
+
+
+@pytest.mark.parametrize("answer", [f"{name} {answer}" for name, answers in ANSWERS.items() for answer in answers])
+def test_help_and_lists_come_without_torch(answer, answers):
+    told = answers[answer]
+    assert told["heavy"] == []
+    assert told["ours"] <= OUR_MODULES and told["all"] <= ALL_MODULES
+    assert told["seconds"] < 1
+    assert "jtcse" in told["text"] if answer.endswith("--list") else "usage: st-" in told["text"]
+
+
+def made(run, interrupted="nothing was kept"):
+    return exit_status.command(argparse.ArgumentParser, run, interrupted)
+
+
+def raises(error):
+    def run(options):
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (UserError("a: one.", "b: [bold]two[/]."), 2, "a: one.\nb: [bold]two[/].\n"),
+        (PushFailed("The Hub did not take it."), 1, "The Hub did not take it.\n"),
+        (KeyboardInterrupt(), 130, "Interrupted; nothing was kept.\n"),
+        (KeyboardInterrupt("joint"), 130, "Interrupted in joint; nothing was kept.\n"),
+    ],
+    ids=["fault", "push", "interrupt", "interrupted stage"],
+)
+def test_what_a_user_is_meant_to_meet_is_told_without_a_traceback(error, status, told, capsys):
+    assert made(raises(error))([]) == status
+    assert capsys.readouterr() == ("", told)
+
+
+def test_the_status_is_what_the_work_returned_and_0_for_nothing():
+    assert (made(lambda options: None)([]), made(lambda options: 3)([])) == (0, 3)
+
+
+def test_what_an_interruption_leaves_may_depend_on_the_options(capsys):
+    assert made(raises(KeyboardInterrupt()), lambda options: f"{sorted(vars(options))} is kept")([]) == 130
+    assert capsys.readouterr().err == "Interrupted; [] is kept.\n"
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("no float"), KeyError("joint"), RuntimeError("shapes\ndiffer"), OSError()]
+)
+def test_a_defect_is_never_told_as_the_users_fault(error, capsys, monkeypatch):
+    # In the midst of a real command.
+    monkeypatch.setattr(conversion, "split_twin", lambda twin, output: raises(error)(None))
+    assert convert.main(["split", "twin", "towers"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("Traceback (most recent call last):\n") and "raise error" in err
+    *kept, last = err.splitlines()
+    assert any(line.startswith(type(error).__name__) for line in kept)
+    # The place is the package's own, not that of what it called.
+    number = 1 + Path(convert.__file__).read_text().splitlines().index("    split_twin(options.twin, options.output)")
+    assert last.startswith(f"{type(error).__name__} at {convert.__file__}:{number}. ")
+    assert "a defect of st-jtcse or of a library, and not of your input" in last
+
+
+def test_a_defect_outside_the_package_is_placed_where_it_is(capsys):
+    assert made(raises(ValueError("elsewhere")))([]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"ValueError at {__file__}:")
+
+
+def test_faults_of_the_user_and_defects_share_no_type():
+    assert UserError.__mro__[1:] == PushFailed.__mro__[1:] == (Exception, BaseException, object)

@@ -1,0 +1,28 @@
+"""One table, three faces: what a cell holds is shown as it is."""
+
+import io
+
+from rich.console import Console
+
+from st_jtcse.reports.page import Section, render_page
+from st_jtcse.reports.table import Table
+
+TABLE = Table(["model", "kind", "a|b"], [["[bold]", "<i>", "1.5"]], "scores of [bold]", names=2)
+
+
+def test_markdown_escapes_the_bar_and_aligns_figures_right():
+    assert TABLE.markdown().splitlines() == [r"| model | kind | a\|b |", "|:--|:--|--:|", "| [bold] | <i> | 1.5 |"]
+
+
+def test_the_terminal_shows_brackets_as_they_are():
+    console = Console(width=60, record=True, file=io.StringIO())
+    console.print(TABLE.terminal())
+    told = console.export_text()
+    assert "scores of [bold]" in told and told.count("[bold]") == 2 and "<i>" in told
+    assert [column.justify for column in TABLE.terminal().columns] == ["left", "left", "right"]
+
+
+def test_the_page_escapes_tags_and_names_the_columns_that_are_names():
+    page = render_page("t", [Section("Scores", table=TABLE)])
+    assert '<th scope="row" class="name">[bold]</th>' in page and '<td class="name">&lt;i&gt;</td>' in page
+    assert "<td>1.5</td>" in page and '<th scope="col" class="name">kind</th>' in page
