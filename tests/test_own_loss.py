@@ -33,7 +33,7 @@ def project(installed, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(installed))
     save_encoder(tmp_path / "encoder", 1)
     (tmp_path / "text.txt").write_text("\n".join(make_sentences(40)) + "\n")
-    (tmp_path / "recipe.yaml").write_text(FILES["recipe.yaml"].replace("embedded", "./encoder"))
+    (tmp_path / "recipe.yaml").write_text(FILES["recipe.yaml"].replace("embedded", "./encoder, pooling: cls"))
     return tmp_path
 
 
