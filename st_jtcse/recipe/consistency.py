@@ -23,17 +23,11 @@ _OF_SEVERAL_OUTPUTS = "CrossEntropyLoss"
 
 @dataclass(frozen=True)
 class PlacedStage:
-    """A resolved stage, and what of it is written where.
+    """A resolved stage, and what of it is written where."""
 
-    Args:
-        index: Its position in the recipe.
-        spec: The stage, whole.
-        own: Its block as written; what is not there is the recipe's.
-    """
-
-    index: int
-    spec: StageSpec
-    own: Mapping[str, Any]
+    index: int  # Its position in the recipe
+    spec: StageSpec  # The stage, whole
+    own: Mapping[str, Any]  # Its block as written; what is not there is the recipe's
 
     def at(self, *loc: str | int) -> Loc:
         """Return a location in the stage."""
@@ -66,11 +60,7 @@ class PlacedStage:
 
 
 def names(stages: Sequence[Any]) -> Iterator[Fault]:
-    """Tell names that cannot be folders of their own.
-
-    Args:
-        stages: The stages as written.
-    """
+    """Tell names that cannot be folders of their own."""
     first: dict[str, int] = {}
     for index, stage in enumerate(stages):
         name = stage.get("name") if isinstance(stage, dict) else None
@@ -90,12 +80,7 @@ def names(stages: Sequence[Any]) -> Iterator[Fault]:
 
 
 def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault]:
-    """Tell what does not go together in a stage.
-
-    Args:
-        stage: The stage.
-        all_names: Names of all stages of the recipe, in order.
-    """
+    """Tell what does not go together in a stage."""
     yield from _references(stage, all_names)
     if stage.spec.loss is not None and stage.spec.data is None:
         way = "Add 'data: {train: FILE}' to either."
@@ -115,22 +100,12 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
 
 
 def arguments(args: Mapping[str, Any], loc: Loc) -> Iterator[Fault]:
-    """Tell what is wrong with training arguments.
-
-    Args:
-        args: The block.
-        loc: Where it is written.
-    """
+    """Tell what is wrong with training arguments."""
     return (Fault((*loc, key), text) for key, text in argument_faults(args))
 
 
 def push(repos: Any, all_names: Sequence[str]) -> Iterator[Fault]:
-    """Tell repositories of stages that are none.
-
-    Args:
-        repos: The recipe's ``push.repos``.
-        all_names: Names of all stages.
-    """
+    """Tell repositories of stages that are none."""
     for name in repos if isinstance(repos, dict) else ():
         if name not in all_names:
             yield Fault(("push", "repos", name), unknown("a stage of this recipe", name, all_names))

@@ -58,18 +58,7 @@ class _Node:
 
 
 def load(path: Path, name: str | None = None) -> Source:
-    """Read a recipe and lay it over the recipe that it extends, that one over its own, and so on.
-
-    Args:
-        path: The file.
-        name: How messages call it. Default: the path as given.
-
-    Returns:
-        The whole tree, without the key `extends`; every value knows the file and line it was written on.
-
-    Raises:
-        UserError: A file cannot be read, a recipe extends none, or itself.
-    """
+    """Read a recipe and lay it over the recipe that it extends, that one over its own, and so on."""
     source = yaml_source.load(path, name)
     if "extends" not in source.data:
         return source
@@ -89,10 +78,6 @@ def lay_defaults(source: Source, usable: Collection[str]) -> Source:
 
     A key that does not go with the stage's kind of model is left out, and so are the default's `base` and its revision
     where the stage names a model itself.
-
-    Args:
-        source: The whole tree, valid or not.
-        usable: The keys of the recipe's `model` to lay.
     """
     common, stages = source.data.get("model"), source.data.get("stages")
     if not isinstance(common, dict) or not isinstance(stages, list):

@@ -16,15 +16,10 @@ from st_jtcse.wording import misfit, shown, unknown
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing wrong with a recipe.
+    """One thing wrong with a recipe."""
 
-    Args:
-        loc: Where, as keys and list positions from the top.
-        text: ``expected X, found Y. Do Z.``
-    """
-
-    loc: Loc
-    text: str
+    loc: Loc  # Where, as keys and list positions from the top
+    text: str  # ``expected X, found Y. Do Z.``
 
 
 def from_pydantic(error: ValidationError) -> list[Fault]:

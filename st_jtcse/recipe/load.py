@@ -49,23 +49,14 @@ BlockType = TypeVar("BlockType", bound=BaseModel)
 
 @dataclass(frozen=True)
 class LoadedRecipe:
-    """A valid recipe and where it came from.
+    """A valid recipe and where it came from."""
 
-    Args:
-        recipe: The recipe as written; every local file and folder in it is absolute.
-        stages: Its stages, each with the data, arguments and evaluation that it has of the recipe.
-        folder: The folder its relative files started at.
-        name: The file's stem, which is a bundled recipe's name.
-        path: The file.
-        source: The tree behind it, for messages about values that only the run can check.
-    """
-
-    recipe: Recipe
-    stages: tuple[StageSpec, ...]
-    folder: Path
-    name: str
-    path: Path
-    source: Source
+    recipe: Recipe  # The recipe as written; every local file and folder in it is absolute
+    stages: tuple[StageSpec, ...]  # Its stages, each with the data, arguments and evaluation that it has of the recipe
+    folder: Path  # The folder its relative files started at
+    name: str  # The file's stem, which is a bundled recipe's name
+    path: Path  # The file
+    source: Source  # The tree behind it, for messages about values that only the run can check
 
     def stage(self, name: str) -> StageSpec:
         """Return the stage of that name."""
@@ -73,17 +64,7 @@ class LoadedRecipe:
 
 
 def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[str, Any] | None = None) -> LoadedRecipe:
-    """Load, resolve and check a recipe.
-
-    Args:
-        reference: A path, or the name of a bundled recipe.
-        overrides: Texts ``KEY=VALUE`` laid over the file; relative files in them start at the current folder.
-        point: One point of the recipe's sweep, value by key, laid over all of that; relative files in it start at the
-            recipe's folder. The recipe then has no sweep and no seeds.
-
-    Raises:
-        UserError: With every fault found, in the order of the file.
-    """
+    """Load, resolve and check a recipe."""
     path, name = _find(reference)
     source, refused = overriding.apply(extends.load(path, name), overrides)
     if point is not None:
@@ -105,28 +86,14 @@ def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[st
 
 
 def resolved_yaml(recipe: Recipe) -> str:
-    """Write a recipe with every default spelt out; loading the text gives an equal recipe.
-
-    Args:
-        recipe: A loaded recipe, whose paths are absolute.
-    """
+    """Write a recipe with every default spelt out; loading the text gives an equal recipe."""
     return yaml_source.dump(recipe.model_dump(mode="json"))
 
 
 def resolved(
     stage: StageSpec, data: DataSpec | None, args: Mapping[str, Any], evaluate: EvaluateSpec | None
 ) -> StageSpec:
-    """Return a stage that carries all it has of the recipe.
-
-    Args:
-        stage: The stage as written. Data without a source are laid over the recipe's key by key, as arguments are.
-        data: The recipe's data.
-        args: The recipe's training arguments.
-        evaluate: The recipe's evaluation, for a stage that has none of its own.
-
-    Raises:
-        ValidationError: The stage's data do not go with the recipe's.
-    """
+    """Return a stage that carries all it has of the recipe."""
     own = stage.data
     if own is not None and data is not None and not own.sources:
         own = DataSpec.model_validate(data.model_dump(exclude_unset=True) | own.model_dump(exclude_unset=True))

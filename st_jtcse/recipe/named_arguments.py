@@ -45,12 +45,7 @@ _NOT_GIVEN = inspect.Parameter.empty
 
 
 def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, str]]:
-    """Return what is wrong with a loss block: each faulty key, and a text that says what was expected there.
-
-    Args:
-        spec: The loss block.
-        cross_encoder: Whether the model is a cross-encoder.
-    """
+    """Return what is wrong with a loss block: each faulty key, and a text that says what was expected there."""
     from st_jtcse.losses.catalogue import loss_class
     from st_jtcse.losses.declaration import DeclaredLoss
 
@@ -81,16 +76,7 @@ def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, 
 
 
 def build_loss(spec: LossSpec, model: Any, cross_encoder: bool = False) -> nn.Module:
-    """Construct the loss of a recipe.
-
-    Args:
-        spec: The loss block.
-        model: The model to train.
-        cross_encoder: Whether it is a cross-encoder.
-
-    Raises:
-        UserError: If the block does not fit the loss class.
-    """
+    """Construct the loss of a recipe."""
     from st_jtcse.losses.catalogue import loss_class
 
     faults = loss_faults(spec, cross_encoder)
@@ -109,11 +95,7 @@ def build_loss(spec: LossSpec, model: Any, cross_encoder: bool = False) -> nn.Mo
 
 
 def argument_faults(args: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what is wrong with training arguments: each faulty key, and a text that says what was expected there.
-
-    Args:
-        args: An `args` block; its keys are fields of `SentenceTransformerTrainingArguments`.
-    """
+    """Return what is wrong with training arguments: each faulty key, and a text that says what was expected there."""
     known = _training_arguments()
     faults: dict[str, str] = {}
     for key, value in args.items():

@@ -20,13 +20,7 @@ SWEPT = "sweep."
 
 
 def apply(source: Source, overrides: Sequence[str]) -> tuple[Source, list[str]]:
-    """Return the tree with the overrides in place, and a sentence for each override that was refused.
-
-    Args:
-        source: The recipe as written.
-        overrides: Texts ``KEY=VALUE``, laid over in order; VALUE is YAML. Stages may be named, as in
-            ``stages.joint.args.learning_rate=1e-5``, or counted from 0.
-    """
+    """Return the tree with the overrides in place, and a sentence for each override that was refused."""
     faults: list[str] = []
     for override in overrides:
         key, equals, text = override.partition("=")
@@ -41,12 +35,7 @@ def apply(source: Source, overrides: Sequence[str]) -> tuple[Source, list[str]]:
 
 
 def lay(source: Source, values: Mapping[str, Any]) -> tuple[Source, list[str]]:
-    """Return the tree with one point of its sweep in place, and a sentence for each key that was refused.
-
-    Args:
-        source: The recipe.
-        values: Value by key; keys as for :func:`apply`.
-    """
+    """Return the tree with one point of its sweep in place, and a sentence for each key that was refused."""
     faults: list[str] = []
     for key, value in values.items():
         try:

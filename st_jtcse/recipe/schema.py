@@ -376,11 +376,7 @@ class StageSpec(Block):
         return [name.removeprefix(STAGE_PREFIX) for name in referred]
 
     def classes(self, loss: LossDeclaration | None) -> tuple[int, Loc] | None:
-        """Return how many classes the labels have, and the key that says so, empty if the loss allows no other number.
-
-        Args:
-            loss: What the stage's loss is.
-        """
+        """Return how many classes the labels have, and the key that says so, empty if the loss allows no other number."""
         if loss is None or self.loss is None or loss.classes is None:
             return None
         if isinstance(loss.classes, int):

@@ -29,15 +29,10 @@ def _bare(annotation: Any) -> Any:
 
 @dataclass(frozen=True)
 class SchemaPlace:
-    """A place in a recipe.
+    """A place in a recipe."""
 
-    Args:
-        annotation: The type of its value; `Any` below free-form mappings.
-        description: The schema's text about it.
-    """
-
-    annotation: Any
-    description: str | None = None
+    annotation: Any  # The type of its value; `Any` below free-form mappings
+    description: str | None = None  # The schema's text about it
 
     @property
     def model(self) -> type[BaseModel] | None:

@@ -95,20 +95,14 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """A YAML tree that knows where each of its keys was written.
+    """A YAML tree that knows where each of its keys was written."""
 
-    Args:
-        name: How messages call the file.
-        data: The top-level mapping as plain Python values.
-        lines: Line of each key and list item, counted from 1.
-        overridden: For each location set on the command line, the words of that option.
-        inherited: For each location that another file wrote, a recipe that this one extends, that file.
-    """
-
-    name: str
-    data: dict[str, Any]
-    lines: Mapping[Loc, int]
+    name: str  # How messages call the file
+    data: dict[str, Any]  # The top-level mapping as plain Python values
+    lines: Mapping[Loc, int]  # Line of each key and list item, counted from 1
+    # For each location set on the command line, the words of that option.
     overridden: Mapping[Loc, str] = field(default_factory=dict)
+    # For each location that another file wrote, a recipe that this one extends, that file.
     inherited: Mapping[Loc, Origin] = field(default_factory=dict)
 
     def written(self, loc: Loc) -> Loc:
@@ -156,15 +150,7 @@ class Source:
 
 
 def load(path: Path, name: str | None = None) -> Source:
-    """Read a recipe file.
-
-    Args:
-        path: The file.
-        name: How messages call it. Default: the path as given.
-
-    Raises:
-        UserError: If there is no such file, or it is not a YAML mapping written as a recipe may be written.
-    """
+    """Read a recipe file."""
     name = str(path) if name is None else name
     tree = _Tree(name)
     data = tree.read(_text(path, name))
@@ -179,15 +165,7 @@ def load(path: Path, name: str | None = None) -> Source:
 
 
 def parse_value(text: str, name: str = "value") -> Any:
-    """Read one value by the rules of recipe files, e.g. ``1e-5`` as a number and ``no`` as text.
-
-    Args:
-        text: The YAML text.
-        name: How messages call it.
-
-    Raises:
-        UserError: If the text is not a YAML value.
-    """
+    """Read one value by the rules of recipe files, e.g. ``1e-5`` as a number and ``no`` as text."""
     return _Tree(name, numbered=False).read(text)
 
 

@@ -23,11 +23,7 @@ LOSS_WEIGHTS = "loss.safetensors"
 
 
 class StopOnNonFiniteLoss:
-    """Forward hook of a loss that raises at the first NaN or infinite term.
-
-    Args:
-        stage: The stage's name, for the message.
-    """
+    """Forward hook of a loss that raises at the first NaN or infinite term."""
 
     def __init__(self, stage: str) -> None:
         self.stage = stage
@@ -109,11 +105,7 @@ class TrainingTime(TrainerCallback):
 
 
 def trained_before(checkpoint: Path) -> float:
-    """Return the seconds of training behind a checkpoint, as far as its log tells.
-
-    Args:
-        checkpoint: Its folder.
-    """
+    """Return the seconds of training behind a checkpoint, as far as its log tells."""
     return _last_seconds(json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["log_history"])
 
 
@@ -125,9 +117,6 @@ class LossWeights(TrainerCallback):
     """Saves with each checkpoint what a loss learns beside its model, such as EmbedDistillLoss's projection.
 
     The trainer trains those weights but saves the model's alone, so that a resumed run would start them anew.
-
-    Args:
-        loss: The loss of the run.
     """
 
     def __init__(self, loss: nn.Module) -> None:
@@ -148,11 +137,7 @@ class LossWeights(TrainerCallback):
             partial.replace(folder / LOSS_WEIGHTS)
 
     def load(self, checkpoint: Path) -> None:
-        """Read them back.
-
-        Args:
-            checkpoint: The checkpoint that the run goes on from.
-        """
+        """Read them back."""
         if self.files:
             self._loss.load_state_dict(load_file(checkpoint / LOSS_WEIGHTS), strict=False)
 

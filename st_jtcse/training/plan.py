@@ -21,35 +21,18 @@ from st_jtcse.training.stage_training import training_arguments
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """One line of the plan.
+    """One line of the plan."""
 
-    Args:
-        name: The stage.
-        loss: Class of its loss; None if it is only assembled.
-        parameters: Parameters of its model.
-        sentences: Training sentences; None if they come from the Hub, which a plan does not download.
-        steps: Optimiser steps; None if they follow from an unknown number of sentences.
-        evaluated_on: Names of the evaluation sets.
-    """
-
-    name: str
-    loss: str | None
-    parameters: int
-    sentences: int | None
-    steps: int | None
-    evaluated_on: tuple[str, ...]
+    name: str  # The stage
+    loss: str | None  # Class of its loss; None if it is only assembled
+    parameters: int  # Parameters of its model
+    sentences: int | None  # Training sentences; None if they come from the Hub, which a plan does not download
+    steps: int | None  # Optimiser steps; None if they follow from an unknown number of sentences
+    evaluated_on: tuple[str, ...]  # Names of the evaluation sets
 
 
 def plan(loaded: LoadedRecipe, names: list[str]) -> list[PlannedStage]:
-    """Plan the given stages; local data are read and models' configurations loaded, nothing is written.
-
-    Args:
-        loaded: The recipe.
-        names: The stages to run.
-
-    Raises:
-        UserError: Data or a model is faulty.
-    """
+    """Plan the given stages; local data are read and models' configurations loaded, nothing is written."""
     stages = {stage.name: stage for stage in loaded.stages}
     inputs = load_inputs([stages[name] for name in names if _is_local(stages[name])])
     return [_plan(loaded, stages[name], stages, inputs.get(name)) for name in names]

@@ -13,20 +13,7 @@ from st_jtcse.recipe.schema import Recipe
 
 
 def push_plan(recipe: Recipe, asked: bool, chosen: Sequence[str]) -> PushSpec | None:
-    """Return where a run's models go: what the recipe says, else the last stage's under the recipe's name.
-
-    Args:
-        recipe: The recipe.
-        asked: Whether the command line asks for a push.
-        chosen: The stages that will run.
-
-    Returns:
-        None if nothing is to be pushed.
-
-    Raises:
-        UserError: A name cannot be right, there is no token, no model to push will be there, or there will be several
-            of a stage.
-    """
+    """Return where a run's models go: what the recipe says, else the last stage's under the recipe's name."""
     plan = recipe.push
     if plan is None and asked:
         plan = PushSpec(repos={recipe.stages[-1].name: recipe.name}, private=True, collection=None)
@@ -47,16 +34,7 @@ def push_plan(recipe: Recipe, asked: bool, chosen: Sequence[str]) -> PushSpec | 
 
 
 def push_models(recipe: Recipe, plan: PushSpec) -> list[Pushed]:
-    """Push the finished stages that the plan names.
-
-    Args:
-        recipe: The recipe of a run whose stages are on disk.
-        plan: From :func:`push_plan`.
-
-    Raises:
-        UserError: A model, the token or a repository does not allow it.
-        PushFailed: The Hub is busy, at fault or out of reach.
-    """
+    """Push the finished stages that the plan names."""
     return [
         push(Path(recipe.output_dir, stage), repo, private=plan.private, collection=plan.collection)
         for stage, repo in plan.repos.items()

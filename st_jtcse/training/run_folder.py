@@ -18,26 +18,13 @@ RESULTS = "results.json"
 
 
 class RunFolder:
-    """The output folder of one run.
-
-    Args:
-        path: The folder; created by :meth:`open`.
-    """
+    """The output folder of one run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def open(self, recipe_text: str, same_run: bool | None, resume: bool) -> None:
-        """Claim the folder for a recipe, or continue its run.
-
-        Args:
-            recipe_text: The resolved recipe.
-            same_run: Whether the folder's recipe is this one; None if it holds none.
-            resume: Whether to continue.
-
-        Raises:
-            UserError: The folder holds something else, or a run of this recipe that was not asked to continue.
-        """
+        """Claim the folder for a recipe, or continue its run."""
         if same_run is False:
             raise UserError(
                 f"{self.path} holds the run of another recipe; choose another folder with --output-dir, or repeat that "
@@ -95,12 +82,7 @@ class RunFolder:
         shutil.rmtree(old, ignore_errors=True)
 
     def adopt(self, name: str, finished: Path) -> None:
-        """Take a finished stage of another run, which would come out the same here; its files are linked.
-
-        Args:
-            name: The stage.
-            finished: Its folder in that run.
-        """
+        """Take a finished stage of another run, which would come out the same here; its files are linked."""
         new = self._hidden(name, "new")
         shutil.rmtree(new, ignore_errors=True)
         # Files of finished stages are never changed, only replaced.

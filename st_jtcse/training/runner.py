@@ -25,15 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def choose_stages(recipe: Recipe, names: Sequence[str]) -> list[str]:
-    """Return the stages to run, in the recipe's order.
-
-    Args:
-        recipe: The recipe.
-        names: The stages asked for; none means all.
-
-    Raises:
-        UserError: A name is no stage of the recipe.
-    """
+    """Return the stages to run, in the recipe's order."""
     known = [stage.name for stage in recipe.stages]
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -50,21 +42,7 @@ def run(
     resume: bool = False,
     finished: Mapping[str, Path] | None = None,
 ) -> dict[str, Any]:
-    """Run a recipe's stages and leave recipe.yaml, a folder a stage and results.json.
-
-    Args:
-        loaded: The recipe.
-        names: Stages to run; none means all.
-        resume: Whether to go on with the run in the output folder.
-        finished: Stages by name that another run has finished and that would come out the same.
-
-    Returns:
-        The content of results.json.
-
-    Raises:
-        UserError: The user's input is at fault.
-        KeyboardInterrupt: Interrupted, with a checkpoint to resume from.
-    """
+    """Run a recipe's stages and leave recipe.yaml, a folder a stage and results.json."""
     recipe = loaded.recipe
     chosen = choose_stages(recipe, names)
     folder = RunFolder(Path(recipe.output_dir))

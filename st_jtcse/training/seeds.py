@@ -6,11 +6,6 @@ import hashlib
 
 
 def derive(seed: int, *names: str) -> int:
-    """Return the seed of one named choice, in 0..2^31-1.
-
-    Args:
-        seed: The recipe's seed.
-        *names: What the choice is for, e.g. the stage's name.
-    """
+    """Return the seed of one named choice, in 0..2^31-1."""
     digest = hashlib.sha256("/".join((str(seed), *names)).encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1

@@ -21,18 +21,7 @@ from st_jtcse.training.stage_training import train
 
 
 def run_stage(loaded: LoadedRecipe, stage: StageSpec, inputs: Inputs, folder: RunFolder) -> None:
-    """Train, save and evaluate one stage; afterwards the folder holds it finished.
-
-    Args:
-        loaded: The recipe.
-        stage: One of its resolved stages; without a loss its model is saved as it is.
-        inputs: From :func:`load_inputs`.
-        folder: The run; its last checkpoint of the stage is continued.
-
-    Raises:
-        UserError: A model does not load or fit, or the loss is not finite.
-        KeyboardInterrupt: After an orderly stop with a checkpoint.
-    """
+    """Train, save and evaluate one stage; afterwards the folder holds it finished."""
     seed = derive(loaded.recipe.seed, stage.name)
     set_seed(seed)
     model = _model(stage, folder, seed)

@@ -27,16 +27,7 @@ def save(
     evaluators: Mapping[str, Any],
     folder: RunFolder,
 ) -> None:
-    """Save and score a model, and put it with its record in the stage's place.
-
-    Args:
-        loaded: The recipe.
-        stage: The stage.
-        model: Its model, as trained.
-        found: What the stage's record says so far.
-        evaluators: Evaluators by the name of their set.
-        folder: The run.
-    """
+    """Save and score a model, and put it with its record in the stage's place."""
     staging = folder.staging(stage.name)
     kind = kind_of(stage.model)
     kind.save(model, staging)

@@ -23,16 +23,7 @@ from st_jtcse.training.training_set import training_set
 
 
 def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
-    """Return the stage's arguments: the recipe's, completed by what follows from it.
-
-    Args:
-        stage: The stage.
-        seed: Its seed.
-        output_dir: Where checkpoints go.
-
-    Raises:
-        UserError: The arguments contradict each other.
-    """
+    """Return the stage's arguments: the recipe's, completed by what follows from it."""
     # Without an accelerator there is nothing to pin memory for, and torch warns at every loader.
     defaults = {"report_to": "none", "dataloader_pin_memory": torch.accelerator.is_available()}
     settings: dict[str, Any] = defaults | stage.args | {"seed": seed, "data_seed": seed}
@@ -56,24 +47,7 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
 def train(
     stage: StageSpec, spec: LossSpec, model: Any, inputs: Inputs, folder: RunFolder, seed: int, cache_dir: Path | None
 ) -> dict[str, Any]:
-    """Train a model in place, from its last checkpoint if there is one.
-
-    Args:
-        stage: The stage.
-        spec: Its loss.
-        model: The model.
-        inputs: What the stage reads from files.
-        folder: The run.
-        seed: The stage's seed.
-        cache_dir: Folder of round trips and teacher vectors; None for the default.
-
-    Returns:
-        What the stage's record says of it.
-
-    Raises:
-        UserError: The loss is not finite, or a model does not fit.
-        KeyboardInterrupt: After an orderly stop with a checkpoint.
-    """
+    """Train a model in place, from its last checkpoint if there is one."""
     cross_encoder = stage.model.cross_encoder is not None
     loss: Any = build_loss(_seeded(spec, seed, cross_encoder), model, cross_encoder)
     if inputs.pair_scores is not None and declaration_of(type(loss)).judged_pairs:

@@ -26,19 +26,12 @@ AS_WRITTEN = "as written"
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a sweep.
+    """One run of a sweep."""
 
-    Args:
-        point: What was changed, as told in tables.
-        values: The same, value by key.
-        seed: The seed.
-        loaded: The recipe with these values, this seed and a folder of its own.
-    """
-
-    point: str
-    values: dict[str, Any]
-    seed: int
-    loaded: LoadedRecipe
+    point: str  # What was changed, as told in tables
+    values: dict[str, Any]  # The same, value by key
+    seed: int  # The seed
+    loaded: LoadedRecipe  # The recipe with these values, this seed and a folder of its own
 
     @property
     def folder(self) -> Path:
@@ -52,16 +45,7 @@ def is_sweep(recipe: Recipe) -> bool:
 
 
 def plan_runs(loaded: LoadedRecipe, reference: str, overrides: Sequence[str] = ()) -> list[Run]:
-    """Return the runs of a recipe with `seeds` or `sweep`, each checked as a recipe of its own.
-
-    Args:
-        loaded: The recipe.
-        reference: The path or name it was loaded by.
-        overrides: The texts ``KEY=VALUE`` it was loaded with.
-
-    Raises:
-        UserError: A key or value of the sweep does not fit the recipe, or is listed twice.
-    """
+    """Return the runs of a recipe with `seeds` or `sweep`, each checked as a recipe of its own."""
     blocks = loaded.recipe.sweep or [{}]
     seeds = loaded.recipe.seeds or [loaded.recipe.seed]
     root = Path(loaded.recipe.output_dir)
@@ -83,16 +67,6 @@ def run_all(loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str] = ()
 
     A stage that has the same settings, seed and earlier stages in two runs is trained in the first and linked into the
     other.
-
-    Args:
-        loaded: The recipe with the sweep.
-        runs: Its runs.
-        names: Stages to run; none means all.
-        resume: Whether to go on with the runs in the output folder.
-
-    Raises:
-        UserError: The user's input is at fault.
-        KeyboardInterrupt: Interrupted, with a checkpoint to resume from.
     """
     top = RunFolder(Path(loaded.recipe.output_dir))
     if processes.rank() == 0:
@@ -109,11 +83,7 @@ def run_all(loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str] = ()
 
 
 def stage_keys(loaded: LoadedRecipe) -> dict[str, str]:
-    """Return, by stage, a hash of all that its result follows from: two stages with one key come out the same.
-
-    Args:
-        loaded: A recipe without a sweep.
-    """
+    """Return, by stage, a hash of all that its result follows from: two stages with one key come out the same."""
     keys: dict[str, str] = {}
     for stage in loaded.stages:
         told = {
@@ -126,11 +96,7 @@ def stage_keys(loaded: LoadedRecipe) -> dict[str, str]:
 
 
 def changed_stages(runs: Sequence[Run]) -> list[str]:
-    """Return the names of the stages in which runs of one seed differ; with seeds alone, of every stage.
-
-    Args:
-        runs: The runs of a sweep.
-    """
+    """Return the names of the stages in which runs of one seed differ; with seeds alone, of every stage."""
     keys: dict[str, set[str]] = {}
     for run in runs:
         for name, key in stage_keys(run.loaded).items():

@@ -24,21 +24,7 @@ from st_jtcse.training.stage_inputs import Inputs
 def training_set(
     stage: StageSpec, inputs: Inputs, loss: nn.Module, folder: RunFolder, cache_dir: Path | None
 ) -> tuple[Dataset, dict[str, Any]]:
-    """Complete a stage's sentences by what the recipe asks for; what was computed before is read from the cache.
-
-    Args:
-        stage: A stage that trains.
-        inputs: Its loaded files.
-        loss: Its loss, which says what labels it takes.
-        folder: The run, which holds the teachers that are earlier stages.
-        cache_dir: Folder of what was computed before; None for the default.
-
-    Returns:
-        The columns that the loss trains on, and what the stage's record says of them.
-
-    Raises:
-        UserError: A model cannot be loaded or does not fit, or the disk is full.
-    """
+    """Complete a stage's sentences by what the recipe asks for; what was computed before is read from the cache."""
     cache = DEFAULT_CACHE if cache_dir is None else cache_dir
     if inputs.sentences is None:
         raise UserError(f"Stage {stage.name!r} has no training sentences; give it data.")
