@@ -22,7 +22,7 @@ from st_jtcse.wording import unknown
 
 if TYPE_CHECKING:
     from st_jtcse.recipe.load import LoadedRecipe
-    from st_jtcse.recipe.publishing_blocks import PushSpec
+    from st_jtcse.recipe.schema import PushSpec
     from st_jtcse.training.sweep import Run
 
 

@@ -32,7 +32,7 @@ _OF_ONE_MODEL = {"revision", "trust_remote_code"}
 _OWN = {"extends", "name", "description", "output_dir", "push"}
 # Blocks that are one value, wherever they stand: one source cannot mend another.
 _WHOLE = {("data", "train"), ("data", "pairs"), ("evaluate", "dev"), ("evaluate", "test"), ("pair_scores",), ("sweep",)}
-_SUFFIXES = (".yaml", ".yml")
+SUFFIXES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _below(source: Source, path: Path) -> tuple[Path, str]:
             f"{place}: expected the name of a bundled recipe or a file, found {shown(reference)}. Name one, or remove "
             "'extends'."
         )
-    if "/" not in reference and not reference.endswith(_SUFFIXES):
+    if "/" not in reference and not reference.endswith(SUFFIXES):
         if reference not in known:
             raise UserError(f"{place}: {unknown('the name of a bundled recipe or a file (.yaml)', reference, known)}")
         return known[reference], known[reference].name
