@@ -17,6 +17,7 @@ from pydantic import (
 from st_jtcse.recipe.extends import FOREIGN
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+Text = Annotated[str, Field(min_length=1)]
 # Name of the set that chooses checkpoints.
 DEV = "dev"
 
@@ -52,15 +53,13 @@ class Block(BaseModel):
 class SourceSpec(Block):
     """Where rows come from: a local file or the arguments of `datasets.load_dataset`."""
 
-    file: str | None = Field(
+    file: Text | None = Field(
         None,
-        min_length=1,
         description="Local text (one sentence a line), JSONL, CSV or Parquet file; a relative path starts at the "
         "recipe's folder.",
     )
-    dataset: str | None = Field(
+    dataset: Text | None = Field(
         None,
-        min_length=1,
         description="Hub id or folder for `datasets.load_dataset`; a folder given as ./ or ../ starts at the "
         "recipe's folder.",
     )
@@ -94,6 +93,7 @@ def _file_shorthand(value: Any) -> Any:
 
 
 def list_shorthand(value: Any) -> Any:
+    """Let one item stand for a list of one."""
     return value if isinstance(value, list) else [value]
 
 
@@ -178,8 +178,8 @@ class PivotSpec(Block):
     """A language to translate into and back; its code alone stands for the two OPUS-MT models."""
 
     name: str = Field(pattern=NAME_PATTERN, description="Name to report, e.g. the language's code.")
-    forward: str = Field(min_length=1, description="Folder or Hub id of the model into the language.")
-    back: str = Field(min_length=1, description="Folder or Hub id of the model back into English.")
+    forward: Text = Field(description="Folder or Hub id of the model into the language.")
+    back: Text = Field(description="Folder or Hub id of the model back into English.")
     forward_prefix: str = Field(
         "", description="Text that the first model needs before every sentence, e.g. a target language token."
     )

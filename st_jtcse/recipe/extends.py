@@ -58,7 +58,11 @@ class _Node:
 
 
 def load(path: Path, name: str | None = None) -> Source:
-    """Read a recipe and lay it over the recipe that it extends, that one over its own, and so on."""
+    """Read a recipe, which messages call `name`, and lay it over the one that it extends, that over its own, and so on.
+
+    Every value of the whole tree, which has no key `extends`, knows the file and line it was written on. Raises
+    UserError for a file that cannot be read, and for a recipe that extends none, or itself.
+    """
     source = yaml_source.load(path, name)
     if "extends" not in source.data:
         return source

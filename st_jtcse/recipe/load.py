@@ -29,15 +29,11 @@ from st_jtcse.wording import unknown
 
 _FOLDER_PREFIXES = ("./", "../", "~/")
 # Keys that can name something local, and whether they always do; a model or dataset may also be a Hub id.
-_LOCAL: dict[tuple[type[BaseModel], str], bool] = {
-    (SourceSpec, "file"): True,
-    (SourceSpec, "dataset"): False,
-    (ModelSpec, "base"): False,
-    (ModelSpec, "towers"): False,
-    (ModelSpec, "cross_encoder"): False,
-    (WeightedModelSpec, "model"): False,
-    (PivotSpec, "forward"): False,
-    (PivotSpec, "back"): False,
+_LOCAL: dict[type[BaseModel], dict[str, bool]] = {
+    SourceSpec: {"file": True, "dataset": False},
+    ModelSpec: {"base": False, "towers": False, "cross_encoder": False},
+    WeightedModelSpec: {"model": False},
+    PivotSpec: {"forward": False, "back": False},
 }
 _NO_SOURCE = "expected exactly one of 'train' and 'pairs', found neither. Give one of them."
 BlockType = TypeVar("BlockType", bound=BaseModel)
@@ -116,12 +112,12 @@ def _consistency(tree: dict[str, Any]) -> Iterator[Fault]:
 
     written = tree["stages"] if isinstance(tree.get("stages"), list) else []
     yield from consistency.names(written)
-    args = tree.get("args") if isinstance(tree.get("args"), dict) else {}
+    args: dict[str, Any] = tree["args"] if isinstance(tree.get("args"), dict) else {}
     data, evaluate = _readable(DataSpec, tree.get("data")), _readable(EvaluateSpec, tree.get("evaluate"))
     if data is not None and not data.sources:
         yield Fault(("data",), _NO_SOURCE)
     names = [str(stage.get("name")) if isinstance(stage, dict) else "" for stage in written]
-    yield from consistency.arguments(args, ("args",))
+    yield from consistency.arguments(tree.get("args"), ("args",))
     for index, block in enumerate(written):
         if (stage := _readable(StageSpec, block)) is None:
             continue
@@ -204,13 +200,11 @@ def _anchored(value: Any, loc: Loc, source: Source, folder: Path, always: bool |
     if isinstance(value, dict):
         return {key: _anchored(item, (*loc, key), source, folder) for key, item in value.items()}
     if isinstance(value, BaseModel):
-        changed = {}
-        for key in type(value).model_fields:
-            old = getattr(value, key)
-            new = _anchored(old, (*loc, key), source, folder, _LOCAL.get((type(value), key)))
-            if new != old:
-                changed[key] = new
-        return value.model_copy(update=changed)
+        local = _LOCAL.get(type(value), {})
+        held = {key: getattr(value, key) for key in type(value).model_fields}
+        new = {key: _anchored(old, (*loc, key), source, folder, local.get(key)) for key, old in held.items()}
+        # What stays as it is does not count as given.
+        return value.model_copy(update={key: new[key] for key in held if new[key] != held[key]})
     if not isinstance(value, str) or always is None or not (always or value.startswith(_FOLDER_PREFIXES)):
         return value
     override = source.override(loc)

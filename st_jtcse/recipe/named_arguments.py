@@ -36,12 +36,10 @@ _RUNNERS = {
     "push_to_hub": _PUSH,
 }
 _HUB_PREFIX = "hub_"
-
 # torch also takes compound names, such as "cpu:gloo,cuda:nccl", beyond the choices of the command line.
 _OPEN_CHOICES = frozenset({"ddp_backend"})
 # What transformers 5 reads beside what it annotates.
 _ALSO_ACCEPTED: dict[str, Any] = {"debug": None, "fsdp": bool | list[str]}
-_NOT_GIVEN = inspect.Parameter.empty
 
 
 def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, str]]:
@@ -55,17 +53,17 @@ def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, 
         return [("type", str(error))]
     arguments = arguments_of(loss.__init__)
     open_to_yaml = [name for name, argument in arguments.items() if argument.annotation is not None]
-    faults = []
-    for key, value in spec.arguments.items():
-        if key not in arguments:
-            faults.append((key, unknown(f"an argument of {spec.type}", key, open_to_yaml)))
-        elif key not in open_to_yaml:
-            faults.append((key, _python_code(key, value)))
     given = {key: value for key, value in spec.arguments.items() if key in open_to_yaml}
-    if issubclass(loss, DeclaredLoss):
-        faults += loss.misfits(given)
-    else:
-        faults += misfits(model_of(spec.type, arguments), given)
+    faults = [
+        (
+            key,
+            _python_code(key, value) if key in arguments else unknown(f"an argument of {spec.type}", key, open_to_yaml),
+        )
+        for key, value in spec.arguments.items()
+        if key not in given
+    ]
+    declared = issubclass(loss, DeclaredLoss)
+    faults += loss.misfits(given) if declared else misfits(model_of(spec.type, arguments), given)
     order = list(spec.arguments)
     faults.sort(key=lambda fault: order.index(fault[0]))
     return faults + [
@@ -76,7 +74,7 @@ def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, 
 
 
 def build_loss(spec: LossSpec, model: Any, cross_encoder: bool = False) -> nn.Module:
-    """Construct the loss of a recipe."""
+    """Construct the loss of a recipe; raises UserError if the block does not fit the loss class."""
     from st_jtcse.losses.catalogue import loss_class
 
     faults = loss_faults(spec, cross_encoder)
@@ -95,7 +93,7 @@ def build_loss(spec: LossSpec, model: Any, cross_encoder: bool = False) -> nn.Mo
 
 
 def argument_faults(args: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what is wrong with training arguments: each faulty key, and a text that says what was expected there."""
+    """Return what is wrong with an `args` block: each faulty key, and a text that says what was expected there."""
     known = _training_arguments()
     faults: dict[str, str] = {}
     for key, value in args.items():
@@ -144,5 +142,5 @@ def _training_arguments() -> dict[str, Argument]:
             annotation = Literal[(*choices, *((None,) if field.default is None else ()))]
         elif annotation is not None and field.name in _ALSO_ACCEPTED:
             annotation = annotation | _ALSO_ACCEPTED[field.name]
-        found[field.name] = Argument(None if annotation is None else settable(annotation), _NOT_GIVEN)
+        found[field.name] = Argument(None if annotation is None else settable(annotation), inspect.Parameter.empty)
     return found

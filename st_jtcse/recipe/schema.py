@@ -14,6 +14,7 @@ from st_jtcse.recipe.data_blocks import (
     DataSpec,
     EvaluateSpec,
     Source,
+    Text,
     list_shorthand,
 )
 from st_jtcse.recipe.extends import FOREIGN
@@ -33,7 +34,7 @@ TrainedPoolingName = Literal["cls", "mean", "max", "first_last", "attention"]
 class WeightedModelSpec(Block):
     """A frozen model with its factor in a weighted sum of embeddings."""
 
-    model: str = Field(min_length=1, description="Written as a model's `base`.")
+    model: Text = Field(description="Written as a model's `base`.")
     weight: float = Field(1.0, allow_inf_nan=False, description="Factor in the weighted sum of embeddings.")
     pooling: PoolingName | None = Field(
         None, description="Pooling; default: the model's own, cls for an encoder that comes without."
@@ -45,21 +46,18 @@ class WeightedModelSpec(Block):
 class ModelSpec(Block):
     """The model a stage starts from: an encoder, two (`towers`), an ensemble (`members`) or a `cross_encoder`."""
 
-    base: str | None = Field(
+    base: Text | None = Field(
         None,
-        min_length=1,
         description="'embedded', a folder, a Hub id, or 'stage:NAME' for an earlier stage's model; a folder given as "
         "./ or ../ starts at the recipe's folder.",
     )
-    towers: list[Annotated[str, Field(min_length=1)]] | None = Field(
+    towers: list[Text] | None = Field(
         None, min_length=2, max_length=2, description="The two encoders of a twin, each written as for `base`."
     )
     members: list[WeightedModelSpec] | None = Field(
         None, min_length=1, description="Models whose embeddings are summed; such a stage has no loss."
     )
-    cross_encoder: str | None = Field(
-        None, min_length=1, description="Backbone of a cross-encoder, written as for `base`."
-    )
+    cross_encoder: Text | None = Field(None, description="Backbone of a cross-encoder, written as for `base`.")
     num_labels: int = Field(1, ge=1, description="Outputs of a cross-encoder.")
     cross_attention_every: int | None = Field(
         2, ge=1, description="A cross-attention layer after every k-th layer of a twin; null for none."
@@ -200,9 +198,9 @@ class StageSpec(Block):
         referred = (name for name in self.models.values() if name.startswith(STAGE_PREFIX))
         return [name.removeprefix(STAGE_PREFIX) for name in referred]
 
-    def classes(self, loss: LossDeclaration | None) -> tuple[int, Loc] | None:
-        """Return how many classes the labels have, and the key that says so, empty if the loss allows no other number."""
-        if loss is None or self.loss is None or loss.classes is None:
+    def classes(self, loss: LossDeclaration) -> tuple[int, Loc] | None:
+        """Return how many classes the labels have, and the key that says so, empty if the loss fits no other."""
+        if self.loss is None or loss.classes is None:
             return None
         if isinstance(loss.classes, int):
             return loss.classes, ()
@@ -221,7 +219,7 @@ def _language_code(value: str) -> str:
 class CardSpec(Block):
     """What the model cards of a run say that only its maker knows."""
 
-    license: str | None = Field(None, min_length=1, description="Licence of the models, as the Hub spells it: mit.")
+    license: Text | None = Field(None, description="Licence of the models, as the Hub spells it: mit.")
     language: list[Annotated[str, AfterValidator(_language_code)]] = Field(
         default_factory=list, description="Languages of the training text, by ISO 639 code: [en]."
     )
@@ -232,9 +230,7 @@ class PushSpec(Block):
 
     repos: dict[str, str] = Field(min_length=1, description="Repository by stage, e.g. joint: org/jtcse-bert.")
     private: bool = Field(True, description="Whether new repositories are private.")
-    collection: str | None = Field(
-        None, min_length=1, max_length=60, description="Title of a collection to add the models to."
-    )
+    collection: Text | None = Field(None, max_length=60, description="Title of a collection to add the models to.")
 
 
 def _range_shorthand(value: Any) -> Any:
@@ -253,16 +249,14 @@ class Recipe(Block):
         "relative path starts at the recipe's folder.",
     )
     description: str = Field("", description="What the run reproduces, in one or two sentences.")
-    method: str | None = Field(None, min_length=1, description="The method, by which `st-train --list` groups.")
-    needs: str | None = Field(None, min_length=1, description="What a run needs, in a few words for `st-train --list`.")
+    method: Text | None = Field(None, description="The method, by which `st-train --list` groups.")
+    needs: Text | None = Field(None, description="What a run needs, in a few words for `st-train --list`.")
     seed: int = Field(42, ge=0, lt=2**32, description="Every random choice of the run follows from it.")
-    output_dir: str = Field(
-        min_length=1,
+    output_dir: Text = Field(
         description="Folder of the run; a relative path starts at the current folder. Default: runs/NAME.",
     )
-    cache_dir: str | None = Field(
+    cache_dir: Text | None = Field(
         None,
-        min_length=1,
         description="Folder of round trips and teacher vectors, shared by runs and safe to delete; a relative path "
         "starts at the current folder. Default: st-jtcse in the Hugging Face cache.",
     )

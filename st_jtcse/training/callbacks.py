@@ -22,21 +22,14 @@ SECONDS = "train_seconds"
 LOSS_WEIGHTS = "loss.safetensors"
 
 
-class StopOnNonFiniteLoss:
-    """Forward hook of a loss that raises at the first NaN or infinite term."""
-
-    def __init__(self, stage: str) -> None:
-        self.stage = stage
-
-    def __call__(self, loss: nn.Module, inputs: Any, output: torch.Tensor | dict[str, torch.Tensor]) -> None:
-        """Check one step's terms."""
-        terms = output if isinstance(output, dict) else {"loss": output}
-        for name, value in terms.items():
-            if not torch.isfinite(value).all():
-                raise UserError(
-                    f"Stage {self.stage!r} stopped: the loss term {name!r} is {float(value.detach().sum())}; the last "
-                    "checkpoint is kept. Lower args.learning_rate, set args.max_grad_norm, or switch off the term."
-                )
+def stop_if_not_finite(stage: str, output: torch.Tensor | dict[str, torch.Tensor]) -> None:
+    """Raise UserError if one of the terms of a stage's loss is NaN or infinite."""
+    for name, value in (output if isinstance(output, dict) else {"loss": output}).items():
+        if not torch.isfinite(value).all():
+            raise UserError(
+                f"Stage {stage!r} stopped: the loss term {name!r} is {float(value.detach().sum())}; the last "
+                "checkpoint is kept. Lower args.learning_rate, set args.max_grad_norm, or switch off the term."
+            )
 
 
 class Interrupt(TrainerCallback):

@@ -29,8 +29,8 @@ EVALUATION_BATCH = 64
 class ModelKind:
     """The classes and functions of one kind of model."""
 
-    trainer: Any  # Its trainer
-    arguments: Any  # The trainer's arguments
+    trainer: Any
+    arguments: Any  # Class of the trainer's arguments
     evaluator: Callable[[str, data.Pairs], Any]  # From a name and graded pairs to an evaluator
     metric: str  # Name of the evaluator's Spearman correlation, after the data set's name
     save: Callable[[Any, Path], None]  # Writes a model into a folder, in the form that anyone loads, without its card

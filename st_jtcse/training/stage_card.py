@@ -17,7 +17,7 @@ from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
 from st_jtcse.towers import TwinEncoderConfig
 
 # What may differ from the bundled recipe without making it another setting.
-_CIRCUMSTANCES = ("description", "method", "needs", "seed", "seeds", "output_dir", "cache_dir", "card", "push")
+_CIRCUMSTANCES = {"description", "method", "needs", "seed", "seeds", "output_dir", "cache_dir", "card", "push"}
 
 
 def family_of(stage: StageSpec, twin: bool) -> str:
@@ -55,8 +55,7 @@ def reported_as(loaded: LoadedRecipe, stage: StageSpec) -> str | None:
         published = load_recipe(str(path)).recipe
     except UserError:
         return None
-    left_out = set(_CIRCUMSTANCES)
-    same = loaded.recipe.model_dump(exclude=left_out) == published.model_dump(exclude=left_out)
+    same = loaded.recipe.model_dump(exclude=_CIRCUMSTANCES) == published.model_dump(exclude=_CIRCUMSTANCES)
     return stage.reported_as if same else None
 
 

@@ -11,7 +11,8 @@ from st_jtcse import data
 from st_jtcse.errors import UserError
 from st_jtcse.losses.catalogue import declaration_of, loss_class
 from st_jtcse.losses.declaration import LossDeclaration
-from st_jtcse.recipe.schema import DataSpec, SourceSpec, StageSpec
+from st_jtcse.recipe.data_blocks import DataSpec, SourceSpec
+from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.yaml_source import dotted
 from st_jtcse.training.model_kinds import kind_of
 
