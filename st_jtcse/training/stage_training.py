@@ -75,8 +75,10 @@ def train(
         folder.checkpoint(stage.name, own_weights.files)
     processes.wait_for_all()
     checkpoint = folder.checkpoint(stage.name, own_weights.files)
+    before = 0.0
     if checkpoint:
         own_weights.load(checkpoint)
+        before = trained_before(checkpoint)  # Read now: the trainer may delete the checkpoint.
     loss.register_forward_hook(lambda module, inputs, output: stop_if_not_finite(stage.name, output))
     with interruptible() as interrupt:
         trainer = kind_of(stage.model).trainer(
@@ -91,7 +93,7 @@ def train(
         set_seed(seed)
         began = time.perf_counter()
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        seconds = (trained_before(checkpoint) if checkpoint else 0.0) + time.perf_counter() - began
+        seconds = before + time.perf_counter() - began
     if interrupt.requested:
         raise KeyboardInterrupt(f"stage {stage.name!r} at step {trainer.state.global_step}")
     return told | {
