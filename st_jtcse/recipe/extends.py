@@ -124,13 +124,10 @@ def _chain(source: Source, path: Path) -> Iterator[_Node]:
         if os.path.realpath(path) in seen:
             names = list(seen.values())
             circle = names[list(seen).index(os.path.realpath(path)) :]
-            if len(circle) == 1:
-                found, way = "itself", "Name another, or remove 'extends'."
-            else:
-                found, way = f"a circle: {' -> '.join([*circle, circle[0]])}", "Remove one 'extends' of it."
-            raise UserError(
-                f"{source.place(('extends',))}: expected another recipe to lay this over, found {found}. {way}"
-            )
+            found = "itself. Name another, or remove 'extends'."
+            if len(circle) > 1:
+                found = f"a circle: {' -> '.join([*circle, circle[0]])}. Remove one 'extends' of it."
+            raise UserError(f"{source.place(('extends',))}: expected another recipe to lay this over, found {found}")
         source = yaml_source.load(path, name)
 
 

@@ -16,22 +16,17 @@ from st_jtcse.wording import nearest, shown, unknown, words
 if TYPE_CHECKING:
     from torch import nn
 
-_BEST = "Give 'evaluate.dev': its Spearman correlation chooses the checkpoint"
 _PUSH = "Use st-train --push"
-_RUNS = "Give 'data' to train and 'evaluate' to evaluate"
-
 # Arguments that follow from the rest of the recipe or from the command line, and where to say them instead.
 _RUNNERS = {
     "output_dir": "Set the recipe's 'output_dir', or use st-train --output-dir",
-    "seed": "Set the recipe's 'seed'",
-    "data_seed": "Set the recipe's 'seed'",
+    **dict.fromkeys(("seed", "data_seed"), "Set the recipe's 'seed'"),
     "resume_from_checkpoint": "Use st-train --resume",
-    "load_best_model_at_end": _BEST,
-    "metric_for_best_model": _BEST,
-    "greater_is_better": _BEST,
-    "do_train": _RUNS,
-    "do_eval": _RUNS,
-    "do_predict": _RUNS,
+    **dict.fromkeys(
+        ("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
+        "Give 'evaluate.dev': its Spearman correlation chooses the checkpoint",
+    ),
+    **dict.fromkeys(("do_train", "do_eval", "do_predict"), "Give 'data' to train and 'evaluate' to evaluate"),
     "overwrite_output_dir": "Name another 'output_dir'",
     "push_to_hub": _PUSH,
 }

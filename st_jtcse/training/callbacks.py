@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Iterator
@@ -72,12 +71,14 @@ class TrainingTime(TrainerCallback):
     """
 
     def __init__(self) -> None:
+        self.before = 0.0  # Seconds of training behind the checkpoint that the run goes on from.
         self._seconds = 0.0
         self._since = 0.0
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
         """Start, or go on from the last entry."""
-        self._seconds = _last_seconds(state.log_history)
+        self.before = max((float(entry.get(SECONDS, 0.0)) for entry in state.log_history), default=0.0)
+        self._seconds = self.before
         self._since = time.perf_counter()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
@@ -95,15 +96,6 @@ class TrainingTime(TrainerCallback):
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
         """Add the seconds to the entry just written."""
         state.log_history[-1][SECONDS] = round(self._seconds, 2)
-
-
-def trained_before(checkpoint: Path) -> float:
-    """Return the seconds of training behind a checkpoint, as far as its log tells."""
-    return _last_seconds(json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["log_history"])
-
-
-def _last_seconds(log: list[dict[str, Any]]) -> float:
-    return max((float(entry.get(SECONDS, 0.0)) for entry in log), default=0.0)
 
 
 class LossWeights(TrainerCallback):

@@ -12,7 +12,7 @@ from st_jtcse import processes
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.load import LoadedRecipe
-from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
+from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe
 from st_jtcse.training.provenance import environment
 from st_jtcse.training.run_folder import RESULTS, RunFolder
 from st_jtcse.training.stage import run_stage
@@ -54,7 +54,13 @@ def run(
         for name in stages:
             folder.recover(name)
     processes.wait_for_all()
-    _check_order(stages, chosen, folder)
+    for name in chosen:
+        for earlier in stages[name].earlier:
+            if earlier not in chosen and folder.record(earlier) is None:
+                raise UserError(
+                    f"--stage: {name!r} starts from {STAGE_PREFIX}{earlier}, which is not finished in {folder.path}; "
+                    f"add --stage {earlier}."
+                )
     # All files are read and arguments checked before the first stage trains, and before anything is written.
     inputs = load_inputs([stages[name] for name in chosen])
     for name in chosen:
@@ -70,17 +76,6 @@ def run(
         if processes.rank() == 0:
             write_atomically(folder.path / RESULTS, to_json(_results(recipe, folder)))
     return _results(recipe, folder)
-
-
-def _check_order(stages: dict[str, StageSpec], chosen: list[str], folder: RunFolder) -> None:
-    """Refuse a choice of stages whose starting models are neither finished nor chosen."""
-    for name in chosen:
-        for earlier in stages[name].earlier:
-            if earlier not in chosen and folder.record(earlier) is None:
-                raise UserError(
-                    f"--stage: {name!r} starts from {STAGE_PREFIX}{earlier}, which is not finished in {folder.path}; "
-                    f"add --stage {earlier}."
-                )
 
 
 def _results(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from st_jtcse.losses.catalogue import declaration_of, loss_class
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec, StageSpec
-from st_jtcse.training.callbacks import LossWeights, TrainingTime, interruptible, stop_if_not_finite, trained_before
+from st_jtcse.training.callbacks import LossWeights, TrainingTime, interruptible, stop_if_not_finite
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import load_frozen, resolver
 from st_jtcse.training.run_folder import RunFolder
@@ -75,10 +75,9 @@ def train(
         folder.checkpoint(stage.name, own_weights.files)
     processes.wait_for_all()
     checkpoint = folder.checkpoint(stage.name, own_weights.files)
-    before = 0.0
     if checkpoint:
         own_weights.load(checkpoint)
-        before = trained_before(checkpoint)  # Read now: the trainer may delete the checkpoint.
+    clock = TrainingTime()
     loss.register_forward_hook(lambda module, inputs, output: stop_if_not_finite(stage.name, output))
     with interruptible() as interrupt:
         trainer = kind_of(stage.model).trainer(
@@ -87,13 +86,13 @@ def train(
             train_dataset=dataset,
             loss=loss,
             evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
-            callbacks=[interrupt, own_weights, TrainingTime()],
+            callbacks=[interrupt, own_weights, clock],
         )
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
         set_seed(seed)
         began = time.perf_counter()
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        seconds = before + time.perf_counter() - began
+        seconds = clock.before + time.perf_counter() - began
     if interrupt.requested:
         raise KeyboardInterrupt(f"stage {stage.name!r} at step {trainer.state.global_step}")
     return told | {
