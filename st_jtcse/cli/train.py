@@ -22,7 +22,7 @@ from st_jtcse.wording import unknown
 
 if TYPE_CHECKING:
     from st_jtcse.recipe.load import LoadedRecipe
-    from st_jtcse.recipe.publishing_blocks import PushSpec
+    from st_jtcse.recipe.schema import PushSpec
     from st_jtcse.training.sweep import Run
 
 
@@ -79,7 +79,7 @@ def _run(options: argparse.Namespace) -> None:
         overrides.append(f"output_dir={json.dumps(options.output_dir)}")  # Quoted: a folder may be called 2024.
     loaded = load_recipe(options.recipe, overrides)
     names = runner.choose_stages(loaded.recipe, options.stages)
-    runs = sweep.plan_runs(loaded, options.recipe, overrides) if sweep.is_sweep(loaded.recipe) else []
+    runs = sweep.plan_runs(loaded, options.recipe, overrides)
     if options.dry_run and runs:
         _show_plan(plan.plan(runs[0].loaded, names), [run.folder for run in runs])
         return

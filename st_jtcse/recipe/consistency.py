@@ -9,31 +9,21 @@ from typing import Any
 from st_jtcse.errors import UserError
 from st_jtcse.losses.catalogue import declaration_of, loss_class, taught_by_teachers
 from st_jtcse.losses.declaration import LossDeclaration
+from st_jtcse.recipe.data_blocks import DataSpec
 from st_jtcse.recipe.faults import Fault
 from st_jtcse.recipe.named_arguments import argument_faults, loss_faults
 from st_jtcse.recipe.schema import STAGE_PREFIX, StageSpec
 from st_jtcse.recipe.yaml_source import Loc, dotted
 from st_jtcse.wording import nearest, shown, unknown
 
-# Files of a run that lie beside the stages' folders.
-RESERVED_STAGE_NAMES = frozenset({"recipe.yaml", "results.json"})
-# The one loss of Sentence-Transformers for cross-encoders with several outputs.
-_OF_SEVERAL_OUTPUTS = "CrossEntropyLoss"
-
 
 @dataclass(frozen=True)
 class PlacedStage:
-    """A resolved stage, and what of it is written where.
-
-    Args:
-        index: Its position in the recipe.
-        spec: The stage, whole.
-        own: Its block as written; what is not there is the recipe's.
-    """
+    """A resolved stage, and what of it is written where."""
 
     index: int
     spec: StageSpec
-    own: Mapping[str, Any]
+    own: Mapping[str, Any]  # Its block as written; what is not there is the recipe's
 
     def at(self, *loc: str | int) -> Loc:
         """Return a location in the stage."""
@@ -47,10 +37,8 @@ class PlacedStage:
     @property
     def loss(self) -> LossDeclaration | None:
         """What the stage's loss is; None if there is none, or none of this name."""
-        if self.spec.loss is None:
-            return None
         try:
-            return declaration_of(loss_class(self.spec.loss.type, self.is_cross_encoder))
+            return declaration_of(loss_class(self.loss_name, self.is_cross_encoder))
         except UserError:
             return None
 
@@ -66,11 +54,7 @@ class PlacedStage:
 
 
 def names(stages: Sequence[Any]) -> Iterator[Fault]:
-    """Tell names that cannot be folders of their own.
-
-    Args:
-        stages: The stages as written.
-    """
+    """Tell names of stages, as written, that cannot be folders of their own."""
     first: dict[str, int] = {}
     for index, stage in enumerate(stages):
         name = stage.get("name") if isinstance(stage, dict) else None
@@ -79,7 +63,7 @@ def names(stages: Sequence[Any]) -> Iterator[Fault]:
         loc: Loc = ("stages", index, "name")
         # Names become folders, which some file systems tell apart by more than upper and lower case only.
         folded = name.casefold()
-        if folded in RESERVED_STAGE_NAMES:
+        if folded in ("recipe.yaml", "results.json"):
             yield Fault(loc, f"expected a name free for a folder, found '{name}', a file of the run. Choose another.")
         elif name.isascii() and name.isdigit():
             yield Fault(loc, f"expected a name that --set cannot read as a position, found '{name}'. Add a letter.")
@@ -90,47 +74,34 @@ def names(stages: Sequence[Any]) -> Iterator[Fault]:
 
 
 def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault]:
-    """Tell what does not go together in a stage.
-
-    Args:
-        stage: The stage.
-        all_names: Names of all stages of the recipe, in order.
-    """
+    """Tell what does not go together in a stage; `all_names` are those of the recipe's stages, in order."""
     yield from _references(stage, all_names)
-    if stage.spec.loss is not None and stage.spec.data is None:
+    data, loss = stage.spec.data, stage.loss
+    if stage.spec.loss is not None and data is None:
         way = "Add 'data: {train: FILE}' to either."
         yield Fault(stage.at(), f"expected training data of the stage or the recipe, found none. {way}")
-    yield from _labels(stage)
-    yield from _views(stage)
-    yield from _classes(stage)
-    yield from _teachers(stage)
+    if data is not None and loss is not None:
+        yield from _rows(stage, data, loss)
+        if data.train is not None:
+            yield from _views(stage, loss)
+            yield from _teachers(stage, loss)
+        yield from _classes(stage, data, loss)
     yield from _judged_pairs(stage)
     if stage.spec.loss is not None:
         found = loss_faults(stage.spec.loss, stage.is_cross_encoder)
         yield from (Fault(stage.at("loss", key), text) for key, text in found)
-    own = stage.own.get("args")
-    yield from arguments(own if isinstance(own, dict) else {}, stage.at("args"))
+    yield from arguments(stage.own.get("args"), stage.at("args"))
     yield from _evaluation(stage)
     yield from _several_outputs(stage)
 
 
-def arguments(args: Mapping[str, Any], loc: Loc) -> Iterator[Fault]:
-    """Tell what is wrong with training arguments.
-
-    Args:
-        args: The block.
-        loc: Where it is written.
-    """
-    return (Fault((*loc, key), text) for key, text in argument_faults(args))
+def arguments(args: Any, loc: Loc) -> Iterator[Fault]:
+    """Tell what is wrong with training arguments as written at a place."""
+    return (Fault((*loc, key), text) for key, text in argument_faults(args if isinstance(args, dict) else {}))
 
 
 def push(repos: Any, all_names: Sequence[str]) -> Iterator[Fault]:
-    """Tell repositories of stages that are none.
-
-    Args:
-        repos: The recipe's ``push.repos``.
-        all_names: Names of all stages.
-    """
+    """Tell repositories, the recipe's ``push.repos``, of stages that are none."""
     for name in repos if isinstance(repos, dict) else ():
         if name not in all_names:
             yield Fault(("push", "repos", name), unknown("a stage of this recipe", name, all_names))
@@ -142,22 +113,17 @@ def _references(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault]
         target = reference.removeprefix(STAGE_PREFIX)
         if not reference.startswith(STAGE_PREFIX) or target in earlier:
             continue
+        found = "a later stage" if target in all_names[stage.index :] else "no stage of this recipe"
         if target == stage.spec.name:
             found = "this stage itself"
-        else:
-            found = "a later stage" if target in all_names[stage.index :] else "no stage of this recipe"
-        near = nearest(target, earlier)
-        if near:
+        way = f"Use one of: {', '.join(earlier)}." if earlier else "No stage comes before; name a model."
+        if near := nearest(target, earlier):
             way = f"Did you mean '{STAGE_PREFIX}{near}'?"
-        else:
-            way = f"Use one of: {', '.join(earlier)}." if earlier else "No stage comes before; name a model."
         yield Fault(stage.at(*below), f"expected an earlier stage, found {shown(reference)}, {found}. {way}")
 
 
-def _labels(stage: PlacedStage) -> Iterator[Fault]:
-    data, loss, name = stage.spec.data, stage.loss, stage.loss_name
-    if data is None or loss is None:
-        return
+def _rows(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator[Fault]:
+    name = stage.loss_name
     if data.pairs is None:
         if loss.labels is not None:
             text = f"expected labelled rows for {name}, found sentences. Give 'pairs' instead."
@@ -177,29 +143,25 @@ def _labels(stage: PlacedStage) -> Iterator[Fault]:
             yield Fault(stage.at(key), text)
 
 
-def _views(stage: PlacedStage) -> Iterator[Fault]:
-    data, loss, name = stage.spec.data, stage.loss, stage.loss_name
-    if data is None or data.train is None or loss is None:
-        return
+def _views(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
     given = stage.spec.augment is not None and stage.spec.augment.mode == "pair"
     if given and loss.views == "made":
         yield Fault(
             stage.at("augment", "mode"),
-            f"expected 'replace' for {name}, which makes both views itself, found 'pair'. Set it, or choose "
+            f"expected 'replace' for {stage.loss_name}, which makes both views itself, found 'pair'. Set it, or choose "
             "MultipleNegativesRankingLoss.",
         )
     if not given and loss.views == "given":
         yield Fault(
             stage.at("loss", "type"),
-            f"expected a loss that makes both views itself, found {name}. Choose SimCSELoss, or add 'augment' with "
-            "'mode: pair'.",
+            f"expected a loss that makes both views itself, found {stage.loss_name}. Choose SimCSELoss, or add "
+            "'augment' with 'mode: pair'.",
         )
 
 
-def _classes(stage: PlacedStage) -> Iterator[Fault]:
-    data = stage.spec.data
-    classes = stage.spec.classes(stage.loss)
-    if classes is None or data is None:
+def _classes(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator[Fault]:
+    classes = stage.spec.classes(loss)
+    if classes is None:
         return
     count, key = classes
     if key and count < 2:
@@ -211,12 +173,10 @@ def _classes(stage: PlacedStage) -> Iterator[Fault]:
         yield Fault(stage.where("data", "bins"), text)
 
 
-def _teachers(stage: PlacedStage) -> Iterator[Fault]:
-    data, loss, name = stage.spec.data, stage.loss, stage.loss_name
-    if data is None or data.train is None or loss is None or stage.spec.loss is None:
-        return
+def _teachers(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
+    name = stage.loss_name
     if not stage.spec.teachers:
-        if loss.needs_teachers(stage.spec.loss.arguments):
+        if stage.spec.loss is not None and loss.needs_teachers(stage.spec.loss.arguments):
             text = f"expected the models that {name} learns from, found none. Add 'teachers: [{{model: NAME}}]'."
             yield Fault(stage.at("teachers"), text)
     elif loss.teachers is None:
@@ -262,7 +222,8 @@ def _several_outputs(stage: PlacedStage) -> Iterator[Fault]:
         return
     loc = stage.at("model", "num_labels")
     if stage.loss is not None and stage.loss.classes != "outputs":
-        way = f"Set 1, or choose {_OF_SEVERAL_OUTPUTS}."
+        # Sentence-Transformers has but this loss for cross-encoders with several outputs.
+        way = "Set 1, or choose CrossEntropyLoss."
         yield Fault(loc, f"expected 1 output for {stage.loss_name}, found {outputs}. {way}")
     elif evaluate is not None and (evaluate.dev is not None or evaluate.test):
         yield Fault(

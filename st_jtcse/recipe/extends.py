@@ -32,7 +32,7 @@ _OF_ONE_MODEL = {"revision", "trust_remote_code"}
 _OWN = {"extends", "name", "description", "output_dir", "push"}
 # Blocks that are one value, wherever they stand: one source cannot mend another.
 _WHOLE = {("data", "train"), ("data", "pairs"), ("evaluate", "dev"), ("evaluate", "test"), ("pair_scores",), ("sweep",)}
-_SUFFIXES = (".yaml", ".yml")
+SUFFIXES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True)
@@ -58,17 +58,10 @@ class _Node:
 
 
 def load(path: Path, name: str | None = None) -> Source:
-    """Read a recipe and lay it over the recipe that it extends, that one over its own, and so on.
+    """Read a recipe, which messages call `name`, and lay it over the one that it extends, that over its own, and so on.
 
-    Args:
-        path: The file.
-        name: How messages call it. Default: the path as given.
-
-    Returns:
-        The whole tree, without the key `extends`; every value knows the file and line it was written on.
-
-    Raises:
-        UserError: A file cannot be read, a recipe extends none, or itself.
+    Every value of the whole tree, which has no key `extends`, knows the file and line it was written on. Raises
+    UserError for a file that cannot be read, and for a recipe that extends none, or itself.
     """
     source = yaml_source.load(path, name)
     if "extends" not in source.data:
@@ -89,10 +82,6 @@ def lay_defaults(source: Source, usable: Collection[str]) -> Source:
 
     A key that does not go with the stage's kind of model is left out, and so are the default's `base` and its revision
     where the stage names a model itself.
-
-    Args:
-        source: The whole tree, valid or not.
-        usable: The keys of the recipe's `model` to lay.
     """
     common, stages = source.data.get("model"), source.data.get("stages")
     if not isinstance(common, dict) or not isinstance(stages, list):
@@ -135,13 +124,10 @@ def _chain(source: Source, path: Path) -> Iterator[_Node]:
         if os.path.realpath(path) in seen:
             names = list(seen.values())
             circle = names[list(seen).index(os.path.realpath(path)) :]
-            if len(circle) == 1:
-                found, way = "itself", "Name another, or remove 'extends'."
-            else:
-                found, way = f"a circle: {' -> '.join([*circle, circle[0]])}", "Remove one 'extends' of it."
-            raise UserError(
-                f"{source.place(('extends',))}: expected another recipe to lay this over, found {found}. {way}"
-            )
+            found = "itself. Name another, or remove 'extends'."
+            if len(circle) > 1:
+                found = f"a circle: {' -> '.join([*circle, circle[0]])}. Remove one 'extends' of it."
+            raise UserError(f"{source.place(('extends',))}: expected another recipe to lay this over, found {found}")
         source = yaml_source.load(path, name)
 
 
@@ -154,7 +140,7 @@ def _below(source: Source, path: Path) -> tuple[Path, str]:
             f"{place}: expected the name of a bundled recipe or a file, found {shown(reference)}. Name one, or remove "
             "'extends'."
         )
-    if "/" not in reference and not reference.endswith(_SUFFIXES):
+    if "/" not in reference and not reference.endswith(SUFFIXES):
         if reference not in known:
             raise UserError(f"{place}: {unknown('the name of a bundled recipe or a file (.yaml)', reference, known)}")
         return known[reference], known[reference].name

@@ -4,27 +4,84 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from st_jtcse.recipe.schema_places import SchemaPlace, schema_place
+from st_jtcse.recipe.data_blocks import SourceSpec
+from st_jtcse.recipe.schema import Recipe
 from st_jtcse.recipe.yaml_source import Loc, Source
 from st_jtcse.wording import misfit, shown, unknown
 
 
+def _bare(annotation: Any) -> Any:
+    """Strip `Annotated` and the null of an optional value."""
+    origin, members = get_origin(annotation), [part for part in get_args(annotation) if part is not type(None)]
+    is_optional = origin in (Union, UnionType) and len(members) == 1
+    return _bare(members[0]) if is_optional or origin is Annotated else annotation
+
+
+@dataclass(frozen=True)
+class SchemaPlace:
+    """A place in a recipe."""
+
+    annotation: Any  # The type of its value; `Any` below free-form mappings
+    description: str | None = None  # The schema's text about it
+
+    @property
+    def model(self) -> type[BaseModel] | None:
+        """The block that stands here, if it is one."""
+        is_model = isinstance(self.annotation, type) and issubclass(self.annotation, BaseModel)
+        return self.annotation if is_model else None
+
+    @property
+    def takes_source(self) -> bool:
+        """Whether one data source may stand here, alone or for a list of one."""
+        is_list = get_origin(self.annotation) is list
+        return (_bare(get_args(self.annotation)[0]) if is_list else self.annotation) is SourceSpec
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys the schema declares for this place."""
+        model = SourceSpec if self.takes_source else self.model
+        return list(model.model_fields) if model else []
+
+    def step(self, part: str | int) -> SchemaPlace | None:
+        """Return the place one key or list position below; None if the schema has no such place."""
+        origin, arguments = get_origin(self.annotation), get_args(self.annotation)
+        if self.annotation is Any:
+            return self
+        if self.model is not None:
+            field = self.model.model_fields.get(str(part))
+            if field is not None:
+                return SchemaPlace(_bare(field.annotation), field.description)
+            return SchemaPlace(Any, self.description) if self.model.model_config.get("extra") == "allow" else None
+        if origin is dict:
+            return SchemaPlace(_bare(arguments[1]), self.description)
+        if origin not in (list, tuple):
+            return None
+        item = SchemaPlace(_bare(arguments[0]), self.description)
+        if isinstance(part, int):
+            return item
+        return item.step(part) if self.takes_source else None
+
+
+def schema_place(loc: Loc) -> SchemaPlace | None:
+    """Return the place at `loc` of a recipe; None if the schema has no such place."""
+    place: SchemaPlace | None = SchemaPlace(Recipe)
+    for part in loc:
+        place = place.step(part) if place else None
+    return place
+
+
 @dataclass(frozen=True)
 class Fault:
-    """One thing wrong with a recipe.
+    """One thing wrong with a recipe."""
 
-    Args:
-        loc: Where, as keys and list positions from the top.
-        text: ``expected X, found Y. Do Z.``
-    """
-
-    loc: Loc
-    text: str
+    loc: Loc  # Where, as keys and list positions from the top
+    text: str  # ``expected X, found Y. Do Z.``
 
 
 def from_pydantic(error: ValidationError) -> list[Fault]:
@@ -45,12 +102,12 @@ def tell(source: Source, faults: Iterable[Fault]) -> list[str]:
 
 def _text(details: ErrorDetails) -> str:
     loc, found = details["loc"], details["input"]
-    place = schema_place(loc) or SchemaPlace(Any)
+    unnamed = SchemaPlace(Any)
+    place = schema_place(loc) or unnamed
     if details["type"] == "value_error":
         return str(details["ctx"]["error"])  # The schema's own validators speak in whole sentences.
     if details["type"] == "extra_forbidden":
-        parent = schema_place(loc[:-1]) or SchemaPlace(Any)
-        return unknown("a known key", str(loc[-1]), parent.keys)
+        return unknown("a known key", str(loc[-1]), (schema_place(loc[:-1]) or unnamed).keys)
     about = f" ({place.description.rstrip('.')})." if place.description else "."
     if details["type"] == "missing":
         return f"expected a value, found none. Add it{about}"

@@ -13,35 +13,27 @@ from pydantic import BaseModel, ValidationError
 from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import extends, yaml_source
-from st_jtcse.recipe import overrides as overriding
+from st_jtcse.recipe.data_blocks import DataSpec, EvaluateSpec, PivotSpec, SourceSpec
 from st_jtcse.recipe.faults import Fault, from_pydantic, tell
+from st_jtcse.recipe.overrides import SWEPT, apply
 from st_jtcse.recipe.schema import (
     OF_ONE_STAGE,
-    DataSpec,
-    EvaluateSpec,
     ModelDefaults,
     ModelSpec,
-    PivotSpec,
     Recipe,
-    SourceSpec,
     StageSpec,
     WeightedModelSpec,
 )
 from st_jtcse.recipe.yaml_source import Loc, Source
 from st_jtcse.wording import unknown
 
-_SUFFIXES = (".yaml", ".yml")
 _FOLDER_PREFIXES = ("./", "../", "~/")
 # Keys that can name something local, and whether they always do; a model or dataset may also be a Hub id.
-_LOCAL: dict[tuple[type[BaseModel], str], bool] = {
-    (SourceSpec, "file"): True,
-    (SourceSpec, "dataset"): False,
-    (ModelSpec, "base"): False,
-    (ModelSpec, "towers"): False,
-    (ModelSpec, "cross_encoder"): False,
-    (WeightedModelSpec, "model"): False,
-    (PivotSpec, "forward"): False,
-    (PivotSpec, "back"): False,
+_LOCAL: dict[type[BaseModel], dict[str, bool]] = {
+    SourceSpec: {"file": True, "dataset": False},
+    ModelSpec: {"base": False, "towers": False, "cross_encoder": False},
+    WeightedModelSpec: {"model": False},
+    PivotSpec: {"forward": False, "back": False},
 }
 _NO_SOURCE = "expected exactly one of 'train' and 'pairs', found neither. Give one of them."
 BlockType = TypeVar("BlockType", bound=BaseModel)
@@ -49,23 +41,14 @@ BlockType = TypeVar("BlockType", bound=BaseModel)
 
 @dataclass(frozen=True)
 class LoadedRecipe:
-    """A valid recipe and where it came from.
+    """A valid recipe and where it came from."""
 
-    Args:
-        recipe: The recipe as written; every local file and folder in it is absolute.
-        stages: Its stages, each with the data, arguments and evaluation that it has of the recipe.
-        folder: The folder its relative files started at.
-        name: The file's stem, which is a bundled recipe's name.
-        path: The file.
-        source: The tree behind it, for messages about values that only the run can check.
-    """
-
-    recipe: Recipe
-    stages: tuple[StageSpec, ...]
-    folder: Path
-    name: str
+    recipe: Recipe  # The recipe as written; every local file and folder in it is absolute
+    stages: tuple[StageSpec, ...]  # Its stages, each with the data, arguments and evaluation that it has of the recipe
+    folder: Path  # The folder its relative files started at
+    name: str  # The file's stem, which is a bundled recipe's name
     path: Path
-    source: Source
+    source: Source  # The tree behind it, for messages about values that only the run can check
 
     def stage(self, name: str) -> StageSpec:
         """Return the stage of that name."""
@@ -73,22 +56,15 @@ class LoadedRecipe:
 
 
 def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[str, Any] | None = None) -> LoadedRecipe:
-    """Load, resolve and check a recipe.
+    """Load, resolve and check a recipe, by path or bundled name; a UserError tells every fault in the file's order.
 
-    Args:
-        reference: A path, or the name of a bundled recipe.
-        overrides: Texts ``KEY=VALUE`` laid over the file; relative files in them start at the current folder.
-        point: One point of the recipe's sweep, value by key, laid over all of that; relative files in it start at the
-            recipe's folder. The recipe then has no sweep and no seeds.
-
-    Raises:
-        UserError: With every fault found, in the order of the file.
+    Overrides are texts ``KEY=VALUE``, and relative files in them start at the current folder. A point of the recipe's
+    sweep, value by key, is laid over all of that; relative files in it start at the recipe's folder, and the recipe
+    then has no sweep and no seeds.
     """
     path, name = _find(reference)
-    source, refused = overriding.apply(extends.load(path, name), overrides)
-    if point is not None:
-        source, misplaced = overriding.lay(source, {**point, "sweep": None, "seeds": None})
-        refused += misplaced
+    swept = None if point is None else {**point, "sweep": None, "seeds": None}
+    source, refused = apply(extends.load(path, name), overrides, swept)
     source = extends.lay_defaults(source, _usable(source.data.get("model")))
     faults = list(_consistency(source.data))
     try:
@@ -105,27 +81,17 @@ def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[st
 
 
 def resolved_yaml(recipe: Recipe) -> str:
-    """Write a recipe with every default spelt out; loading the text gives an equal recipe.
-
-    Args:
-        recipe: A loaded recipe, whose paths are absolute.
-    """
+    """Write a loaded recipe with every default spelt out; loading the text gives an equal recipe."""
     return yaml_source.dump(recipe.model_dump(mode="json"))
 
 
 def resolved(
     stage: StageSpec, data: DataSpec | None, args: Mapping[str, Any], evaluate: EvaluateSpec | None
 ) -> StageSpec:
-    """Return a stage that carries all it has of the recipe.
+    """Return a stage that carries all it has of the recipe's data, arguments and evaluation.
 
-    Args:
-        stage: The stage as written. Data without a source are laid over the recipe's key by key, as arguments are.
-        data: The recipe's data.
-        args: The recipe's training arguments.
-        evaluate: The recipe's evaluation, for a stage that has none of its own.
-
-    Raises:
-        ValidationError: The stage's data do not go with the recipe's.
+    Data without a source are laid over the recipe's key by key, as arguments are; raises ValidationError if they do
+    not go together.
     """
     own = stage.data
     if own is not None and data is not None and not own.sources:
@@ -144,22 +110,18 @@ def _consistency(tree: dict[str, Any]) -> Iterator[Fault]:
     # After the cheap answers: the libraries behind losses and arguments take seconds to import.
     from st_jtcse.recipe import consistency
 
-    listed = tree.get("stages")
-    written = listed if isinstance(listed, list) else []
+    written = tree["stages"] if isinstance(tree.get("stages"), list) else []
     yield from consistency.names(written)
-    common, own_args = tree.get("data"), tree.get("args")
-    data = _readable(DataSpec, common)
-    args = own_args if isinstance(own_args, dict) else {}
-    evaluate = _readable(EvaluateSpec, tree.get("evaluate"))
+    args: dict[str, Any] = tree["args"] if isinstance(tree.get("args"), dict) else {}
+    data, evaluate = _readable(DataSpec, tree.get("data")), _readable(EvaluateSpec, tree.get("evaluate"))
     if data is not None and not data.sources:
         yield Fault(("data",), _NO_SOURCE)
     names = [str(stage.get("name")) if isinstance(stage, dict) else "" for stage in written]
-    yield from consistency.arguments(args, ("args",))
+    yield from consistency.arguments(tree.get("args"), ("args",))
     for index, block in enumerate(written):
-        stage = _readable(StageSpec, block)
-        if stage is None:
+        if (stage := _readable(StageSpec, block)) is None:
             continue
-        if stage.data is not None and not stage.data.sources and common is None:
+        if stage.data is not None and not stage.data.sources and tree.get("data") is None:
             yield Fault(("stages", index, "data"), _NO_SOURCE)
         try:
             whole = resolved(stage, data, args, evaluate)
@@ -180,7 +142,7 @@ def _usable(defaults: Any) -> set[str]:
     try:
         ModelDefaults.model_validate(defaults)
     except ValidationError as error:
-        wrong |= {fault.loc[0] for fault in from_pydantic(error) if fault.loc}
+        wrong |= {details["loc"][0] for details in error.errors() if details["loc"]}
     return set(defaults) - wrong
 
 
@@ -226,36 +188,27 @@ def _find(reference: str) -> tuple[Path, str]:
     # A run's output folder often has its recipe's name, so a folder does not hide a bundled recipe.
     if reference in known:
         return known[reference], known[reference].name
-    if os.path.exists(path) or path.suffix in _SUFFIXES or path.name != reference:
+    if os.path.exists(path) or path.suffix in extends.SUFFIXES or path.name != reference:
         return path, str(path)
     raise UserError(f"recipe: {unknown('a file or the name of a bundled recipe', reference, known)}")
 
 
-def _anchored(value: Any, loc: Loc, source: Source, folder: Path) -> Any:
-    """Return a block of the recipe with local files and folders made absolute."""
+def _anchored(value: Any, loc: Loc, source: Source, folder: Path, always: bool | None = None) -> Any:
+    """Return a part of the recipe with local files and folders made absolute; `always` is as in the table above."""
     if isinstance(value, list):
-        return [_anchored(item, (*loc, index), source, folder) for index, item in enumerate(value)]
+        return [_anchored(item, (*loc, index), source, folder, always) for index, item in enumerate(value)]
     if isinstance(value, dict):
         return {key: _anchored(item, (*loc, key), source, folder) for key, item in value.items()}
-    if not isinstance(value, BaseModel):
-        return value
-    changed = {}
-    for key in type(value).model_fields:
-        old, below = getattr(value, key), (*loc, key)
-        always = _LOCAL.get((type(value), key))
-        new = _anchored(old, below, source, folder) if always is None else _located(old, below, source, folder, always)
-        if new != old:
-            changed[key] = new
-    return value.model_copy(update=changed)
-
-
-def _located(value: Any, loc: Loc, source: Source, folder: Path, always: bool) -> Any:
-    if isinstance(value, list):
-        return [_located(item, (*loc, index), source, folder, always) for index, item in enumerate(value)]
-    if not isinstance(value, str) or not (always or value.startswith(_FOLDER_PREFIXES)):
+    if isinstance(value, BaseModel):
+        local = _LOCAL.get(type(value), {})
+        held = {key: getattr(value, key) for key in type(value).model_fields}
+        new = {key: _anchored(old, (*loc, key), source, folder, local.get(key)) for key, old in held.items()}
+        # What stays as it is does not count as given.
+        return value.model_copy(update={key: new[key] for key in held if new[key] != held[key]})
+    if not isinstance(value, str) or always is None or not (always or value.startswith(_FOLDER_PREFIXES)):
         return value
     override = source.override(loc)
-    swept = override is not None and source.overridden[override].startswith(overriding.SWEPT)
+    swept = override is not None and source.overridden[override].startswith(SWEPT)
     if override is not None and not swept:
         start = Path.cwd()  # What the user types on the command line starts where the user stands.
     else:

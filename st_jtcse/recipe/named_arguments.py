@@ -16,41 +16,29 @@ from st_jtcse.wording import nearest, shown, unknown, words
 if TYPE_CHECKING:
     from torch import nn
 
-_BEST = "Give 'evaluate.dev': its Spearman correlation chooses the checkpoint"
 _PUSH = "Use st-train --push"
-_RUNS = "Give 'data' to train and 'evaluate' to evaluate"
-
 # Arguments that follow from the rest of the recipe or from the command line, and where to say them instead.
 _RUNNERS = {
     "output_dir": "Set the recipe's 'output_dir', or use st-train --output-dir",
-    "seed": "Set the recipe's 'seed'",
-    "data_seed": "Set the recipe's 'seed'",
+    **dict.fromkeys(("seed", "data_seed"), "Set the recipe's 'seed'"),
     "resume_from_checkpoint": "Use st-train --resume",
-    "load_best_model_at_end": _BEST,
-    "metric_for_best_model": _BEST,
-    "greater_is_better": _BEST,
-    "do_train": _RUNS,
-    "do_eval": _RUNS,
-    "do_predict": _RUNS,
+    **dict.fromkeys(
+        ("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
+        "Give 'evaluate.dev': its Spearman correlation chooses the checkpoint",
+    ),
+    **dict.fromkeys(("do_train", "do_eval", "do_predict"), "Give 'data' to train and 'evaluate' to evaluate"),
     "overwrite_output_dir": "Name another 'output_dir'",
     "push_to_hub": _PUSH,
 }
 _HUB_PREFIX = "hub_"
-
 # torch also takes compound names, such as "cpu:gloo,cuda:nccl", beyond the choices of the command line.
 _OPEN_CHOICES = frozenset({"ddp_backend"})
 # What transformers 5 reads beside what it annotates.
 _ALSO_ACCEPTED: dict[str, Any] = {"debug": None, "fsdp": bool | list[str]}
-_NOT_GIVEN = inspect.Parameter.empty
 
 
 def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, str]]:
-    """Return what is wrong with a loss block: each faulty key, and a text that says what was expected there.
-
-    Args:
-        spec: The loss block.
-        cross_encoder: Whether the model is a cross-encoder.
-    """
+    """Return what is wrong with a loss block: each faulty key, and a text that says what was expected there."""
     from st_jtcse.losses.catalogue import loss_class
     from st_jtcse.losses.declaration import DeclaredLoss
 
@@ -60,17 +48,17 @@ def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, 
         return [("type", str(error))]
     arguments = arguments_of(loss.__init__)
     open_to_yaml = [name for name, argument in arguments.items() if argument.annotation is not None]
-    faults = []
-    for key, value in spec.arguments.items():
-        if key not in arguments:
-            faults.append((key, unknown(f"an argument of {spec.type}", key, open_to_yaml)))
-        elif key not in open_to_yaml:
-            faults.append((key, _python_code(key, value)))
     given = {key: value for key, value in spec.arguments.items() if key in open_to_yaml}
-    if issubclass(loss, DeclaredLoss):
-        faults += loss.misfits(given)
-    else:
-        faults += misfits(model_of(spec.type, arguments), given)
+    faults = [
+        (
+            key,
+            _python_code(key, value) if key in arguments else unknown(f"an argument of {spec.type}", key, open_to_yaml),
+        )
+        for key, value in spec.arguments.items()
+        if key not in given
+    ]
+    declared = issubclass(loss, DeclaredLoss)
+    faults += loss.misfits(given) if declared else misfits(model_of(spec.type, arguments), given)
     order = list(spec.arguments)
     faults.sort(key=lambda fault: order.index(fault[0]))
     return faults + [
@@ -81,16 +69,7 @@ def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, 
 
 
 def build_loss(spec: LossSpec, model: Any, cross_encoder: bool = False) -> nn.Module:
-    """Construct the loss of a recipe.
-
-    Args:
-        spec: The loss block.
-        model: The model to train.
-        cross_encoder: Whether it is a cross-encoder.
-
-    Raises:
-        UserError: If the block does not fit the loss class.
-    """
+    """Construct the loss of a recipe; raises UserError if the block does not fit the loss class."""
     from st_jtcse.losses.catalogue import loss_class
 
     faults = loss_faults(spec, cross_encoder)
@@ -109,11 +88,7 @@ def build_loss(spec: LossSpec, model: Any, cross_encoder: bool = False) -> nn.Mo
 
 
 def argument_faults(args: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what is wrong with training arguments: each faulty key, and a text that says what was expected there.
-
-    Args:
-        args: An `args` block; its keys are fields of `SentenceTransformerTrainingArguments`.
-    """
+    """Return what is wrong with an `args` block: each faulty key, and a text that says what was expected there."""
     known = _training_arguments()
     faults: dict[str, str] = {}
     for key, value in args.items():
@@ -162,5 +137,5 @@ def _training_arguments() -> dict[str, Argument]:
             annotation = Literal[(*choices, *((None,) if field.default is None else ()))]
         elif annotation is not None and field.name in _ALSO_ACCEPTED:
             annotation = annotation | _ALSO_ACCEPTED[field.name]
-        found[field.name] = Argument(None if annotation is None else settable(annotation), _NOT_GIVEN)
+        found[field.name] = Argument(None if annotation is None else settable(annotation), inspect.Parameter.empty)
     return found

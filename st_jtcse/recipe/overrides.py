@@ -6,12 +6,12 @@ What a recipe may hold is validation's to say: an unknown key is laid like any o
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from st_jtcse.errors import UserError
-from st_jtcse.recipe.schema_places import takes_source
+from st_jtcse.recipe.faults import schema_place
 from st_jtcse.recipe.yaml_source import Loc, Source, dotted, parse_value
 from st_jtcse.wording import shown, unknown
 
@@ -19,41 +19,29 @@ from st_jtcse.wording import shown, unknown
 SWEPT = "sweep."
 
 
-def apply(source: Source, overrides: Sequence[str]) -> tuple[Source, list[str]]:
-    """Return the tree with the overrides in place, and a sentence for each override that was refused.
+def apply(source: Source, overrides: Iterable[str], point: Mapping[str, Any] | None = None) -> tuple[Source, list[str]]:
+    """Return the tree with texts ``KEY=VALUE``, then a point of its sweep laid over, and a sentence for each refused.
 
-    Args:
-        source: The recipe as written.
-        overrides: Texts ``KEY=VALUE``, laid over in order; VALUE is YAML. Stages may be named, as in
-            ``stages.joint.args.learning_rate=1e-5``, or counted from 0.
+    VALUE is YAML. Stages may be named, as in ``stages.joint.args.learning_rate=1e-5``, or counted from 0.
     """
     faults: list[str] = []
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        option = f"--set {key}"
+    for change in (*overrides, *(point or {}).items()):
         try:
-            if not key or not equals:
-                raise UserError(f"--set: expected KEY=VALUE, found {shown(override)}. Write e.g. --set seed=1.")
-            source = _put(source, option, key, parse_value(text, option))
+            if isinstance(change, str):
+                key, value = _read(change)
+                source = _put(source, f"--set {key}", key, value)
+            else:
+                source = _put(source, f"{SWEPT}{change[0]}", *change)
         except UserError as error:
-            faults.extend(error.faults)
+            faults += error.faults
     return source, faults
 
 
-def lay(source: Source, values: Mapping[str, Any]) -> tuple[Source, list[str]]:
-    """Return the tree with one point of its sweep in place, and a sentence for each key that was refused.
-
-    Args:
-        source: The recipe.
-        values: Value by key; keys as for :func:`apply`.
-    """
-    faults: list[str] = []
-    for key, value in values.items():
-        try:
-            source = _put(source, f"{SWEPT}{key}", key, value)
-        except UserError as error:
-            faults.extend(error.faults)
-    return source, faults
+def _read(override: str) -> tuple[str, Any]:
+    key, equals, text = override.partition("=")
+    if not key or not equals:
+        raise UserError(f"--set: expected KEY=VALUE, found {shown(override)}. Write e.g. --set seed=1.")
+    return key, parse_value(text, f"--set {key}")
 
 
 def _put(source: Source, option: str, key: str, value: Any) -> Source:
@@ -72,7 +60,7 @@ def _put(source: Source, option: str, key: str, value: Any) -> Source:
         if below is None:
             below = {}
             made.append(loc)
-        elif isinstance(below, str) and takes_source(loc):
+        elif isinstance(below, str) and (place := schema_place(loc)) and place.takes_source:
             below = {"file": below}  # The short form of a source, about to get a second key.
         elif not isinstance(below, (dict, list)):
             raise UserError(f"{option}: expected keys below {dotted(loc)}, found {shown(below)}. Set it as a whole.")
@@ -89,10 +77,9 @@ def _item(option: str, node: list[Any], parts: list[str], loc: Loc) -> int:
     names = [item.get("name") if isinstance(item, dict) else None for item in node] if loc == ("stages",) else []
     # A stage's name may hold dots, so the longest run of parts that is a name is taken for one.
     for size in range(len(parts), 0, -1):
-        if ".".join(parts[:size]) in names:
-            index = names.index(".".join(parts[:size]))
+        if (name := ".".join(parts[:size])) in names:
             del parts[:size]
-            return index
+            return names.index(name)
     part = parts.pop(0)
     if part.isascii() and part.isdigit() and int(part) < len(node):
         return int(part)

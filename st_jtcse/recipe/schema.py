@@ -5,171 +5,37 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from st_jtcse.pooling_names import PoolingName, TrainedPoolingName
-from st_jtcse.recipe.block import Block
+from st_jtcse.recipe.data_blocks import (
+    NAME_PATTERN,
+    AugmentSpec,
+    Block,
+    DataSpec,
+    EvaluateSpec,
+    Source,
+    Text,
+    list_shorthand,
+)
 from st_jtcse.recipe.extends import FOREIGN
-from st_jtcse.recipe.publishing_blocks import CardSpec, PushSpec
 from st_jtcse.recipe.yaml_source import Loc
+from st_jtcse.wording import shown
 
 if TYPE_CHECKING:
     from st_jtcse.losses.declaration import LossDeclaration
 
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 STAGE_PREFIX = "stage:"
-# Name of the set that chooses checkpoints.
-DEV = "dev"
-
-_DATASET_ONLY = ("config", "split", "data_files", "revision")
-# A twin sums CLS states: 'pooling: cls' beside `towers` takes those of any encoders.
-_FOREIGN_TO_MODEL = FOREIGN["model"] | {"towers": tuple(key for key in FOREIGN["model"]["towers"] if key != "pooling")}
 # Keys of a `model` that the recipe cannot give for all stages.
 OF_ONE_STAGE = ("towers", "members", "cross_encoder", "num_labels", "tower", "layers", "fresh")
-_OPUS_MT = "Helsinki-NLP/opus-mt-{}-{}"
-# This model knows several written forms of Chinese and is told which one.
-_OPUS_MT_PREFIXES = {"zh": ">>cmn_Hans<< "}
-
-
-class SourceSpec(Block):
-    """Where rows come from: a local file or the arguments of `datasets.load_dataset`."""
-
-    file: str | None = Field(
-        None,
-        min_length=1,
-        description="Local text (one sentence a line), JSONL, CSV or Parquet file; a relative path starts at the "
-        "recipe's folder.",
-    )
-    dataset: str | None = Field(
-        None,
-        min_length=1,
-        description="Hub id or folder for `datasets.load_dataset`; a folder given as ./ or ../ starts at the "
-        "recipe's folder.",
-    )
-    config: str | None = Field(None, description="Configuration name of `dataset`.")
-    split: str = Field("train", description="Split of `dataset`.")
-    data_files: str | None = Field(None, description="File inside `dataset`.")
-    revision: str | None = Field(None, description="Commit, tag or branch of `dataset`.")
-    columns: list[str] | None = Field(
-        None,
-        min_length=1,
-        description="Columns to read: sentence columns for training (default: sentence; each column adds its "
-        "sentences), [first, second, score] for evaluation (default: sentence1, sentence2, score).",
-    )
-    limit: int | None = Field(None, ge=1, description="Keep the first rows only.")
-
-    @model_validator(mode="after")
-    def _one_origin(self) -> SourceSpec:
-        if (self.file is None) == (self.dataset is None):
-            found = "neither" if self.file is None else "both"
-            raise ValueError(f"expected exactly one of 'file' and 'dataset', found {found}. Give one of them.")
-        foreign = [key for key in self._foreign() if key in self.model_fields_set]
-        if foreign:
-            raise ValueError(f"expected a 'dataset' beside '{foreign[0]}', found a 'file'. Remove '{foreign[0]}'.")
-        return self
-
-    def _foreign(self) -> tuple[str, ...]:
-        return _DATASET_ONLY if self.dataset is None else ()
-
-
-def _file_shorthand(value: Any) -> Any:
-    return {"file": value} if isinstance(value, str) else value
-
-
-def _list_shorthand(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
-
-
-Source = Annotated[SourceSpec, BeforeValidator(_file_shorthand)]
-Sources = Annotated[list[Source], BeforeValidator(_list_shorthand), Field(min_length=1)]
-
-
-class DataSpec(Block):
-    """What a stage trains on: sentences (`train`) or labelled rows (`pairs`); a stage may leave both to the recipe."""
-
-    train: Sources | None = Field(
-        None, description="A source or a list of sources; their sentences are joined in order."
-    )
-    pairs: Sources | None = Field(
-        None,
-        description="Sources of labelled rows. Columns: sentence1, sentence2 and score or label; without labels "
-        "anchor, positive, negative.",
-    )
-    labels: Literal["scores", "classes", "none"] = Field(
-        "scores", description="What the label column of `pairs` is: graded similarity, whole numbers from 0, or absent."
-    )
-    score_range: tuple[float, float] = Field(
-        (0.0, 5.0), description="Lowest and highest score of `pairs`, brought to 0 and 1.", strict=False
-    )
-    mapping: dict[str, float] | None = Field(
-        None, description="Label as written in `pairs` -> number, e.g. contradiction: 0, neutral: 1, entailment: 2."
-    )
-
-    bins: int | None = Field(
-        None, ge=2, description="With `labels: classes`: the class is the bin of score_range, of this many equal ones."
-    )
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> DataSpec:
-        if self.train is not None and self.pairs is not None:
-            raise ValueError("expected exactly one of 'train' and 'pairs', found both. Give one of them.")
-        foreign = [key for key in self._foreign() if key in self.model_fields_set]
-        if foreign:
-            raise ValueError(f"expected 'pairs' beside '{foreign[0]}', found 'train'. Remove '{foreign[0]}'.")
-        low, high = self.score_range
-        if not low < high:
-            raise ValueError(
-                f"expected the lower score first in 'score_range', found [{low:g}, {high:g}]. Swap them or widen it."
-            )
-        if self.bins is not None and self.labels != "classes":
-            raise ValueError(
-                f"expected 'labels: classes' beside 'bins', found '{self.labels}'. Set it, or remove 'bins'."
-            )
-        return self
-
-    @property
-    def sources(self) -> list[SourceSpec]:
-        """Where the rows come from."""
-        return self.train or self.pairs or []
-
-    def _foreign(self) -> tuple[str, ...]:
-        return FOREIGN["data"]["train"] if self.train is not None else ()
-
-
-class EvaluateSpec(Block):
-    """Graded sentence pairs: `dev` chooses the checkpoint, `test` is only reported."""
-
-    dev: Source | None = Field(None, description="Pairs whose cosine Spearman chooses the checkpoint.")
-    test: dict[str, Source] = Field(default_factory=dict, description="Pairs to report, by the name to show.")
-    score_range: tuple[float, float] = Field(
-        (0.0, 5.0), description="Lowest and highest score allowed in the pairs.", strict=False
-    )
-
-    @property
-    def sets(self) -> dict[str, SourceSpec]:
-        """All sets by name."""
-        return ({DEV: self.dev} if self.dev else {}) | self.test
-
-    @model_validator(mode="after")
-    def _ordered(self) -> EvaluateSpec:
-        low, high = self.score_range
-        if not low < high:
-            raise ValueError(
-                f"expected the lower score first in 'score_range', found [{low:g}, {high:g}]. Swap them or widen it."
-            )
-        return self
+# A twin sums CLS states: 'pooling: cls' beside `towers` takes those of any encoders.
+_FOREIGN = FOREIGN["model"] | {"towers": tuple(key for key in FOREIGN["model"]["towers"] if key != "pooling")}
 
 
 class WeightedModelSpec(Block):
     """A frozen model with its factor in a weighted sum of embeddings."""
 
-    model: str = Field(min_length=1, description="Written as a model's `base`.")
+    model: Text = Field(description="Written as a model's `base`.")
     weight: float = Field(1.0, allow_inf_nan=False, description="Factor in the weighted sum of embeddings.")
     pooling: PoolingName | None = Field(
         None, description="Pooling; default: the model's own. An encoder that comes without needs it."
@@ -181,21 +47,18 @@ class WeightedModelSpec(Block):
 class ModelSpec(Block):
     """The model a stage starts from: an encoder, two (`towers`), an ensemble (`members`) or a `cross_encoder`."""
 
-    base: str | None = Field(
+    base: Text | None = Field(
         None,
-        min_length=1,
         description="'embedded', a folder, a Hub id, or 'stage:NAME' for an earlier stage's model; a folder given as "
         "./ or ../ starts at the recipe's folder.",
     )
-    towers: list[Annotated[str, Field(min_length=1)]] | None = Field(
+    towers: list[Text] | None = Field(
         None, min_length=2, max_length=2, description="The two encoders of a twin, each written as for `base`."
     )
     members: list[WeightedModelSpec] | None = Field(
         None, min_length=1, description="Models whose embeddings are summed; such a stage has no loss."
     )
-    cross_encoder: str | None = Field(
-        None, min_length=1, description="Backbone of a cross-encoder, written as for `base`."
-    )
+    cross_encoder: Text | None = Field(None, description="Backbone of a cross-encoder, written as for `base`.")
     num_labels: int = Field(1, ge=1, description="Outputs of a cross-encoder.")
     cross_attention_every: int | None = Field(
         2, ge=1, description="A cross-attention layer after every k-th layer of a twin; null for none."
@@ -232,15 +95,12 @@ class ModelSpec(Block):
 
     @model_validator(mode="after")
     def _one_kind(self) -> ModelSpec:
-        kinds = [kind for kind in _FOREIGN_TO_MODEL if getattr(self, kind) is not None]
+        kinds = [kind for kind in _FOREIGN if getattr(self, kind) is not None]
         if len(kinds) != 1:
-            found = " and ".join(repr(kind) for kind in kinds) or "none of them"
-            raise ValueError(
-                f"expected exactly one of {', '.join(map(repr, _FOREIGN_TO_MODEL))}, found {found}. Give one."
-            )
-        foreign = [key for key in self._foreign() if key in self.model_fields_set]
-        if foreign:
-            raise ValueError(f"expected no '{foreign[0]}' beside '{kinds[0]}', found one. Remove '{foreign[0]}'.")
+            found = " and ".join(map(repr, kinds)) or "none of them"
+            raise ValueError(f"expected exactly one of {', '.join(map(repr, _FOREIGN))}, found {found}. Give one.")
+        if key := self._given(_FOREIGN[kinds[0]]):
+            raise ValueError(f"expected no '{key}' beside '{kinds[0]}', found one. Remove '{key}'.")
         if self.towers is not None and self.pooling not in (None, "cls"):
             raise ValueError(f"expected 'cls' as 'pooling' of a twin, found '{self.pooling}'. Correct or remove it.")
         if self.layers is not None and self.layers != sorted(set(self.layers)):
@@ -262,7 +122,7 @@ class ModelSpec(Block):
         return {(key,): str(getattr(self, key))}
 
     def _foreign(self) -> tuple[str, ...]:
-        return next((keys for kind, keys in _FOREIGN_TO_MODEL.items() if getattr(self, kind) is not None), ())
+        return next((keys for kind, keys in _FOREIGN.items() if getattr(self, kind) is not None), ())
 
 
 class ModelDefaults(ModelSpec):
@@ -270,9 +130,8 @@ class ModelDefaults(ModelSpec):
 
     @model_validator(mode="after")
     def _one_kind(self) -> ModelDefaults:
-        alone = [key for key in OF_ONE_STAGE if key in self.model_fields_set]
-        if alone:
-            raise ValueError(f"expected keys that stages share, found '{alone[0]}'. Move it into a stage's 'model'.")
+        if key := self._given(OF_ONE_STAGE):
+            raise ValueError(f"expected keys that stages share, found '{key}'. Move it into a stage's 'model'.")
         return self
 
 
@@ -287,41 +146,6 @@ class LossSpec(BaseModel):
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of the loss class beside `model`."""
         return dict(self.model_extra or {})
-
-
-class PivotSpec(Block):
-    """A language to translate into and back; its code alone stands for the two OPUS-MT models."""
-
-    name: str = Field(pattern=NAME_PATTERN, description="Name to report, e.g. the language's code.")
-    forward: str = Field(min_length=1, description="Folder or Hub id of the model into the language.")
-    back: str = Field(min_length=1, description="Folder or Hub id of the model back into English.")
-    forward_prefix: str = Field(
-        "", description="Text that the first model needs before every sentence, e.g. a target language token."
-    )
-    back_prefix: str = Field("", description="Text that the second model needs before every sentence.")
-
-
-def _opus_mt_shorthand(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    models = {"forward": _OPUS_MT.format("en", value), "back": _OPUS_MT.format(value, "en")}
-    return {"name": value, **models, "forward_prefix": _OPUS_MT_PREFIXES.get(value, "")}
-
-
-class AugmentSpec(Block):
-    """Round-trip translation of the training sentences, computed once and cached."""
-
-    pivots: list[Annotated[PivotSpec, BeforeValidator(_opus_mt_shorthand)]] = Field(
-        min_length=1, description="Languages to go through; each adds its round trips of all sentences."
-    )
-    mode: Literal["replace", "pair"] = Field(
-        "replace",
-        description="replace: train on the round trips; pair: on columns sentence and round_trip, the two views.",
-    )
-    beam_size: int = Field(1, ge=1, description="Beams of the search; 1 is greedy.")
-    max_length: int = Field(128, ge=8, description="Longest translation in tokens; longer ones are cut and counted.")
-    batch_size: int = Field(64, ge=1, description="Sentences a forward pass.")
-    bf16: bool = Field(False, description="Translate in bfloat16.")
 
 
 class StageSpec(Block):
@@ -351,7 +175,6 @@ class StageSpec(Block):
         description="Pairs of training sentences with a similarity from 0 to 1, which LSRNSLoss takes instead of the "
         "teachers' where it meets them.",
     )
-
     reported_as: str | None = Field(
         None,
         description="What the papers' tables call this stage's model: its card sets their figures beside those of an "
@@ -379,13 +202,9 @@ class StageSpec(Block):
         referred = (name for name in self.models.values() if name.startswith(STAGE_PREFIX))
         return [name.removeprefix(STAGE_PREFIX) for name in referred]
 
-    def classes(self, loss: LossDeclaration | None) -> tuple[int, Loc] | None:
-        """Return how many classes the labels have, and the key that says so, empty if the loss allows no other number.
-
-        Args:
-            loss: What the stage's loss is.
-        """
-        if loss is None or self.loss is None or loss.classes is None:
+    def classes(self, loss: LossDeclaration) -> tuple[int, Loc] | None:
+        """Return how many classes the labels have, and the key that says so, empty if the loss fits no other."""
+        if self.loss is None or loss.classes is None:
             return None
         if isinstance(loss.classes, int):
             return loss.classes, ()
@@ -393,6 +212,29 @@ class StageSpec(Block):
             return self.model.num_labels, ("model", "num_labels")
         count = self.loss.arguments.get(loss.classes)
         return (count, ("loss", loss.classes)) if isinstance(count, int) else None
+
+
+def _language_code(value: str) -> str:
+    if not re.fullmatch("[a-z]{2,3}", value):
+        raise ValueError(f"expected a code of two or three letters, found {shown(value)}. Write en for English.")
+    return value
+
+
+class CardSpec(Block):
+    """What the model cards of a run say that only its maker knows."""
+
+    license: Text | None = Field(None, description="Licence of the models, as the Hub spells it: mit.")
+    language: list[Annotated[str, AfterValidator(_language_code)]] = Field(
+        default_factory=list, description="Languages of the training text, by ISO 639 code: [en]."
+    )
+
+
+class PushSpec(Block):
+    """Where the models of a run go on the Hub, once all stages are finished."""
+
+    repos: dict[str, str] = Field(min_length=1, description="Repository by stage, e.g. joint: org/jtcse-bert.")
+    private: bool = Field(True, description="Whether new repositories are private.")
+    collection: Text | None = Field(None, max_length=60, description="Title of a collection to add the models to.")
 
 
 def _range_shorthand(value: Any) -> Any:
@@ -411,16 +253,14 @@ class Recipe(Block):
         "relative path starts at the recipe's folder.",
     )
     description: str = Field("", description="What the run reproduces, in one or two sentences.")
-    method: str | None = Field(None, min_length=1, description="The method, by which `st-train --list` groups.")
-    needs: str | None = Field(None, min_length=1, description="What a run needs, in a few words for `st-train --list`.")
+    method: Text | None = Field(None, description="The method, by which `st-train --list` groups.")
+    needs: Text | None = Field(None, description="What a run needs, in a few words for `st-train --list`.")
     seed: int = Field(42, ge=0, lt=2**32, description="Every random choice of the run follows from it.")
-    output_dir: str = Field(
-        min_length=1,
+    output_dir: Text = Field(
         description="Folder of the run; a relative path starts at the current folder. Default: runs/NAME.",
     )
-    cache_dir: str | None = Field(
+    cache_dir: Text | None = Field(
         None,
-        min_length=1,
         description="Folder of round trips and teacher vectors, shared by runs and safe to delete; a relative path "
         "starts at the current folder. Default: st-jtcse in the Hugging Face cache.",
     )
@@ -439,7 +279,7 @@ class Recipe(Block):
     sweep: (
         Annotated[
             list[dict[str, Annotated[list[Any], Field(min_length=1)]]],
-            BeforeValidator(_list_shorthand),
+            BeforeValidator(list_shorthand),
             Field(min_length=1),
         ]
         | None

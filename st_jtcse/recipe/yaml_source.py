@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,11 +27,10 @@ def _integer(text: str) -> int:
 
 
 def _real(text: str) -> float:
-    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+    return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
 
 
-@dataclass(frozen=True)
-class _Scalar:
+class _Scalar(NamedTuple):
     pattern: re.Pattern[str]
     first: str  # Characters a match can start with; PyYAML looks its patterns up by them.
     value: Callable[[str], Any]
@@ -48,7 +47,7 @@ _SCALARS = {
             r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
         ),
         "-+.0123456789",
-        lambda text: _real(text.lower()),
+        _real,
     ),
     _STR: _Scalar(re.compile(r"^.*$", re.DOTALL), "", str),
 }
@@ -77,13 +76,11 @@ for _tag, _scalar in _SCALARS.items():
 
 def dotted(loc: Loc) -> str:
     """Write a location as people read it, e.g. ``stages[1].args.learning_rate``."""
-    text = ""
-    for part in loc:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        else:
-            text += ("." if text else "") + (part if part.isprintable() and part else repr(part))
-    return text
+    keys = (
+        f"[{part}]" if isinstance(part, int) else f".{part if part and part.isprintable() else repr(part)}"
+        for part in loc
+    )
+    return "".join(keys).removeprefix(".")
 
 
 class Origin(NamedTuple):
@@ -95,20 +92,14 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """A YAML tree that knows where each of its keys was written.
+    """A YAML tree that knows where each of its keys was written."""
 
-    Args:
-        name: How messages call the file.
-        data: The top-level mapping as plain Python values.
-        lines: Line of each key and list item, counted from 1.
-        overridden: For each location set on the command line, the words of that option.
-        inherited: For each location that another file wrote, a recipe that this one extends, that file.
-    """
-
-    name: str
-    data: dict[str, Any]
-    lines: Mapping[Loc, int]
+    name: str  # How messages call the file
+    data: dict[str, Any]  # The top-level mapping as plain Python values
+    lines: Mapping[Loc, int]  # Line of each key and list item, counted from 1
+    # For each location set on the command line, the words of that option.
     overridden: Mapping[Loc, str] = field(default_factory=dict)
+    # For each location that another file wrote, a recipe that this one extends, that file.
     inherited: Mapping[Loc, Origin] = field(default_factory=dict)
 
     def written(self, loc: Loc) -> Loc:
@@ -119,18 +110,17 @@ class Source:
             if isinstance(part, int) and not isinstance(node, list):
                 continue
             kept.append(part)
-            if isinstance(node, dict):
-                node = node.get(part)
-            elif isinstance(node, list) and isinstance(part, int) and part < len(node):
-                node = node[part]
-            else:
-                node = None
+            held = dict(enumerate(node)) if isinstance(node, list) else node
+            node = held.get(part) if isinstance(held, dict) else None
         return tuple(kept)
+
+    def _upwards(self, loc: Loc) -> Iterator[Loc]:
+        loc = self.written(loc)
+        return (loc[:size] for size in range(len(loc), -1, -1))
 
     def override(self, loc: Loc) -> Loc | None:
         """Return the command-line override that `loc` comes from, if any."""
-        loc = self.written(loc)
-        return next((loc[:size] for size in range(len(loc), -1, -1) if loc[:size] in self.overridden), None)
+        return next((above for above in self._upwards(loc) if above in self.overridden), None)
 
     def line(self, loc: Loc) -> int | None:
         """Return the line of `loc` or of its nearest known ancestor; None if the command line set it."""
@@ -138,8 +128,7 @@ class Source:
 
     def known(self, loc: Loc) -> Loc:
         """Return `loc` or its nearest ancestor that a file wrote."""
-        loc = self.written(loc)
-        return next(loc[:size] for size in range(len(loc), -1, -1) if loc[:size] in self.lines)
+        return next(above for above in self._upwards(loc) if above in self.lines)
 
     def origin(self, loc: Loc) -> Origin | None:
         """Return the file that wrote `loc`; None if it is the recipe's own."""
@@ -156,15 +145,7 @@ class Source:
 
 
 def load(path: Path, name: str | None = None) -> Source:
-    """Read a recipe file.
-
-    Args:
-        path: The file.
-        name: How messages call it. Default: the path as given.
-
-    Raises:
-        UserError: If there is no such file, or it is not a YAML mapping written as a recipe may be written.
-    """
+    """Read a recipe file that messages call by a name, by default its path; raises UserError if it is none."""
     name = str(path) if name is None else name
     tree = _Tree(name)
     data = tree.read(_text(path, name))
@@ -179,15 +160,7 @@ def load(path: Path, name: str | None = None) -> Source:
 
 
 def parse_value(text: str, name: str = "value") -> Any:
-    """Read one value by the rules of recipe files, e.g. ``1e-5`` as a number and ``no`` as text.
-
-    Args:
-        text: The YAML text.
-        name: How messages call it.
-
-    Raises:
-        UserError: If the text is not a YAML value.
-    """
+    """Read a value by the rules of recipe files: ``1e-5`` as a number, ``no`` as text; raises UserError for no YAML."""
     return _Tree(name, numbered=False).read(text)
 
 
@@ -224,16 +197,17 @@ def _text(path: Path, name: str) -> str:
         ) from None
 
 
+@dataclass
 class _Tree:
     """Builds plain data from YAML text and collects lines and faults on the way."""
 
-    def __init__(self, name: str, *, numbered: bool = True) -> None:
-        self.name = name
-        self.numbered = numbered
-        self.lines: dict[Loc, int] = {}
-        self.faults: list[tuple[int, str]] = []
+    name: str
+    numbered: bool = True
+    lines: dict[Loc, int] = field(default_factory=dict)
+    faults: list[tuple[int, str]] = field(default_factory=list)
 
     def read(self, text: str) -> Any:
+        data = None
         try:
             self._scan(text)
             self._stop_at_faults()
@@ -246,14 +220,11 @@ class _Tree:
             self._refuse(line, f"the character U+{int(error.character):04X} is not allowed")
         except (ValueError, OverflowError) as error:
             # PyYAML lets chr() fail on escapes beyond Unicode, such as "\U00110000".
-            if isinstance(error, UserError):
-                raise
             self._refuse(1, f"an escape is not a character ({error})")
         else:
             data = None if node is None else self._value(node, ())
-            self._stop_at_faults()
-            return data
         self._stop_at_faults()
+        return data
 
     def _refuse(self, line: int, problem: str) -> None:
         way = "Correct the indentation, or quote the text." if self.numbered else "Quote the text."
@@ -317,23 +288,17 @@ class _Tree:
     def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, Any]:
         data: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            line = key_node.start_mark.line + 1
+            line, key = key_node.start_mark.line + 1, key_node.value
+            below = (*loc, key)
             if not isinstance(key_node, yaml.ScalarNode):
                 self._fault(line, dotted(loc), "expected text as a key, found a list or mapping. Write a plain key.")
-                continue
-            key = str(key_node.value)
-            if key_node.tag != _STR:
-                self._fault(
-                    line, dotted(loc), f"expected text as a key, found {key or 'nothing'}. Write '{key}' in quotes."
-                )
-                continue
-            below = (*loc, key)
-            if key in data:
-                first = self.lines[below]
-                self._fault(
-                    line, dotted(below), f"expected each key once, found it again (first on line {first}). Remove one."
-                )
-                continue
-            self.lines[below] = line
-            data[key] = self._value(value_node, below)
+            elif key_node.tag != _STR:
+                text = f"expected text as a key, found {key or 'nothing'}. Write '{key}' in quotes."
+                self._fault(line, dotted(loc), text)
+            elif key in data:
+                text = f"expected each key once, found it again (first on line {self.lines[below]}). Remove one."
+                self._fault(line, dotted(below), text)
+            else:
+                self.lines[below] = line
+                data[key] = self._value(value_node, below)
         return data

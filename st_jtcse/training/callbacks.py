@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Iterator
@@ -22,25 +21,14 @@ SECONDS = "train_seconds"
 LOSS_WEIGHTS = "loss.safetensors"
 
 
-class StopOnNonFiniteLoss:
-    """Forward hook of a loss that raises at the first NaN or infinite term.
-
-    Args:
-        stage: The stage's name, for the message.
-    """
-
-    def __init__(self, stage: str) -> None:
-        self.stage = stage
-
-    def __call__(self, loss: nn.Module, inputs: Any, output: torch.Tensor | dict[str, torch.Tensor]) -> None:
-        """Check one step's terms."""
-        terms = output if isinstance(output, dict) else {"loss": output}
-        for name, value in terms.items():
-            if not torch.isfinite(value).all():
-                raise UserError(
-                    f"Stage {self.stage!r} stopped: the loss term {name!r} is {float(value.detach().sum())}; the last "
-                    "checkpoint is kept. Lower args.learning_rate, set args.max_grad_norm, or switch off the term."
-                )
+def stop_if_not_finite(stage: str, output: torch.Tensor | dict[str, torch.Tensor]) -> None:
+    """Raise UserError if one of the terms of a stage's loss is NaN or infinite."""
+    for name, value in (output if isinstance(output, dict) else {"loss": output}).items():
+        if not torch.isfinite(value).all():
+            raise UserError(
+                f"Stage {stage!r} stopped: the loss term {name!r} is {float(value.detach().sum())}; the last "
+                "checkpoint is kept. Lower args.learning_rate, set args.max_grad_norm, or switch off the term."
+            )
 
 
 class Interrupt(TrainerCallback):
@@ -83,12 +71,14 @@ class TrainingTime(TrainerCallback):
     """
 
     def __init__(self) -> None:
+        self.before = 0.0  # Seconds of training behind the checkpoint that the run goes on from.
         self._seconds = 0.0
         self._since = 0.0
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
         """Start, or go on from the last entry."""
-        self._seconds = _last_seconds(state.log_history)
+        self.before = max((float(entry.get(SECONDS, 0.0)) for entry in state.log_history), default=0.0)
+        self._seconds = self.before
         self._since = time.perf_counter()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
@@ -108,26 +98,10 @@ class TrainingTime(TrainerCallback):
         state.log_history[-1][SECONDS] = round(self._seconds, 2)
 
 
-def trained_before(checkpoint: Path) -> float:
-    """Return the seconds of training behind a checkpoint, as far as its log tells.
-
-    Args:
-        checkpoint: Its folder.
-    """
-    return _last_seconds(json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["log_history"])
-
-
-def _last_seconds(log: list[dict[str, Any]]) -> float:
-    return max((float(entry.get(SECONDS, 0.0)) for entry in log), default=0.0)
-
-
 class LossWeights(TrainerCallback):
     """Saves with each checkpoint what a loss learns beside its model, such as EmbedDistillLoss's projection.
 
     The trainer trains those weights but saves the model's alone, so that a resumed run would start them anew.
-
-    Args:
-        loss: The loss of the run.
     """
 
     def __init__(self, loss: nn.Module) -> None:
@@ -148,11 +122,7 @@ class LossWeights(TrainerCallback):
             partial.replace(folder / LOSS_WEIGHTS)
 
     def load(self, checkpoint: Path) -> None:
-        """Read them back.
-
-        Args:
-            checkpoint: The checkpoint that the run goes on from.
-        """
+        """Read them back."""
         if self.files:
             self._loss.load_state_dict(load_file(checkpoint / LOSS_WEIGHTS), strict=False)
 

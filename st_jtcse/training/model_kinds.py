@@ -27,31 +27,18 @@ EVALUATION_BATCH = 64
 
 @dataclass(frozen=True)
 class ModelKind:
-    """The classes and functions of one kind of model.
-
-    Args:
-        trainer: Its trainer.
-        arguments: The trainer's arguments.
-        evaluator: From a name and graded pairs to an evaluator.
-        metric: Name of the evaluator's Spearman correlation, after the data set's name.
-        save: Writes a model into a folder, in the form that anyone loads, without its card.
-        load: Reads it back; the second argument is the flag for code that comes with the model.
-    """
+    """The classes and functions of one kind of model."""
 
     trainer: Any
-    arguments: Any
-    evaluator: Callable[[str, data.Pairs], Any]
-    metric: str
-    save: Callable[[Any, Path], None]
+    arguments: Any  # Class of the trainer's arguments
+    evaluator: Callable[[str, data.Pairs], Any]  # From a name and graded pairs to an evaluator
+    metric: str  # Name of the evaluator's Spearman correlation, after the data set's name
+    save: Callable[[Any, Path], None]  # Writes a model into a folder, in the form that anyone loads, without its card
+    # Reads it back; the second argument is the flag for code that comes with the model.
     load: Callable[[Path, bool], Any]
 
     def scores(self, model: Any, evaluators: Mapping[str, Any]) -> dict[str, float]:
-        """Return Spearman x 100, of cosines or of a cross-encoder's scores, on each evaluation set.
-
-        Args:
-            model: The model.
-            evaluators: Evaluators by the name of their set.
-        """
+        """Return Spearman x 100, of cosines or of a cross-encoder's scores, on each evaluation set."""
         return {
             name: round(100 * float(evaluator(model)[f"{name}_{self.metric}"]), 4)
             for name, evaluator in evaluators.items()
@@ -59,11 +46,7 @@ class ModelKind:
 
 
 def kind_of(spec: ModelSpec) -> ModelKind:
-    """Return the kind of a recipe's model.
-
-    Args:
-        spec: The recipe's block.
-    """
+    """Return the kind of a recipe's model."""
     return BI_ENCODER if spec.cross_encoder is None else CROSS_ENCODER
 
 

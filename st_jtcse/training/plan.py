@@ -21,35 +21,18 @@ from st_jtcse.training.stage_training import training_arguments
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """One line of the plan.
-
-    Args:
-        name: The stage.
-        loss: Class of its loss; None if it is only assembled.
-        parameters: Parameters of its model.
-        sentences: Training sentences; None if they come from the Hub, which a plan does not download.
-        steps: Optimiser steps; None if they follow from an unknown number of sentences.
-        evaluated_on: Names of the evaluation sets.
-    """
+    """One line of the plan."""
 
     name: str
-    loss: str | None
+    loss: str | None  # Class of its loss; None if it is only assembled
     parameters: int
-    sentences: int | None
-    steps: int | None
-    evaluated_on: tuple[str, ...]
+    sentences: int | None  # Training sentences; None if they come from the Hub, which a plan does not download
+    steps: int | None  # Optimiser steps; None if they follow from an unknown number of sentences
+    evaluated_on: tuple[str, ...]  # Names of the evaluation sets
 
 
 def plan(loaded: LoadedRecipe, names: list[str]) -> list[PlannedStage]:
-    """Plan the given stages; local data are read and models' configurations loaded, nothing is written.
-
-    Args:
-        loaded: The recipe.
-        names: The stages to run.
-
-    Raises:
-        UserError: Data or a model is faulty.
-    """
+    """Plan stages: local data are read and models' configurations loaded, nothing is written; raises UserError."""
     stages = {stage.name: stage for stage in loaded.stages}
     inputs = load_inputs([stages[name] for name in names if _is_local(stages[name])])
     return [_plan(loaded, stages[name], stages, inputs.get(name)) for name in names]
@@ -68,18 +51,18 @@ def _is_local(stage: StageSpec) -> bool:
 
 
 def _plan(loaded: LoadedRecipe, stage: StageSpec, stages: dict[str, StageSpec], inputs: Inputs | None) -> PlannedStage:
-    sentences = _sentences(stage, inputs)
+    # A round trip may come back empty, so with pivots this is the most there can be.
+    views = len(stage.augment.pivots) if stage.augment else 1
+    sentences = len(inputs.sentences.dataset) * views if inputs and inputs.sentences else None
     arguments = training_arguments(stage, loaded.recipe.seed, Path(loaded.recipe.output_dir) / stage.name)
-    steps: int | None = arguments.max_steps
+    steps: int | None = arguments.max_steps if arguments.max_steps > 0 else None
     if stage.loss is None:
-        steps = 0
-    elif steps is None or steps <= 0:
-        steps = None
-        if sentences is not None:
-            # Sentence-Transformers keeps a last, smaller batch unless told to drop it.
-            batches = sentences / arguments.train_batch_size
-            batches = math.floor(batches) if arguments.dataloader_drop_last else math.ceil(batches)
-            steps = math.ceil(batches / arguments.gradient_accumulation_steps * arguments.num_train_epochs)
+        sentences = steps = 0
+    elif steps is None and sentences is not None:
+        # Sentence-Transformers keeps a last, smaller batch unless told to drop it.
+        batches = sentences / arguments.train_batch_size
+        batches = math.floor(batches) if arguments.dataloader_drop_last else math.ceil(batches)
+        steps = math.ceil(batches / arguments.gradient_accumulation_steps * arguments.num_train_epochs)
     return PlannedStage(
         stage.name,
         stage.loss.type if stage.loss else None,
@@ -88,15 +71,6 @@ def _plan(loaded: LoadedRecipe, stage: StageSpec, stages: dict[str, StageSpec], 
         steps,
         tuple(stage.evaluate.sets) if stage.evaluate else (),
     )
-
-
-def _sentences(stage: StageSpec, inputs: Inputs | None) -> int | None:
-    """Sentences of an epoch; a round trip may come back empty, so with pivots this is the most there can be."""
-    if stage.loss is None:
-        return 0
-    if inputs is None or inputs.sentences is None:
-        return None
-    return len(inputs.sentences.dataset) * (len(stage.augment.pivots) if stage.augment else 1)
 
 
 def _parameters(spec: ModelSpec, stages: dict[str, StageSpec]) -> int:

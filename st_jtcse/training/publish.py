@@ -8,30 +8,18 @@ from pathlib import Path
 from st_jtcse.errors import UserError
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.upload import Pushed, check_repo, check_token, push
-from st_jtcse.recipe.publishing_blocks import PushSpec
-from st_jtcse.recipe.schema import Recipe
+from st_jtcse.recipe.schema import PushSpec, Recipe
 
 
 def push_plan(recipe: Recipe, asked: bool, chosen: Sequence[str]) -> PushSpec | None:
-    """Return where a run's models go: what the recipe says, else the last stage's under the recipe's name.
+    """Return where a run's models go: what the recipe says, else, if asked, the last stage's under the recipe's name.
 
-    Args:
-        recipe: The recipe.
-        asked: Whether the command line asks for a push.
-        chosen: The stages that will run.
-
-    Returns:
-        None if nothing is to be pushed.
-
-    Raises:
-        UserError: A name cannot be right, there is no token, no model to push will be there, or there will be several
-            of a stage.
+    None if nothing is to be pushed. Raises UserError for a name that cannot be right, no token, no chosen or finished
+    stage to push, and several models of a stage.
     """
-    plan = recipe.push
-    if plan is None and asked:
-        plan = PushSpec(repos={recipe.stages[-1].name: recipe.name}, private=True, collection=None)
-    if plan is None:
+    if recipe.push is None and not asked:
         return None
+    plan = recipe.push or PushSpec(repos={recipe.stages[-1].name: recipe.name}, private=True, collection=None)
     if recipe.sweep or recipe.seeds:
         raise UserError(
             f"{recipe.name} trains several models a stage, and none of them is the one to push; push one with st-push."
@@ -47,16 +35,7 @@ def push_plan(recipe: Recipe, asked: bool, chosen: Sequence[str]) -> PushSpec | 
 
 
 def push_models(recipe: Recipe, plan: PushSpec) -> list[Pushed]:
-    """Push the finished stages that the plan names.
-
-    Args:
-        recipe: The recipe of a run whose stages are on disk.
-        plan: From :func:`push_plan`.
-
-    Raises:
-        UserError: A model, the token or a repository does not allow it.
-        PushFailed: The Hub is busy, at fault or out of reach.
-    """
+    """Push the finished stages that the plan names; raises UserError, or PushFailed if the Hub is busy or at fault."""
     return [
         push(Path(recipe.output_dir, stage), repo, private=plan.private, collection=plan.collection)
         for stage, repo in plan.repos.items()

@@ -6,58 +6,63 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from st_jtcse import processes
 from st_jtcse.atomic import write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.hub.card_results import TRAINING_RECORD
+from st_jtcse.recipe.load import load_recipe, resolved_yaml
+from st_jtcse.recipe.schema import Recipe
 
 RECIPE = "recipe.yaml"
 RESULTS = "results.json"
 
 
+@dataclass(frozen=True)
 class RunFolder:
-    """The output folder of one run.
+    """The output folder of one run, created by :meth:`open`."""
 
-    Args:
-        path: The folder; created by :meth:`open`.
-    """
+    path: Path
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def open(self, recipe_text: str, same_run: bool | None, resume: bool) -> None:
+    def open(self, recipe: Recipe, resume: bool) -> None:
         """Claim the folder for a recipe, or continue its run.
 
-        Args:
-            recipe_text: The resolved recipe.
-            same_run: Whether the folder's recipe is this one; None if it holds none.
-            resume: Whether to continue.
-
-        Raises:
-            UserError: The folder holds something else, or a run of this recipe that was not asked to continue.
+        Raises UserError if the folder holds something else, or a run of this recipe that was not asked to continue.
         """
-        if same_run is False:
+        # In a distributed run one process writes; the others must not look before it has.
+        if processes.rank() == 0:
+            self._open(recipe, resume)
+        processes.wait_for_all()
+
+    def _open(self, recipe: Recipe, resume: bool) -> None:
+        if not (self.path / RECIPE).is_file():
+            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+                raise UserError(f"{self.path} is not empty; choose another folder with --output-dir.")
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path / RECIPE, resolved_yaml(recipe))
+        elif not self._holds(recipe):
             raise UserError(
                 f"{self.path} holds the run of another recipe; choose another folder with --output-dir, or repeat that "
                 f"recipe ({self.path / RECIPE}) with --resume."
             )
-        if same_run and not resume:
+        elif not resume:
             raise UserError(
                 f"{self.path} holds a run of this recipe already; continue it with --resume, or choose another folder "
                 "with --output-dir."
             )
-        if same_run is None:
-            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-                raise UserError(f"{self.path} is not empty; choose another folder with --output-dir.")
-            self.path.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.path / RECIPE, recipe_text)
 
-    def recipe_text(self) -> str | None:
-        """Return the recipe of the run in this folder, if there is one."""
-        path = self.path / RECIPE
-        return path.read_text(encoding="utf-8") if path.is_file() else None
+    def _holds(self, recipe: Recipe) -> bool:
+        """Whether the folder's recipe is this one, wherever the folder lies now."""
+        try:
+            held = load_recipe(str(self.path / RECIPE)).recipe
+        except UserError:
+            return False
+        anywhere = {"output_dir": "anywhere", "cache_dir": "anywhere", "card": None, "push": None}
+        anywhere |= {"description": "", "method": None, "needs": None}
+        return held.model_copy(update=anywhere) == recipe.model_copy(update=anywhere)
 
     def stage(self, name: str) -> Path:
         """Return a stage's folder: checkpoints while it runs, then the saved model."""
@@ -95,18 +100,12 @@ class RunFolder:
         shutil.rmtree(old, ignore_errors=True)
 
     def adopt(self, name: str, finished: Path) -> None:
-        """Take a finished stage of another run, which would come out the same here; its files are linked.
-
-        Args:
-            name: The stage.
-            finished: Its folder in that run.
-        """
+        """Take a stage from the folder where another run finished it just as it would here; its files are linked."""
         new = self._hidden(name, "new")
         shutil.rmtree(new, ignore_errors=True)
         # Files of finished stages are never changed, only replaced.
         shutil.copytree(finished, new, copy_function=_link_or_copy)
-        shutil.rmtree(self.stage(name), ignore_errors=True)
-        new.rename(self.stage(name))
+        self.finish(name)
 
     def recover(self, name: str) -> None:
         """Complete a :meth:`finish` that was cut off between its two renames."""

@@ -11,11 +11,10 @@ from typing import Any
 from st_jtcse import processes
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
-from st_jtcse.recipe.load import LoadedRecipe, load_recipe, resolved_yaml
-from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
-from st_jtcse.training import provenance
+from st_jtcse.recipe.load import LoadedRecipe
+from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe
+from st_jtcse.training.provenance import environment
 from st_jtcse.training.run_folder import RESULTS, RunFolder
-from st_jtcse.training.seeds import derive
 from st_jtcse.training.stage import run_stage
 from st_jtcse.training.stage_inputs import load_inputs
 from st_jtcse.training.stage_training import training_arguments
@@ -25,21 +24,13 @@ logger = logging.getLogger(__name__)
 
 
 def choose_stages(recipe: Recipe, names: Sequence[str]) -> list[str]:
-    """Return the stages to run, in the recipe's order.
-
-    Args:
-        recipe: The recipe.
-        names: The stages asked for; none means all.
-
-    Raises:
-        UserError: A name is no stage of the recipe.
-    """
+    """Return the stages to run, in the recipe's order; no names mean all, and a name that is no stage a UserError."""
     known = [stage.name for stage in recipe.stages]
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        near = nearest(unknown[0], known)
-        hint = f" Did you mean {near!r}?" if near else ""
-        raise UserError(f"--stage: {unknown[0]!r} is no stage of the recipe ({', '.join(known)}).{hint}")
+    for name in names:
+        if name not in known:
+            near = nearest(name, known)
+            hint = f" Did you mean {near!r}?" if near else ""
+            raise UserError(f"--stage: {name!r} is no stage of the recipe ({', '.join(known)}).{hint}")
     return [name for name in known if not names or name in names]
 
 
@@ -50,20 +41,10 @@ def run(
     resume: bool = False,
     finished: Mapping[str, Path] | None = None,
 ) -> dict[str, Any]:
-    """Run a recipe's stages and leave recipe.yaml, a folder a stage and results.json.
+    """Run a recipe's stages, by default all, leave recipe.yaml, a folder a stage and results.json, and return the last.
 
-    Args:
-        loaded: The recipe.
-        names: Stages to run; none means all.
-        resume: Whether to go on with the run in the output folder.
-        finished: Stages by name that another run has finished and that would come out the same.
-
-    Returns:
-        The content of results.json.
-
-    Raises:
-        UserError: The user's input is at fault.
-        KeyboardInterrupt: Interrupted, with a checkpoint to resume from.
+    `resume` goes on with the run in the output folder; `finished` are stages, by name, that another run has finished
+    and that would come out the same. Raises UserError, and KeyboardInterrupt with a checkpoint to resume from.
     """
     recipe = loaded.recipe
     chosen = choose_stages(recipe, names)
@@ -73,16 +54,18 @@ def run(
         for name in stages:
             folder.recover(name)
     processes.wait_for_all()
-    _check_order(stages, chosen, folder)
+    for name in chosen:
+        for earlier in stages[name].earlier:
+            if earlier not in chosen and folder.record(earlier) is None:
+                raise UserError(
+                    f"--stage: {name!r} starts from {STAGE_PREFIX}{earlier}, which is not finished in {folder.path}; "
+                    f"add --stage {earlier}."
+                )
     # All files are read and arguments checked before the first stage trains, and before anything is written.
     inputs = load_inputs([stages[name] for name in chosen])
     for name in chosen:
-        training_arguments(stages[name], derive(recipe.seed, name), folder.stage(name))
-    # In a distributed run one process writes; the others must not look before it has.
-    if processes.rank() == 0:
-        folder.open(resolved_yaml(recipe), same_run(recipe, folder), resume)
-    processes.wait_for_all()
-
+        training_arguments(stages[name], recipe.seed, folder.stage(name))
+    folder.open(recipe, resume)
     for name in chosen:
         if processes.rank() == 0 and finished and name in finished and folder.record(name) is None:
             folder.adopt(name, finished[name])
@@ -91,36 +74,8 @@ def run(
             logger.info("stage %s", name)
             run_stage(loaded, stages[name], inputs[name], folder)
         if processes.rank() == 0:
-            _write_results(recipe, folder)
+            write_atomically(folder.path / RESULTS, to_json(_results(recipe, folder)))
     return _results(recipe, folder)
-
-
-def _check_order(stages: dict[str, StageSpec], chosen: list[str], folder: RunFolder) -> None:
-    """Refuse a choice of stages whose starting models are neither finished nor chosen."""
-    for name in chosen:
-        for earlier in stages[name].earlier:
-            if earlier not in chosen and folder.record(earlier) is None:
-                raise UserError(
-                    f"--stage: {name!r} starts from {STAGE_PREFIX}{earlier}, which is not finished in {folder.path}; "
-                    f"add --stage {earlier}."
-                )
-
-
-def same_run(recipe: Recipe, folder: RunFolder) -> bool | None:
-    """Whether the folder's recipe is this one, wherever the folder lies now; None if it holds none."""
-    if folder.recipe_text() is None:
-        return None
-    try:
-        held = load_recipe(str(folder.path / "recipe.yaml")).recipe
-    except UserError:
-        return False
-    anywhere = {"output_dir": "anywhere", "cache_dir": "anywhere", "card": None, "push": None}
-    anywhere |= {"description": "", "method": None, "needs": None}
-    return held.model_copy(update=anywhere) == recipe.model_copy(update=anywhere)
-
-
-def _write_results(recipe: Recipe, folder: RunFolder) -> None:
-    write_atomically(folder.path / RESULTS, to_json(_results(recipe, folder)))
 
 
 def _results(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
@@ -130,6 +85,6 @@ def _results(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
         "seed": recipe.seed,
         "finished": len(records) == len(recipe.stages),
         "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "environment": provenance.environment(),
+        "environment": environment(),
         "stages": records,
     }

@@ -17,16 +17,11 @@ from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
 from st_jtcse.towers import TwinEncoderConfig
 
 # What may differ from the bundled recipe without making it another setting.
-_CIRCUMSTANCES = ("description", "method", "needs", "seed", "seeds", "output_dir", "cache_dir", "card", "push")
+_CIRCUMSTANCES = {"description", "method", "needs", "seed", "seeds", "output_dir", "cache_dir", "card", "push"}
 
 
 def family_of(stage: StageSpec, twin: bool) -> str:
-    """Return the name of the card template for a stage's model; a loss with terms switched off is told as it is.
-
-    Args:
-        stage: The stage.
-        twin: Whether its model has two towers.
-    """
+    """Return the name of the card template for a stage's model; a loss with terms switched off is told as it is."""
     if stage.loss is None:
         return "ensemble" if stage.model.members else "assembled"
     loss = declaration_of(loss_class(stage.loss.type, stage.model.cross_encoder is not None))
@@ -34,13 +29,7 @@ def family_of(stage: StageSpec, twin: bool) -> str:
 
 
 def card_facts(loaded: LoadedRecipe, stage: StageSpec, folder: Path) -> CardFacts:
-    """Return what the card of a stage's model tells beside its results.
-
-    Args:
-        loaded: The recipe.
-        stage: One of its stages.
-        folder: The stage's saved model.
-    """
+    """Return what the card of a stage's model tells beside its results."""
     recipe, twin = loaded.recipe, model_form(folder).architecture == TwinEncoderConfig.model_type
     return CardFacts(
         family=family_of(stage, twin),
@@ -58,12 +47,7 @@ def title(recipe: Recipe, stage: StageSpec) -> str:
 
 
 def reported_as(loaded: LoadedRecipe, stage: StageSpec) -> str | None:
-    """Return what the papers' tables call a stage's model; None if its setting is not the paper's.
-
-    Args:
-        loaded: The recipe.
-        stage: One of its stages.
-    """
+    """Return what the papers' tables call a stage's model; None if its setting is not the paper's."""
     path = bundled.recipes().get(loaded.recipe.name)
     if stage.reported_as is None or path is None:
         return None
@@ -71,8 +55,7 @@ def reported_as(loaded: LoadedRecipe, stage: StageSpec) -> str | None:
         published = load_recipe(str(path)).recipe
     except UserError:
         return None
-    left_out = set(_CIRCUMSTANCES)
-    same = loaded.recipe.model_dump(exclude=left_out) == published.model_dump(exclude=left_out)
+    same = loaded.recipe.model_dump(exclude=_CIRCUMSTANCES) == published.model_dump(exclude=_CIRCUMSTANCES)
     return stage.reported_as if same else None
 
 

@@ -11,41 +11,25 @@ from st_jtcse import data
 from st_jtcse.errors import UserError
 from st_jtcse.losses.catalogue import declaration_of, loss_class
 from st_jtcse.losses.declaration import LossDeclaration
-from st_jtcse.recipe.schema import DataSpec, SourceSpec, StageSpec
+from st_jtcse.recipe.data_blocks import DataSpec, SourceSpec
+from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.yaml_source import dotted
 from st_jtcse.training.model_kinds import kind_of
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a stage reads from files, loaded before anything is trained.
+    """What a stage reads from files, loaded before anything is trained."""
 
-    Args:
-        sentences: Training sentences or labelled rows; None for a stage that is only assembled.
-        evaluators: Spearman evaluators by name; ``dev`` chooses the checkpoint.
-        hashes: SHA-256 of every data set.
-        pair_scores: Judged pairs of the sentences, for a loss that takes them.
-    """
-
+    # Training sentences or labelled rows; None for a stage that is only assembled.
     sentences: data.Sentences | data.Labelled | None
-    evaluators: dict[str, Any]
-    hashes: dict[str, str]
-    pair_scores: data.PairScores | None = None
+    evaluators: dict[str, Any]  # Spearman evaluators by name; ``dev`` chooses the checkpoint
+    hashes: dict[str, str]  # SHA-256 of every data set
+    pair_scores: data.PairScores | None = None  # Judged pairs of the sentences, for a loss that takes them
 
 
 def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
-    """Read and check the data of stages; what several of them share is read once.
-
-    Args:
-        stages: Resolved stages of a recipe.
-
-    Returns:
-        The inputs by stage name.
-
-    Raises:
-        UserError: A file is missing or faulty, there are fewer sentences than one batch, or labels beyond a
-            loss's classes.
-    """
+    """Read and check the data of stages; what several of them share is read once."""
     texts: dict[str, data.Sentences | data.Labelled] = {}
     graded: dict[tuple[data.Source, tuple[float, float]], data.Pairs] = {}
     inputs = {}

@@ -1,37 +1,39 @@
-"""One stage's training: data, loss and arguments into one of Sentence-Transformers' trainers."""
+"""One stage's training: data, round trips, teachers, loss and arguments into a trainer of Sentence-Transformers."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from datasets import Dataset
+from torch import nn
 from transformers import set_seed
 
 from st_jtcse import processes
+from st_jtcse.data.labelled import Labelled
+from st_jtcse.data.round_trip import Pivot, round_trip
+from st_jtcse.data.shards import DEFAULT_CACHE
+from st_jtcse.data.teachers import label_size, with_teacher_labels
 from st_jtcse.errors import UserError
 from st_jtcse.losses.catalogue import declaration_of, loss_class
+from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
-from st_jtcse.recipe.schema import DEV, LossSpec, StageSpec
-from st_jtcse.training.callbacks import LossWeights, StopOnNonFiniteLoss, TrainingTime, interruptible, trained_before
+from st_jtcse.recipe.schema import LossSpec, StageSpec
+from st_jtcse.training.callbacks import LossWeights, TrainingTime, interruptible, stop_if_not_finite
 from st_jtcse.training.model_kinds import kind_of
+from st_jtcse.training.models import load_frozen, resolver
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs
-from st_jtcse.training.training_set import training_set
 
 
 def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
-    """Return the stage's arguments: the recipe's, completed by what follows from it.
+    """Return the stage's arguments, completed by what follows from it; raises UserError if they contradict each other.
 
-    Args:
-        stage: The stage.
-        seed: Its seed.
-        output_dir: Where checkpoints go.
-
-    Raises:
-        UserError: The arguments contradict each other.
+    Checkpoints go into `output_dir`.
     """
     # Without an accelerator there is nothing to pin memory for, and torch warns at every loader.
     defaults = {"report_to": "none", "dataloader_pin_memory": torch.accelerator.is_available()}
@@ -56,29 +58,16 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
 def train(
     stage: StageSpec, spec: LossSpec, model: Any, inputs: Inputs, folder: RunFolder, seed: int, cache_dir: Path | None
 ) -> dict[str, Any]:
-    """Train a model in place, from its last checkpoint if there is one.
+    """Train a model in place, from its last checkpoint if there is one, and return what the stage's record says of it.
 
-    Args:
-        stage: The stage.
-        spec: Its loss.
-        model: The model.
-        inputs: What the stage reads from files.
-        folder: The run.
-        seed: The stage's seed.
-        cache_dir: Folder of round trips and teacher vectors; None for the default.
-
-    Returns:
-        What the stage's record says of it.
-
-    Raises:
-        UserError: The loss is not finite, or a model does not fit.
-        KeyboardInterrupt: After an orderly stop with a checkpoint.
+    Round trips and teacher vectors are kept in `cache_dir`; None is the default. Raises UserError if the loss is not
+    finite or a model does not fit, and KeyboardInterrupt after an orderly stop with a checkpoint.
     """
     cross_encoder = stage.model.cross_encoder is not None
     loss: Any = build_loss(_seeded(spec, seed, cross_encoder), model, cross_encoder)
     if inputs.pair_scores is not None and declaration_of(type(loss)).judged_pairs:
         loss.use_pair_scores(inputs.pair_scores.pairs)
-    dataset, told = training_set(stage, inputs, loss, folder, cache_dir)
+    dataset, told = _training_set(stage, inputs, loss, folder, cache_dir)
     arguments = training_arguments(stage, seed, folder.stage(stage.name))
     own_weights = LossWeights(loss)
     # One process looks first, because it deletes what is broken.
@@ -88,7 +77,8 @@ def train(
     checkpoint = folder.checkpoint(stage.name, own_weights.files)
     if checkpoint:
         own_weights.load(checkpoint)
-    loss.register_forward_hook(StopOnNonFiniteLoss(stage.name))
+    clock = TrainingTime()
+    loss.register_forward_hook(lambda module, inputs, output: stop_if_not_finite(stage.name, output))
     with interruptible() as interrupt:
         trainer = kind_of(stage.model).trainer(
             model,
@@ -96,13 +86,13 @@ def train(
             train_dataset=dataset,
             loss=loss,
             evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
-            callbacks=[interrupt, own_weights, TrainingTime()],
+            callbacks=[interrupt, own_weights, clock],
         )
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
         set_seed(seed)
         began = time.perf_counter()
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        seconds = (trained_before(checkpoint) if checkpoint else 0.0) + time.perf_counter() - began
+        seconds = clock.before + time.perf_counter() - began
     if interrupt.requested:
         raise KeyboardInterrupt(f"stage {stage.name!r} at step {trainer.state.global_step}")
     return told | {
@@ -119,3 +109,61 @@ def _seeded(spec: LossSpec, seed: int, cross_encoder: bool) -> LossSpec:
     if "seed" not in inspect.signature(loss_class(spec.type, cross_encoder)).parameters:
         return spec
     return LossSpec.model_validate({"seed": seed} | spec.model_dump())
+
+
+def _training_set(
+    stage: StageSpec, inputs: Inputs, loss: nn.Module, folder: RunFolder, cache_dir: Path | None
+) -> tuple[Dataset, dict[str, Any]]:
+    """Return the columns that the loss trains on, and what the stage's record says of them.
+
+    What was computed before is read from the cache. Raises UserError if a model cannot be loaded or does not fit, or
+    the disk is full.
+    """
+    cache = DEFAULT_CACHE if cache_dir is None else cache_dir
+    if inputs.sentences is None:
+        raise UserError(f"Stage {stage.name!r} has no training sentences; give it data.")
+    dataset, digest = inputs.sentences.dataset, inputs.sentences.sha256
+    if isinstance(inputs.sentences, Labelled):
+        return dataset, {"unlabelled_rows_skipped": inputs.sentences.skipped_unlabelled}
+    told: dict[str, Any] = {"blank_lines_skipped": inputs.sentences.skipped_blank}
+    if stage.augment:
+        settings = dict(stage.augment)
+        pivots = [Pivot(**dict(pivot)) for pivot in settings.pop("pivots")]
+        trip = round_trip(dataset, digest, pivots, settings.pop("mode"), cache, **settings)
+        dataset, told["round_trip"] = trip.dataset, trip.counts
+        digest = _digest(dataset)
+    if stage.teachers:
+        teachers = [load_frozen(teacher, resolver(folder)) for teacher in stage.teachers]
+        weights = [teacher.weight for teacher in stage.teachers]
+        # The recipe's checks let teachers stand only beside a loss that declares their form.
+        form = declaration_of(type(loss)).teachers or "sum"
+        if form == "sum":
+            _check_size(stage, loss, label_size(teachers))
+        dataset = with_teacher_labels(dataset, digest, teachers, weights, cache, form=form)
+    return dataset, told
+
+
+def _digest(sentences: Dataset) -> str:
+    digest = hashlib.sha256()
+    for start in range(0, len(sentences), 10_000):
+        for text in sentences[start : start + 10_000]["sentence"]:
+            digest.update(text.encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _check_size(stage: StageSpec, loss: nn.Module, size: int) -> None:
+    """Refuse labels that the student's embeddings cannot be compared with, before any is computed."""
+    student: Any = loss.model
+    own = student.get_embedding_dimension()
+    projected = getattr(loss, "projection", None)
+    if projected is not None:
+        if projected.out_features != size:
+            raise UserError(
+                f"Stage {stage.name!r}: the teachers' embeddings have {size} components, loss.projection_dim is "
+                f"{projected.out_features}; set it to {size}."
+            )
+    elif own != size:
+        raise UserError(
+            f"Stage {stage.name!r}: the teachers' embeddings have {size} components, the student's {own}; use "
+            f"EmbedDistillLoss with projection_dim: {size}."
+        )

@@ -11,34 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from st_jtcse import processes
 from st_jtcse.errors import UserError
-from st_jtcse.recipe.load import LoadedRecipe, load_recipe, resolved_yaml
-from st_jtcse.recipe.schema import Recipe
+from st_jtcse.recipe.load import LoadedRecipe, load_recipe
 from st_jtcse.training import runner
 from st_jtcse.training.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
 
-# How tables tell the recipe without any change.
-AS_WRITTEN = "as written"
-
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a sweep.
+    """One run of a sweep."""
 
-    Args:
-        point: What was changed, as told in tables.
-        values: The same, value by key.
-        seed: The seed.
-        loaded: The recipe with these values, this seed and a folder of its own.
-    """
-
-    point: str
-    values: dict[str, Any]
+    point: str  # What was changed, as told in tables
+    values: dict[str, Any]  # The same, value by key
     seed: int
-    loaded: LoadedRecipe
+    loaded: LoadedRecipe  # The recipe with these values, this seed and a folder of its own
 
     @property
     def folder(self) -> Path:
@@ -46,36 +34,32 @@ class Run:
         return Path(self.loaded.recipe.output_dir)
 
 
-def is_sweep(recipe: Recipe) -> bool:
-    """Whether the recipe asks for several runs."""
-    return recipe.seeds is not None or recipe.sweep is not None
-
-
 def plan_runs(loaded: LoadedRecipe, reference: str, overrides: Sequence[str] = ()) -> list[Run]:
-    """Return the runs of a recipe with `seeds` or `sweep`, each checked as a recipe of its own.
+    """Return the runs of a recipe with `seeds` or `sweep`, each checked as a recipe of its own; none without these.
 
-    Args:
-        loaded: The recipe.
-        reference: The path or name it was loaded by.
-        overrides: The texts ``KEY=VALUE`` it was loaded with.
-
-    Raises:
-        UserError: A key or value of the sweep does not fit the recipe, or is listed twice.
+    `reference` and `overrides` are what the recipe was loaded by. Raises UserError if a key or value of the sweep does
+    not fit the recipe, or is listed twice.
     """
+    if loaded.recipe.seeds is None and loaded.recipe.sweep is None:
+        return []
     blocks = loaded.recipe.sweep or [{}]
     seeds = loaded.recipe.seeds or [loaded.recipe.seed]
     root = Path(loaded.recipe.output_dir)
     keys = {key for block in blocks for key in block}
     points = [dict(zip(block, values)) for block in blocks for values in itertools.product(*block.values())]
-    runs = []
+    runs: dict[str, Run] = {}
     for number, point in enumerate(points, 1):
         told = ", ".join(f"{_short(key, keys)} {_shown(value)}" for key, value in point.items())
         place = root / f"{number:02d}" if loaded.recipe.sweep else root
         for seed in seeds:
             own = load_recipe(reference, overrides, {**point, "seed": seed, "output_dir": str(place / f"seed-{seed}")})
-            runs.append(Run(told or AS_WRITTEN, point, seed, own))
-    _check_distinct(runs, loaded)
-    return runs
+            run = Run(told or "as written", point, seed, own)
+            anywhere = own.recipe.model_copy(update={"output_dir": "anywhere"}).model_dump_json()
+            if anywhere in runs:
+                told_twice = f"the sweep lists the same run twice ({run.point}, seed {seed})"
+                raise UserError(f"{loaded.path}: {told_twice}; remove one.")
+            runs[anywhere] = run
+    return list(runs.values())
 
 
 def run_all(loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str] = (), *, resume: bool = False) -> None:
@@ -83,21 +67,9 @@ def run_all(loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str] = ()
 
     A stage that has the same settings, seed and earlier stages in two runs is trained in the first and linked into the
     other.
-
-    Args:
-        loaded: The recipe with the sweep.
-        runs: Its runs.
-        names: Stages to run; none means all.
-        resume: Whether to go on with the runs in the output folder.
-
-    Raises:
-        UserError: The user's input is at fault.
-        KeyboardInterrupt: Interrupted, with a checkpoint to resume from.
     """
     top = RunFolder(Path(loaded.recipe.output_dir))
-    if processes.rank() == 0:
-        top.open(resolved_yaml(loaded.recipe), runner.same_run(loaded.recipe, top), resume)
-    processes.wait_for_all()
+    top.open(loaded.recipe, resume)
     done: dict[str, Path] = {}
     for number, run in enumerate(runs, 1):
         logger.info("run %d of %d: %s, seed %d", number, len(runs), run.point, run.seed)
@@ -109,11 +81,7 @@ def run_all(loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str] = ()
 
 
 def stage_keys(loaded: LoadedRecipe) -> dict[str, str]:
-    """Return, by stage, a hash of all that its result follows from: two stages with one key come out the same.
-
-    Args:
-        loaded: A recipe without a sweep.
-    """
+    """Return, by stage, a hash of all that its result follows from: two stages with one key come out the same."""
     keys: dict[str, str] = {}
     for stage in loaded.stages:
         told = {
@@ -126,11 +94,7 @@ def stage_keys(loaded: LoadedRecipe) -> dict[str, str]:
 
 
 def changed_stages(runs: Sequence[Run]) -> list[str]:
-    """Return the names of the stages in which runs of one seed differ; with seeds alone, of every stage.
-
-    Args:
-        runs: The runs of a sweep.
-    """
+    """Return the names of the stages in which runs of one seed differ; with seeds alone, of every stage."""
     keys: dict[str, set[str]] = {}
     for run in runs:
         for name, key in stage_keys(run.loaded).items():
@@ -139,17 +103,6 @@ def changed_stages(runs: Sequence[Run]) -> list[str]:
                 own.add(key)
     only_seeds = len({run.point for run in runs}) == 1
     return [name for name, found in keys.items() if only_seeds or len(found) > 1]
-
-
-def _check_distinct(runs: Sequence[Run], loaded: LoadedRecipe) -> None:
-    seen: set[str] = set()
-    for run in runs:
-        anywhere = run.loaded.recipe.model_copy(update={"output_dir": "anywhere"}).model_dump_json()
-        if anywhere in seen:
-            raise UserError(
-                f"{loaded.path}: the sweep lists the same run twice ({run.point}, seed {run.seed}); remove one."
-            )
-        seen.add(anywhere)
 
 
 def _short(key: str, keys: Iterable[str]) -> str:

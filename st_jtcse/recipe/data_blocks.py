@@ -1,0 +1,209 @@
+"""The blocks of a recipe about its data: sources, labels, evaluation pairs and round trips."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from st_jtcse.recipe.extends import FOREIGN
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+Text = Annotated[str, Field(min_length=1)]
+# Name of the set that chooses checkpoints.
+DEV = "dev"
+
+_OPUS_MT = "Helsinki-NLP/opus-mt-{}-{}"
+# This model knows several written forms of Chinese and is told which one.
+_OPUS_MT_PREFIXES = {"zh": ">>cmn_Hans<< "}
+
+
+class Block(BaseModel):
+    """Base of every block: unknown keys are refused and values are not coerced across types."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    def _foreign(self) -> tuple[str, ...]:
+        """Name the keys that this kind of block may not give."""
+        return ()
+
+    def _given(self, keys: tuple[str, ...]) -> str | None:
+        """Return the first of the keys that is given."""
+        return next((key for key in keys if key in self.model_fields_set), None)
+
+    @model_serializer(mode="wrap")
+    def _loadable(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what could not be loaded again or says nothing: foreign keys, and nulls that are defaults."""
+        fields, foreign = type(self).model_fields, self._foreign()
+        return {
+            key: value
+            for key, value in dump(self).items()
+            if key not in foreign and (value is not None or fields[key].default is not None)
+        }
+
+
+class SourceSpec(Block):
+    """Where rows come from: a local file or the arguments of `datasets.load_dataset`."""
+
+    file: Text | None = Field(
+        None,
+        description="Local text (one sentence a line), JSONL, CSV or Parquet file; a relative path starts at the "
+        "recipe's folder.",
+    )
+    dataset: Text | None = Field(
+        None,
+        description="Hub id or folder for `datasets.load_dataset`; a folder given as ./ or ../ starts at the "
+        "recipe's folder.",
+    )
+    config: str | None = Field(None, description="Configuration name of `dataset`.")
+    split: str = Field("train", description="Split of `dataset`.")
+    data_files: str | None = Field(None, description="File inside `dataset`.")
+    revision: str | None = Field(None, description="Commit, tag or branch of `dataset`.")
+    columns: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="Columns to read: sentence columns for training (default: sentence; each column adds its "
+        "sentences), [first, second, score] for evaluation (default: sentence1, sentence2, score).",
+    )
+    limit: int | None = Field(None, ge=1, description="Keep the first rows only.")
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> SourceSpec:
+        if (self.file is None) == (self.dataset is None):
+            found = "neither" if self.file is None else "both"
+            raise ValueError(f"expected exactly one of 'file' and 'dataset', found {found}. Give one of them.")
+        if key := self._given(self._foreign()):
+            raise ValueError(f"expected a 'dataset' beside '{key}', found a 'file'. Remove '{key}'.")
+        return self
+
+    def _foreign(self) -> tuple[str, ...]:
+        return ("config", "split", "data_files", "revision") if self.dataset is None else ()
+
+
+def _file_shorthand(value: Any) -> Any:
+    return {"file": value} if isinstance(value, str) else value
+
+
+def list_shorthand(value: Any) -> Any:
+    """Let one item stand for a list of one."""
+    return value if isinstance(value, list) else [value]
+
+
+Source = Annotated[SourceSpec, BeforeValidator(_file_shorthand)]
+Sources = Annotated[list[Source], BeforeValidator(list_shorthand), Field(min_length=1)]
+
+
+def _check_order(low: float, high: float) -> None:
+    if not low < high:
+        raise ValueError(
+            f"expected the lower score first in 'score_range', found [{low:g}, {high:g}]. Swap them or widen it."
+        )
+
+
+class DataSpec(Block):
+    """What a stage trains on: sentences (`train`) or labelled rows (`pairs`); a stage may leave both to the recipe."""
+
+    train: Sources | None = Field(
+        None, description="A source or a list of sources; their sentences are joined in order."
+    )
+    pairs: Sources | None = Field(
+        None,
+        description="Sources of labelled rows. Columns: sentence1, sentence2 and score or label; without labels "
+        "anchor, positive, negative.",
+    )
+    labels: Literal["scores", "classes", "none"] = Field(
+        "scores", description="What the label column of `pairs` is: graded similarity, whole numbers from 0, or absent."
+    )
+    score_range: tuple[float, float] = Field(
+        (0.0, 5.0), description="Lowest and highest score of `pairs`, brought to 0 and 1.", strict=False
+    )
+    mapping: dict[str, float] | None = Field(
+        None, description="Label as written in `pairs` -> number, e.g. contradiction: 0, neutral: 1, entailment: 2."
+    )
+    bins: int | None = Field(
+        None, ge=2, description="With `labels: classes`: the class is the bin of score_range, of this many equal ones."
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> DataSpec:
+        if self.train is not None and self.pairs is not None:
+            raise ValueError("expected exactly one of 'train' and 'pairs', found both. Give one of them.")
+        if key := self._given(self._foreign()):
+            raise ValueError(f"expected 'pairs' beside '{key}', found 'train'. Remove '{key}'.")
+        _check_order(*self.score_range)
+        if self.bins is not None and self.labels != "classes":
+            raise ValueError(
+                f"expected 'labels: classes' beside 'bins', found '{self.labels}'. Set it, or remove 'bins'."
+            )
+        return self
+
+    @property
+    def sources(self) -> list[SourceSpec]:
+        """Where the rows come from."""
+        return self.train or self.pairs or []
+
+    def _foreign(self) -> tuple[str, ...]:
+        return FOREIGN["data"]["train"] if self.train is not None else ()
+
+
+class EvaluateSpec(Block):
+    """Graded sentence pairs: `dev` chooses the checkpoint, `test` is only reported."""
+
+    dev: Source | None = Field(None, description="Pairs whose cosine Spearman chooses the checkpoint.")
+    test: dict[str, Source] = Field(default_factory=dict, description="Pairs to report, by the name to show.")
+    score_range: tuple[float, float] = Field(
+        (0.0, 5.0), description="Lowest and highest score allowed in the pairs.", strict=False
+    )
+
+    @property
+    def sets(self) -> dict[str, SourceSpec]:
+        """All sets by name."""
+        return ({DEV: self.dev} if self.dev else {}) | self.test
+
+    @model_validator(mode="after")
+    def _ordered(self) -> EvaluateSpec:
+        _check_order(*self.score_range)
+        return self
+
+
+class PivotSpec(Block):
+    """A language to translate into and back; its code alone stands for the two OPUS-MT models."""
+
+    name: str = Field(pattern=NAME_PATTERN, description="Name to report, e.g. the language's code.")
+    forward: Text = Field(description="Folder or Hub id of the model into the language.")
+    back: Text = Field(description="Folder or Hub id of the model back into English.")
+    forward_prefix: str = Field(
+        "", description="Text that the first model needs before every sentence, e.g. a target language token."
+    )
+    back_prefix: str = Field("", description="Text that the second model needs before every sentence.")
+
+
+def _opus_mt_shorthand(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    models = {"forward": _OPUS_MT.format("en", value), "back": _OPUS_MT.format(value, "en")}
+    return {"name": value, **models, "forward_prefix": _OPUS_MT_PREFIXES.get(value, "")}
+
+
+class AugmentSpec(Block):
+    """Round-trip translation of the training sentences, computed once and cached."""
+
+    pivots: list[Annotated[PivotSpec, BeforeValidator(_opus_mt_shorthand)]] = Field(
+        min_length=1, description="Languages to go through; each adds its round trips of all sentences."
+    )
+    mode: Literal["replace", "pair"] = Field(
+        "replace",
+        description="replace: train on the round trips; pair: on columns sentence and round_trip, the two views.",
+    )
+    beam_size: int = Field(1, ge=1, description="Beams of the search; 1 is greedy.")
+    max_length: int = Field(128, ge=8, description="Longest translation in tokens; longer ones are cut and counted.")
+    batch_size: int = Field(64, ge=1, description="Sentences a forward pass.")
+    bf16: bool = Field(False, description="Translate in bfloat16.")
