@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import positive
+from st_jtcse.cli.arguments import add_count, add_trust
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 
@@ -23,47 +23,26 @@ def _parser() -> argparse.ArgumentParser:
         "--output-dir diagnosis",
     )
     parser.add_argument("models", nargs="+", metavar="MODEL", help="folder or Hub id of a model, or embedded")
-    parser.add_argument(
-        "--pairs",
-        required=True,
-        type=Path,
-        metavar="FILE",
-        help="graded pairs: .jsonl, .csv or .parquet with sentence1, sentence2, score",
-    )
+    graded = "graded pairs: .jsonl, .csv or .parquet with sentence1, sentence2, score"
+    parser.add_argument("--pairs", required=True, type=Path, metavar="FILE", help=graded)
     parser.add_argument("--output-dir", required=True, type=Path, metavar="DIR", help="folder to write, new or empty")
-    parser.add_argument(
-        "--score-range",
-        nargs=2,
-        type=float,
-        default=(0.0, 5.0),
-        metavar=("LOW", "HIGH"),
-        help="lowest and highest score possible (default: 0 5)",
-    )
+    bounds: Any = {"nargs": 2, "type": float, "default": (0.0, 5.0), "metavar": ("LOW", "HIGH")}
+    parser.add_argument("--score-range", **bounds, help="lowest and highest score possible (default: 0 5)")
     parser.add_argument("--sentence", metavar="TEXT", help="whose attention is shown (default: the first of the pairs)")
     parser.add_argument("--map", choices=("pca", "tsne"), default="pca", help="how the map is made (default: pca)")
-    parser.add_argument(
-        "--sample-size",
-        type=positive,
-        default=250,
-        metavar="N",
-        help="pairs drawn for the map, E_CLS, the moduli and the speed (default: 250)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=42,
-        help="seed of that draw, of t-SNE and of poolers that a checkpoint lacks (default: 42)",
-    )
-    parser.add_argument("--trust-remote-code", action="store_true", help="run code that comes with a model")
+    add_count(parser, "--sample-size", 250, "pairs drawn for the map, E_CLS, the moduli and the speed")
+    seeded = "seed of that draw, of t-SNE and of poolers that a checkpoint lacks (default: 42)"
+    parser.add_argument("--seed", type=int, default=42, help=seeded)
+    add_trust(parser)
     return parser
 
 
 def _run(options: argparse.Namespace) -> None:
     _check(options)
-    _diagnose(options)
+    with console.quiet_libraries():
+        _diagnose(options)
 
 
-@console.quiet_libraries()
 def _diagnose(options: argparse.Namespace) -> None:
     # After the cheap answers: these imports take seconds.
     from st_jtcse.data import Source, load_pairs

@@ -90,10 +90,8 @@ class SentEvalTransferEvaluator(SentenceEvaluator):
         """Evaluate the model; the arguments are those of Sentence-Transformers' evaluators."""
         features = self._features(model)
         labels = {split: np.asarray(rows.labels) for split, rows in self.splits.items()}
-        if "all" in features:
-            metrics = _cross_validated(features["all"], labels["all"])
-        else:
-            metrics = _tested(features, labels, self.report_f1)
+        crossed = "all" in features
+        metrics = _cross_validated(features, labels) if crossed else _tested(features, labels, self.report_f1)
         metrics = self.prefix_name_to_metrics(metrics, self.name)
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics
@@ -116,8 +114,9 @@ class SentEvalTransferEvaluator(SentenceEvaluator):
         return "Transfer Classification"
 
 
-def _cross_validated(features: Any, labels: Any) -> dict[str, float]:
-    found = cross_validate(_search(GRID, _folds()), features, labels, cv=_folds(), return_estimator=True)
+def _cross_validated(features: dict[str, Any], labels: dict[str, Any]) -> dict[str, float]:
+    rows = features["all"], labels["all"]
+    found = cross_validate(_search(GRID, _folds()), *rows, cv=_folds(), return_estimator=True)
     dev = [search.best_score_ for search in found["estimator"]]
     return {"accuracy": float(np.mean(found["test_score"])), "dev_accuracy": float(np.mean(dev))}
 
@@ -132,10 +131,8 @@ def _tested(features: dict[str, Any], labels: dict[str, Any], report_f1: bool) -
         search = _search(GRID_OF_GIVEN_TEST, _folds(), refit=False).fit(features["train"], labels["train"])
     classifier = LogisticRegression(**search.best_params_, max_iter=MAX_STEPS).fit(features["train"], labels["train"])
     predicted = classifier.predict(features["test"])
-    metrics = {
-        "accuracy": float(accuracy_score(labels["test"], predicted)),
-        "dev_accuracy": float(search.best_score_),
-    }
+    accuracy = float(accuracy_score(labels["test"], predicted))
+    metrics = {"accuracy": accuracy, "dev_accuracy": float(search.best_score_)}
     return metrics | ({"f1": float(f1_score(labels["test"], predicted))} if report_f1 else {})
 
 

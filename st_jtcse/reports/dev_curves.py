@@ -14,7 +14,6 @@ from st_jtcse.errors import UserError
 
 # Spearman on the set that chooses checkpoints, of a bi-encoder's cosines or of a cross-encoder's scores.
 _DEV = ("eval_dev_spearman_cosine", "eval_dev_spearman")
-_RESULTS = "results.json"
 # Hashed for the stages that train on them only.
 _JUDGED = "pair_scores"
 
@@ -47,15 +46,10 @@ class Curve:
 
 
 def read_curves(folders: Sequence[Path]) -> list[Curve]:
-    """Read the evaluations that runs of `st-train` left.
+    """Read the evaluations in the output folders of runs; stages of one name are one stage under other seeds.
 
-    Args:
-        folders: Output folders of runs, whose finished stages count. Stages of one name are the same stage under other
-            seeds.
-
-    Raises:
-        UserError: A folder holds no run or one with a score that is no number, the runs are of several recipes, two
-            runs have one seed or a stage of other data, or nothing was evaluated on dev.
+    Raises UserError where a folder holds no run or one with a score that is no number, the runs are of several recipes,
+    two runs have one seed or a stage of other data, or nothing was evaluated on dev.
     """
     curves: list[Curve] = []
     taken: dict[tuple[str, int], Path] = {}
@@ -73,13 +67,12 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
             curve, hashes = stage.curve(run.seed), stage.data_sha256
             if not curve.evaluations:
                 continue
-            _check_finite(curve, folder / _RESULTS)
-            key = curve.stage, curve.seed
-            if key in taken:
+            _check_finite(curve, folder)
+            if (same := taken.setdefault((curve.stage, curve.seed), folder)) is not folder:
                 raise UserError(
-                    f"{folder}: the stage {key[0]!r} has seed {key[1]}, as in {taken[key]}; give runs of other seeds."
+                    f"{folder}: the stage {curve.stage!r} has seed {curve.seed}, as in {same}; "
+                    "give runs of other seeds."
                 )
-            taken[key] = folder
             other, theirs = data.setdefault(curve.stage, (folder, hashes))
             # A test set of some runs only is left out of the means.
             differing = [name for name in hashes if theirs.get(name, hashes[name]) != hashes[name]]
@@ -131,9 +124,9 @@ class _Run(BaseModel):
 
 
 def _run(folder: Path) -> _Run:
-    path = folder / _RESULTS
+    path = folder / "results.json"
     if not path.is_file():
-        raise UserError(f"{folder}: no {_RESULTS} there; give the output folder of a run of st-train.")
+        raise UserError(f"{folder}: no {path.name} there; give the output folder of a run of st-train.")
     try:
         return _Run.model_validate_json(path.read_bytes())
     except ValidationError as error:
@@ -142,11 +135,11 @@ def _run(folder: Path) -> _Run:
         raise UserError(f"{path}: not the results of st-train ({what}); run the recipe again.") from error
 
 
-def _check_finite(curve: Curve, path: Path) -> None:
+def _check_finite(curve: Curve, folder: Path) -> None:
     scores = {f"dev at step {evaluation.step}": evaluation.score for evaluation in curve.evaluations} | curve.final
     for place, score in scores.items():
         if not math.isfinite(score):
             raise UserError(
-                f"{path}: the score of the stage {curve.stage!r} on {place} is {score}, which no mean can hold; leave "
-                "the run out, or train it again."
+                f"{folder / 'results.json'}: the score of the stage {curve.stage!r} on {place} is {score}, which no "
+                "mean can hold; leave the run out, or train it again."
             )
