@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,10 @@ def _diagnose(options: argparse.Namespace) -> None:
     sentence = pairs.sentences1[0] if options.sentence is None else options.sentence.strip()
     plan = Plan(pairs, tuple(options.score_range), sentence, options.map, options.sample_size, options.seed)
     diagnoses = []
-    for number, (name, given) in enumerate(zip(_short_names(options.models), options.models), start=1):
+    # By the last part of their paths, or by the whole where that leaves doubt.
+    names = [Path(model).name or model for model in options.models]
+    names = names if len(set(names)) == len(names) else options.models
+    for number, (name, given) in enumerate(zip(names, options.models), start=1):
         console.err.print(f"[{number}/{len(options.models)}] {name}")
         model, notes = _load(given, options.trust_remote_code, options.seed)
         diagnoses.append(diagnose(name, model, plan))
@@ -87,12 +89,6 @@ def _check(options: argparse.Namespace) -> None:
         # A Hub id has one slash at most.
         if (model.count("/") > 1 or model.startswith((".", "/", "~"))) and not Path(model).is_dir():
             raise UserError(f"The model {model!r} is no folder; check the path.")
-
-
-def _short_names(models: Sequence[str]) -> list[str]:
-    """Name models by the last part of their paths, or by the whole where that leaves doubt."""
-    names = [Path(model).name or model for model in models]
-    return names if len(set(names)) == len(names) else list(models)
 
 
 def _load(name: str, trust_remote_code: bool, seed: int) -> tuple[Any, list[str]]:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import shutil
 import sys
 from pathlib import Path
 
 from st_jtcse import bundled
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import REPEATED
+from st_jtcse.cli.arguments import REPEATED, faults_of
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import extends
 from st_jtcse.reports import run_tables
-from st_jtcse.wording import unknown
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -44,7 +42,8 @@ def _run(options: argparse.Namespace) -> None:
         console.show_recipes({name: extends.load(path).data for name, path in bundled.recipes().items()})
         return
     if options.copy:
-        _copy(*options.copy)
+        with faults_of("--copy"):
+            bundled.copy(options.copy[0], Path(options.copy[1]))
         return
     if options.recipe is None:
         raise UserError("Give a recipe: a YAML file, or a name that st-train --list shows.")
@@ -82,16 +81,6 @@ def _run(options: argparse.Namespace) -> None:
         console.show(run_tables.results_table(results))
         for pushed in publish.push_models(loaded.recipe, destination) if destination else ():
             console.say(f"Pushed to {pushed.url}")
-
-
-def _copy(name: str, target: str) -> None:
-    known = bundled.recipes()
-    if name not in known:
-        raise UserError(f"--copy: {unknown('the name of a bundled recipe', name, known)}")
-    destination = Path(target)
-    if destination.exists():
-        raise UserError(f"--copy: {destination} exists already; choose another file.")
-    shutil.copyfile(known[name], destination)
 
 
 main = command(_parser, _run, interrupted="the same command with --resume goes on from the last checkpoint")

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from scipy.stats import DegenerateDataWarning
 
@@ -36,16 +36,13 @@ TRANSFER = {
 }
 
 Content = TypeVar("Content")
-# First sentences, second sentences and scores by subset; rows by split.
-Subsets = dict[str, tuple[list[str], list[str], list[float]]]
-Splits = dict[str, LabelledTexts]
 
 
 @dataclass(frozen=True)
-class EvaluationSet(Generic[Content]):
+class EvaluationSet:
     """A set that was found."""
 
-    content: Content  # its rows by subset or split
+    content: dict[str, Any]  # first sentences, second sentences and scores by subset; or LabelledTexts by split
     source: str  # where it was read; of local files the names
     sha256: str  # hash of its rows
 
@@ -64,7 +61,7 @@ class SentEvalJob:
         self.data: str | None = None
         self._evaluator: Any
         try:
-            found: Any = load_sts(name, folder) if name in STS else load_transfer(name, folder)
+            found = load_sts(name, folder) if name in STS else load_transfer(name, folder)
         except DataUnavailable as reason:  # Told when its turn comes; the other tasks run.
             self._missing = reason
             return
@@ -94,7 +91,7 @@ class SentEvalJob:
         return Record(self._source, self.data, self._metric, {"test": {"default": metrics}}, seconds)
 
 
-def load_sts(name: str, folder: Path | None, *, hub: bool = True) -> EvaluationSet[Subsets]:
+def load_sts(name: str, folder: Path | None, *, hub: bool = True) -> EvaluationSet:
     """Read a set of graded pairs: from JSONL files in a folder, from SentEval's own files in it, or from the Hub.
 
     The folder holds ``sts/NAME.test.jsonl`` with the columns sentence1, sentence2, score and optionally subset, or
@@ -106,22 +103,18 @@ def load_sts(name: str, folder: Path | None, *, hub: bool = True) -> EvaluationS
         rows, source = _sts_rows(path), path.name
     else:
         rows, source = _from_own_files(name, senteval_files.read_sts, folder, hub)
-    columns: Any = {subset: tuple(map(list, zip(*triples))) for subset, triples in rows.items()}
+    columns = {subset: tuple(map(list, zip(*triples))) for subset, triples in rows.items()}
     return EvaluationSet(columns, source, _sha256(rows))
 
 
-def load_transfer(name: str, folder: Path | None) -> EvaluationSet[Splits]:
+def load_transfer(name: str, folder: Path | None) -> EvaluationSet:
     """Read a transfer set: from JSONL files in a folder, from SentEval's own files in it, or from the Hub.
 
     The folder holds ``transfer/NAME.jsonl``, or a file ``transfer/NAME.SPLIT.jsonl`` for each split, with the columns
     text (for pairs sentence1 and sentence2) and label; or SentEval's ``downstream``. Raises as `load_sts` does.
     """
-    files = {}
-    if folder is not None:
-        stem = folder / "transfer" / name.lower()
-        files = {
-            split: Path(f"{stem}.jsonl" if split == "all" else f"{stem}.{split}.jsonl") for split in TRANSFER[name]
-        }
+    ends = {split: "jsonl" if split == "all" else f"{split}.jsonl" for split in TRANSFER[name] if folder is not None}
+    files = {split: Path(folder or "", "transfer", f"{name.lower()}.{end}") for split, end in ends.items()}
     there = [path for path in files.values() if path.is_file()]
     if there:
         for path in files.values():

@@ -73,4 +73,4 @@ def read_json(path: Path, way_out: str = "save the model again") -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     except ValueError:
-        raise UserError(f"{path} is no JSON; {way_out}.") from None
+        raise UserError(f"{path} cannot be read: it is no JSON; {way_out}.") from None

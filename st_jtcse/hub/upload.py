@@ -125,7 +125,11 @@ def push(
         # The files there are listed anew for each attempt: a commit whose answer was lost has deleted some.
         _patiently(lambda: _commit(api, target, folder, files, card))
         if collection is not None:
-            _collect(api, target, collection, private)
+            owner = target.partition("/")[0]
+            made = _patiently(
+                lambda: api.create_collection(collection, namespace=owner, private=private, exists_ok=True)
+            )
+            _patiently(lambda: api.add_collection_item(made.slug, target, "model", exists_ok=True))
     except HUB_ERRORS as error:
         if isinstance(error, RuntimeError) and error.__cause__ is None:
             raise  # Not the client's.
@@ -158,12 +162,6 @@ def _commit(api: HfApi, repo: str, folder: Path, files: dict[str, int], card: st
     added = [CommitOperationAdd(name, card.encode() if name == CARD else folder / name) for name in files]
     gone = [name for name in _present_files(api, repo) if name not in files and _WEIGHTS.search(name)]
     api.create_commit(repo, [*added, *map(CommitOperationDelete, gone)], commit_message="Add the model")
-
-
-def _collect(api: HfApi, repo: str, title: str, private: bool) -> None:
-    owner = repo.partition("/")[0]
-    found = _patiently(lambda: api.create_collection(title, namespace=owner, private=private, exists_ok=True))
-    _patiently(lambda: api.add_collection_item(found.slug, repo, "model", exists_ok=True))
 
 
 def _told(error: Exception, repo: str, folder: Path, token: str) -> UserError | PushFailed:

@@ -54,25 +54,24 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
     curves: list[Curve] = []
     taken: dict[tuple[str, int], Path] = {}
     data: dict[str, tuple[Path, dict[str, str]]] = {}
-    recipes: dict[str, Path] = {}
-    for folder in folders:
-        run = _run(folder)
-        recipes.setdefault(run.recipe, folder)
-        if len(recipes) > 1:
-            first, second = recipes.items()
+    runs = [(folder, _run(folder)) for folder in folders]
+    first, recipe = folders[0], runs[0][1].recipe
+    for folder, run in runs:
+        if run.recipe != recipe:
             raise UserError(
-                f"{second[1]} is a run of {second[0]} and {first[1]} one of {first[0]}; compare runs of one recipe."
+                f"{folder} is a run of {run.recipe} and {first} one of {recipe}; compare runs of one recipe."
             )
         for stage in run.stages:
             curve, hashes = stage.curve(run.seed), stage.data_sha256
             if not curve.evaluations:
                 continue
             _check_finite(curve, folder)
-            if (same := taken.setdefault((curve.stage, curve.seed), folder)) is not folder:
+            key = curve.stage, curve.seed
+            if key in taken:
                 raise UserError(
-                    f"{folder}: the stage {curve.stage!r} has seed {curve.seed}, as in {same}; "
-                    "give runs of other seeds."
+                    f"{folder}: the stage {key[0]!r} has seed {key[1]}, as in {taken[key]}; give runs of other seeds."
                 )
+            taken[key] = folder
             other, theirs = data.setdefault(curve.stage, (folder, hashes))
             # A test set of some runs only is left out of the means.
             differing = [name for name in hashes if theirs.get(name, hashes[name]) != hashes[name]]
