@@ -29,29 +29,23 @@ def command(
         options = parser().parse_args(argv)
         try:
             return run(options) or 0
-        except UserError as error:
-            _tell(*error.faults)
-            return USER_FAULT
-        except PushFailed as error:
-            _tell(str(error))
-            return FAILED
+        except (UserError, PushFailed) as error:
+            status, told = USER_FAULT if isinstance(error, UserError) else FAILED, str(error)
         except KeyboardInterrupt as error:
             where = f" in {error}" if error.args else ""
-            _tell(f"Interrupted{where}; {interrupted if isinstance(interrupted, str) else interrupted(options)}.")
-            return INTERRUPTED
+            left = interrupted if isinstance(interrupted, str) else interrupted(options)
+            status, told = INTERRUPTED, f"Interrupted{where}; {left}."
         except Exception as error:
             traceback.print_exception(error)
-            _tell(
+            status = FAILED
+            told = (
                 f"{type(error).__name__} at {_place(error)}. If memory, disk and network are well, this is a defect of "
                 "st-jtcse or of a library, not of your input: please report it with the lines above."
             )
-            return FAILED
+        sys.stderr.write(f"{told}\n")
+        return status
 
     return main
-
-
-def _tell(*lines: str) -> None:
-    sys.stderr.writelines(f"{line}\n" for line in lines)
 
 
 def _place(error: Exception) -> str:

@@ -53,14 +53,11 @@ def _run(options: argparse.Namespace) -> None:
         if score is not None
     ]
     if not lines:
-        raise UserError(
-            f"No answer to {len(scores)} pairs begins with a number from 0 to 1; change the prompt or the judge."
-        )
+        asked = f"No answer to {len(scores)} pairs begins with a number from 0 to 1"
+        raise UserError(f"{asked}; change the prompt or the judge.")
     write_atomically(options.output, "".join(lines))
-    unread = len(scores) - len(lines)
-    console.say(
-        f"Wrote {len(lines)} pairs to {options.output}; {unread} answers do not begin with a number from 0 to 1."
-    )
+    told = f"{len(scores) - len(lines)} answers do not begin with a number from 0 to 1"
+    console.say(f"Wrote {len(lines)} pairs to {options.output}; {told}.")
 
 
 def _judged(options: argparse.Namespace, prompt: str | None) -> dict[tuple[str, str], float | None]:

@@ -59,7 +59,13 @@ class MTEBJob:
         self.source = f"{metadata.dataset['path']}@{metadata.dataset['revision']}"
         self.sha256: str | None = None
         self._missing: DataUnavailable | None = None
-        self._find_data(pairs, folder)
+        try:
+            if pairs is not None:
+                self._fill(pairs, folder)
+            elif folder is not None:
+                self._find_data(folder)
+        except DataUnavailable as reason:
+            self._missing = reason
 
     @property
     def data(self) -> str | None:
@@ -99,15 +105,7 @@ class MTEBJob:
         }
         return Record(self.source, self.sha256, self.main_score, scores, round(result.evaluation_time or 0.0, 1))
 
-    def _find_data(self, pairs: str | None, folder: Path | None) -> None:
-        if pairs is not None:
-            try:
-                self._fill(pairs, folder)
-            except DataUnavailable as reason:
-                self._missing = reason
-            return
-        if folder is None:
-            return
+    def _find_data(self, folder: Path) -> None:
         mirror = folder / self._task.metadata.dataset["path"]
         if mirror.is_dir():
             # MTEB's own loader then reads the folder as it would read the Hub's.

@@ -57,11 +57,6 @@ class Results:
             self._go_on(folder / RESULTS)
         self.write()
 
-    def record(self, key: str) -> Record | None:
-        """Return what is known of a task."""
-        found = self.data["tasks"].get(key)
-        return None if found is None else Record(**found)
-
     def keep(self, key: str, record: Record) -> None:
         """Keep a task's result."""
         self.data["tasks"][key] = asdict(record)
@@ -125,7 +120,8 @@ def _outcome(key: str, job: Job, context: Context, results: Results) -> Outcome:
             results.keep(key, record)
             results.write()
 
-    before = results.record(key)
+    known = results.data["tasks"].get(key)
+    before = known and Record(**known)
     try:
         record = job.run(context, before if before and before.data == job.data else None, keep)
     except UserError:

@@ -101,11 +101,10 @@ class SentEvalTransferEvaluator(SentenceEvaluator):
         vectors = iter(encode_columns(model, columns, self.batch_size))
         features = {}
         for split, rows in self.splits.items():
-            parts = [next(vectors) for _ in rows.columns]
-            if len(parts) == 2:
-                first, second = parts
-                parts = [np.hstack([np.abs(first - second), first * second])]
-            (features[split],) = parts
+            features[split] = first = next(vectors)
+            if len(rows.columns) == 2:
+                second = next(vectors)
+                features[split] = np.hstack([np.abs(first - second), first * second])
         return features
 
     @property
@@ -155,10 +154,8 @@ def _in_order(rows: LabelledTexts) -> LabelledTexts:
 
 def _check(splits: Mapping[str, LabelledTexts], report_f1: bool) -> None:
     if set(splits) not in ({"all"}, {"train", "test"}, {"train", "dev", "test"}):
-        raise UserError(
-            "Expected the split 'all', or 'train' and 'test' with or without 'dev', found "
-            f"{', '.join(splits) or 'none'}."
-        )
+        wanted = "the split 'all', or 'train' and 'test' with or without 'dev'"
+        raise UserError(f"Expected {wanted}, found {', '.join(splits) or 'none'}.")
     for split, rows in splits.items():
         if any(len(column) != len(rows.labels) for column in rows.columns) or len(rows.columns) not in (1, 2):
             raise UserError(f"The split {split!r} needs one or two columns of texts, as long as its labels.")

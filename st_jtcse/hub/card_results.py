@@ -39,9 +39,9 @@ def card_results(folder: Path) -> CardResults:
 
     Raises UserError where a file of results cannot be read, or is of other weights than those in the folder.
     """
-    way_out = "a card shows only what it holds, so restore it or delete it"
-    training = read_json(folder / TRAINING_RECORD, way_out) or {}
-    evaluation = read_json(folder / EVALUATION / RESULTS, way_out) or {"model": {"files": {}}, "suites": {}}
+    fault = "cannot be read; a card shows only what it holds, so restore it or delete it"
+    training = read_json(folder / TRAINING_RECORD, fault) or {}
+    evaluation = read_json(folder / EVALUATION / RESULTS, fault) or {"model": {"files": {}}, "suites": {}}
     _of_these_weights(folder, TRAINING_RECORD, training.get("weights_sha256", {}))
     _of_these_weights(folder, f"{EVALUATION}/{RESULTS}", evaluation["model"]["files"])
     tables: list[tuple[Table, str | None]] = []

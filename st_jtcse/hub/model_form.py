@@ -68,9 +68,9 @@ def model_form(folder: Path) -> ModelForm:
     )
 
 
-def read_json(path: Path, way_out: str = "save the model again") -> Any:
+def read_json(path: Path, fault: str = "is no JSON; save the model again") -> Any:
     """Return what a JSON file holds, None if there is no such file; raises UserError where it is no JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     except ValueError:
-        raise UserError(f"{path} cannot be read: it is no JSON; {way_out}.") from None
+        raise UserError(f"{path} {fault}.") from None

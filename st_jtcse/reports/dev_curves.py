@@ -14,8 +14,7 @@ from st_jtcse.errors import UserError
 
 # Spearman on the set that chooses checkpoints, of a bi-encoder's cosines or of a cross-encoder's scores.
 _DEV = ("eval_dev_spearman_cosine", "eval_dev_spearman")
-# Hashed for the stages that train on them only.
-_JUDGED = "pair_scores"
+_JUDGED = "pair_scores"  # hashed for the stages that train on them only
 
 
 class Evaluation(NamedTuple):
@@ -135,8 +134,8 @@ def _run(folder: Path) -> _Run:
 
 
 def _check_finite(curve: Curve, folder: Path) -> None:
-    scores = {f"dev at step {evaluation.step}": evaluation.score for evaluation in curve.evaluations} | curve.final
-    for place, score in scores.items():
+    scores = {f"dev at step {evaluation.step}": evaluation.score for evaluation in curve.evaluations}
+    for place, score in {**scores, **curve.final}.items():
         if not math.isfinite(score):
             raise UserError(
                 f"{folder / 'results.json'}: the score of the stage {curve.stage!r} on {place} is {score}, which no "

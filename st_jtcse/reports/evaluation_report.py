@@ -41,8 +41,8 @@ def evaluation_markdown(data: Mapping[str, Any]) -> str:
     model = data["model"]
     parts = [
         f"# Evaluation of {model['name']}",
-        f"{_size(model)}, inputs of up to {model['max_seq_length']} tokens; SHA-256 `{model['sha256']}`. Scores are in "
-        "percent.",
+        f"{_size(model)}, inputs of up to {model['max_seq_length']} tokens; SHA-256 `{model['sha256']}`. "
+        "Scores are in percent.",
     ]
     for name, suite in data["suites"].items():
         table = suite_table(name, suite)
@@ -63,9 +63,8 @@ def evaluation_markdown(data: Mapping[str, Any]) -> str:
 def write_evaluation(folder: Path, data: Mapping[str, Any]) -> None:
     """Leave a page with a table for each suite and, with matplotlib, a picture of each that has a score."""
     model = data["model"]
-    sections = [
-        Section("The model", f"{_size(model)}. Scores are in percent. SHA-256 of the model: {model['sha256']}.")
-    ]
+    about = f"{_size(model)}. Scores are in percent. SHA-256 of the model: {model['sha256']}."
+    sections = [Section("The model", about)]
     for name, suite in data["suites"].items():
         text = "\n\n".join(filter(None, [_beside(suite), *_notes(suite)]))
         sections.append(Section(name, text, suite_table(name, suite), _picture(folder, name, suite)))
