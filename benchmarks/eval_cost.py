@@ -23,9 +23,8 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from st_jtcse import embedded
 from st_jtcse.embedding_hash import embedding_sha256
 from st_jtcse.evaluation.evaluated import Evaluated
-from st_jtcse.evaluation.results import Results
+from st_jtcse.evaluation.results import Results, run_tasks
 from st_jtcse.evaluation.selection import named_suite, select
-from st_jtcse.evaluation.task_runs import run_tasks
 from st_jtcse.modules.joining import transformer_of
 
 PAIRS = {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STSB": 1379, "SICKR": 4927}

@@ -5,31 +5,35 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import get_args
+from typing import Any, get_args
 
 from st_jtcse.errors import CodeNotTrusted, PoolerNeeded, PoolingNeeded, UserError, ways_out
 from st_jtcse.pooling_names import PoolingName
 
+# Of an option that may be given several times.
+REPEATED: Any = {"action": "append", "default": []}
+
 
 def positive(text: str, wanted: str = "a positive number") -> int:
-    """Read a whole number above 0.
-
-    Args:
-        text: As typed.
-        wanted: What the message says was expected.
-    """
+    """Read a whole number above 0; `wanted` is what a refusal says was expected."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"expected {wanted}, found {text!r}")
     return int(text)
 
 
+def add_count(parser: argparse.ArgumentParser, option: str, default: int, about: str) -> None:
+    """Add an option whose value is a whole number above 0."""
+    parser.add_argument(option, type=positive, default=default, metavar="N", help=f"{about} (default: {default})")
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Add the option that lets a model's own code run."""
+    parser.add_argument("--trust-remote-code", action="store_true", help="run code that comes with a model")
+
+
 @contextmanager
 def faults_of(option: str) -> Iterator[None]:
-    """Name the option whose value is at fault.
-
-    Args:
-        option: As it is typed.
-    """
+    """Name the option whose value is at fault."""
     try:
         yield
     except UserError as error:

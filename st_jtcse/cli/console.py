@@ -8,7 +8,6 @@ from typing import Any
 
 from rich.console import Console
 
-from st_jtcse.errors import UserError
 from st_jtcse.reports.table import Table
 
 out = Console()
@@ -23,12 +22,6 @@ def show(table: Table) -> None:
 def say(text: object) -> None:
     """Print a line on stdout, as it is."""
     out.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-def tell_faults(error: UserError) -> None:
-    """Print one line a fault on stderr."""
-    for fault in error.faults:
-        err.print(fault)
 
 
 @contextmanager

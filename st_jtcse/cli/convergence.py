@@ -11,8 +11,6 @@ from st_jtcse.cli import console
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 
-NAME = "convergence"
-
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -22,12 +20,10 @@ def _parser() -> argparse.ArgumentParser:
         ".png and .svg.",
         epilog="Example: st-convergence runs/s1 runs/s2 runs/s3 --score 84 --output-dir report",
     )
-    parser.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN", help="output folder of a run; its finished stages count"
-    )
-    parser.add_argument(
-        "--score", type=float, metavar="S", help="Spearman x 100 on dev (default: the best that every run reaches)"
-    )
+    runs = "output folder of a run; its finished stages count"
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=runs)
+    score = "Spearman x 100 on dev (default: the best that every run reaches)"
+    parser.add_argument("--score", type=float, metavar="S", help=score)
     parser.add_argument("--output-dir", type=Path, required=True, metavar="DIR", help="folder of the report")
     return parser
 
@@ -45,8 +41,8 @@ def _run(options: argparse.Namespace) -> None:
     told = to_json({"score": score, "stages": [dataclasses.asdict(row) for row in rows]})
     try:
         options.output_dir.mkdir(parents=True, exist_ok=True)
-        save(picture, options.output_dir, NAME)
-        write_atomically(options.output_dir / f"{NAME}.json", told)
+        save(picture, options.output_dir, "convergence")
+        write_atomically(options.output_dir / "convergence.json", told)
     except OSError as error:
         raise UserError(f"--output-dir: {options.output_dir} cannot be written: {error.strerror}.") from error
     console.show(report.convergence_table(rows, score))

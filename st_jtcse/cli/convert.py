@@ -9,9 +9,6 @@ from st_jtcse.cli import console
 from st_jtcse.cli.arguments import choices_by_flag, faults_of, positive
 from st_jtcse.cli.exit_status import command
 
-# Any fixed number: the same towers then always give the same twin.
-POOLER_SEED = 0
-
 
 @console.quiet_libraries()
 def _run(options: argparse.Namespace) -> None:
@@ -32,25 +29,13 @@ def _parser() -> argparse.ArgumentParser:
     join.add_argument("tower_1", metavar="TOWER_1", help="folder or Hub id of encoder I, BERT or RoBERTa")
     join.add_argument("tower_2", metavar="TOWER_2", help="folder or Hub id of encoder II, of the same shape")
     join.add_argument("output", metavar="OUTPUT", help="folder of the twin, new or empty")
-    join.add_argument(
-        "--cross-attention-every",
-        type=_period,
-        default=2,
-        metavar="K",
-        help="a cross-attention layer after every K-th layer, for training on; none for no such layer (default: 2)",
-    )
-    join.add_argument(
-        "--cross-residual",
-        choices=("stream", "local"),
-        default="stream",
-        help="residual of the cross stream: its own stream, or the tower's hidden state (default: stream)",
-    )
+    every = "a cross-attention layer after every K-th layer, for training on; none for no such layer (default: 2)"
+    join.add_argument("--cross-attention-every", type=_period, default=2, metavar="K", help=every)
+    residual = "residual of the cross stream: its own stream, or the tower's hidden state (default: stream)"
+    join.add_argument("--cross-residual", choices=("stream", "local"), default="stream", help=residual)
     join.add_argument("--max-seq-length", type=_length, metavar="N", help="longest input in tokens")
-    join.add_argument(
-        "--random-pooler",
-        action="store_true",
-        help="draw the poolers of encoders that come without, instead of refusing",
-    )
+    without = "draw the poolers of encoders that come without, instead of refusing"
+    join.add_argument("--random-pooler", action="store_true", help=without)
     split = commands.add_parser("split", help="a twin -> OUTPUT/tower_1 and OUTPUT/tower_2, plain encoders")
     split.set_defaults(convert=_split)
     split.add_argument("twin", metavar="TWIN", help="folder or Hub id of a saved twin")
@@ -77,7 +62,8 @@ def _join(options: argparse.Namespace) -> None:
         options.cross_attention_every,
         options.cross_residual,
         max_seq_length=options.max_seq_length,
-        pooler_seed=POOLER_SEED if options.random_pooler else None,
+        # Any fixed number: the same towers then always give the same twin.
+        pooler_seed=0 if options.random_pooler else None,
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import add_pooling, choices_by_flag, positive
+from st_jtcse.cli.arguments import add_count, add_pooling, add_trust, choices_by_flag
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 
@@ -22,48 +22,27 @@ def _parser() -> argparse.ArgumentParser:
         "--output-dir diagnosis",
     )
     parser.add_argument("models", nargs="+", metavar="MODEL", help="folder or Hub id of a model, or embedded")
-    parser.add_argument(
-        "--pairs",
-        required=True,
-        type=Path,
-        metavar="FILE",
-        help="graded pairs: .jsonl, .csv or .parquet with sentence1, sentence2, score",
-    )
+    graded = "graded pairs: .jsonl, .csv or .parquet with sentence1, sentence2, score"
+    parser.add_argument("--pairs", required=True, type=Path, metavar="FILE", help=graded)
     parser.add_argument("--output-dir", required=True, type=Path, metavar="DIR", help="folder to write, new or empty")
-    parser.add_argument(
-        "--score-range",
-        nargs=2,
-        type=float,
-        default=(0.0, 5.0),
-        metavar=("LOW", "HIGH"),
-        help="lowest and highest score possible (default: 0 5)",
-    )
+    bounds: Any = {"nargs": 2, "type": float, "default": (0.0, 5.0), "metavar": ("LOW", "HIGH")}
+    parser.add_argument("--score-range", **bounds, help="lowest and highest score possible (default: 0 5)")
     parser.add_argument("--sentence", metavar="TEXT", help="whose attention is shown (default: the first of the pairs)")
     parser.add_argument("--map", choices=("pca", "tsne"), default="pca", help="how the map is made (default: pca)")
-    parser.add_argument(
-        "--sample-size",
-        type=positive,
-        default=250,
-        metavar="N",
-        help="pairs drawn for the map, E_CLS, the moduli and the speed (default: 250)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=42,
-        help="seed of that draw, of t-SNE and of poolers that a checkpoint lacks (default: 42)",
-    )
+    add_count(parser, "--sample-size", 250, "pairs drawn for the map, E_CLS, the moduli and the speed")
+    seeded = "seed of that draw, of t-SNE and of poolers that a checkpoint lacks (default: 42)"
+    parser.add_argument("--seed", type=int, default=42, help=seeded)
     add_pooling(parser, "pool the encoders so instead of by the models' own modules")
-    parser.add_argument("--trust-remote-code", action="store_true", help="run code that comes with a model")
+    add_trust(parser)
     return parser
 
 
 def _run(options: argparse.Namespace) -> None:
     _check(options)
-    _diagnose(options)
+    with console.quiet_libraries():
+        _diagnose(options)
 
 
-@console.quiet_libraries()
 def _diagnose(options: argparse.Namespace) -> None:
     # After the cheap answers: these imports take seconds.
     from transformers import set_seed
@@ -83,7 +62,10 @@ def _diagnose(options: argparse.Namespace) -> None:
     sentence = pairs.sentences1[0] if options.sentence is None else options.sentence.strip()
     plan = Plan(pairs, tuple(options.score_range), sentence, options.map, options.sample_size, options.seed)
     diagnoses = []
-    for number, (name, given) in enumerate(zip(_short_names(options.models), options.models), start=1):
+    # By the last part of their paths, or by the whole where that leaves doubt.
+    names = [Path(model).name or model for model in options.models]
+    names = names if len(set(names)) == len(names) else options.models
+    for number, (name, given) in enumerate(zip(names, options.models), start=1):
         console.err.print(f"[{number}/{len(options.models)}] {name}")
         set_seed(options.seed)  # A checkpoint without pooler weights draws them.
         with choices_by_flag():
@@ -114,12 +96,6 @@ def _check(options: argparse.Namespace) -> None:
         # A Hub id has one slash at most.
         if (model.count("/") > 1 or model.startswith((".", "/", "~"))) and not Path(model).is_dir():
             raise UserError(f"The model {model!r} is no folder; check the path.")
-
-
-def _short_names(models: Sequence[str]) -> list[str]:
-    """Name models by the last part of their paths, or by the whole where that leaves doubt."""
-    names = [Path(model).name or model for model in models]
-    return names if len(set(names)) == len(names) else list(models)
 
 
 main = command(_parser, _run, interrupted="nothing was written")

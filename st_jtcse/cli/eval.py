@@ -6,16 +6,16 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import add_pooling, choices_by_flag, faults_of, positive
+from st_jtcse.cli.arguments import REPEATED, add_count, add_pooling, add_trust, choices_by_flag, faults_of
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 from st_jtcse.reports.table import Table
 
 if TYPE_CHECKING:
-    from st_jtcse.evaluation.suites import Suite
+    from st_jtcse.evaluation.results import Outcome
 
 INCOMPLETE = 3
 
@@ -28,47 +28,36 @@ def _parser() -> argparse.ArgumentParser:
         "st-eval embedded --task STS22.v2:en --task senteval/TREC --data my-data",
     )
     parser.add_argument("model", nargs="?", metavar="MODEL", help="folder or Hub id of a model, or embedded")
-    parser.add_argument("--suite", dest="suites", action="append", default=[], metavar="NAME", help="a paper's table")
-    parser.add_argument(
-        "--task",
-        dest="tasks",
-        action="append",
-        default=[],
-        metavar="NAME[:SUBSET][@SPLIT]",
-        help="an MTEB task, or senteval/NAME; subsets and splits separated by commas",
-    )
+    parser.add_argument("--suite", dest="suites", **REPEATED, metavar="NAME", help="a paper's table")
+    task = "an MTEB task, or senteval/NAME; subsets and splits separated by commas"
+    parser.add_argument("--task", dest="tasks", **REPEATED, metavar="NAME[:SUBSET][@SPLIT]", help=task)
     parser.add_argument("--data", type=Path, metavar="DIR", help="local data, used before the Hub's")
-    parser.add_argument(
-        "--output-dir", type=Path, metavar="DIR", help="folder of results.json, results.md, pictures and index.html"
-    )
-    parser.add_argument(
-        "--card", action="store_true", help="keep the results in MODEL/evaluation and show them in the model's card"
-    )
+    files = "folder of results.json, results.md, pictures and index.html"
+    parser.add_argument("--output-dir", type=Path, metavar="DIR", help=files)
+    card = "keep the results in MODEL/evaluation and show them in the model's card"
+    parser.add_argument("--card", action="store_true", help=card)
     add_pooling(parser, "pool the encoder so instead of by the model's own modules")
     parser.add_argument("--revision", metavar="NAME", help="commit, tag or branch of a model on the Hub")
     parser.add_argument("--device", metavar="NAME", help="e.g. cpu or cuda:1 (default: the fastest there is)")
-    parser.add_argument("--batch-size", type=positive, default=64, metavar="N", help="texts at once (default: 64)")
-    parser.add_argument("--trust-remote-code", action="store_true", help="run code that comes with the model")
+    add_count(parser, "--batch-size", 64, "texts at once")
+    add_trust(parser)
     parser.add_argument("--list", action="store_true", help="list the suites")
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
     if options.list:
-        console.show(_suites())
+        from st_jtcse.evaluation.suites import suites
+
+        rows = [
+            [name, str(suite.source), str(len(suite.rows)) if suite.rows else f"unpublished; use {suite.instead}"]
+            for name, suite in suites().items()
+        ]
+        console.show(Table(["suite", "source", "tasks"], rows, "suites", names=3))
         return 0
     _check(options)
-    return _evaluate(options)
-
-
-def _suites() -> Table:
-    from st_jtcse.evaluation.suites import suites
-
-    rows = [
-        [name, str(suite.source), str(len(suite.rows)) if suite.rows else f"unpublished; use {suite.instead}"]
-        for name, suite in suites().items()
-    ]
-    return Table(["suite", "source", "tasks"], rows, "suites", names=3)
+    with console.quiet_libraries():
+        return _evaluate(options)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -95,24 +84,25 @@ def _check(options: argparse.Namespace) -> None:
     options.output_dir = Path(options.model, EVALUATION)
 
 
-@console.quiet_libraries()
 def _evaluate(options: argparse.Namespace) -> int:
     # After the cheap answers: these imports take seconds.
     from datasets import disable_progress_bars
     from huggingface_hub.utils import logging as hub_logging
 
-    from st_jtcse.atomic import write_atomically
     from st_jtcse.evaluation.evaluated import load_model
-    from st_jtcse.evaluation.jobs import Record
-    from st_jtcse.evaluation.results import Results
-    from st_jtcse.evaluation.selection import select
-    from st_jtcse.evaluation.task_runs import run_tasks
-    from st_jtcse.reports.evaluation_report import MARKDOWN, evaluation_markdown, suite_table
+    from st_jtcse.evaluation.results import Results, run_tasks
+    from st_jtcse.evaluation.selection import named_suite, select, suite_of_tasks
+    from st_jtcse.hub.cards import update_card
+    from st_jtcse.reports.evaluation_report import suite_table, write_evaluation, write_markdown
 
     disable_progress_bars()
     # Of each retry; that data cannot be had is told once a task.
     hub_logging.set_verbosity_error()
-    selection = select(_tables(options), options.data)
+    with faults_of("--suite"):
+        tables = [named_suite(name) for name in dict.fromkeys(options.suites)]
+    with faults_of("--task"):
+        tables += [suite_of_tasks(options.tasks)] if options.tasks else []
+    selection = select(tables, options.data)
     with choices_by_flag():
         evaluated = load_model(
             options.model,
@@ -125,45 +115,26 @@ def _evaluate(options: argparse.Namespace) -> int:
         evaluated = replace(evaluated, name=Path(options.model).absolute().name)
     with faults_of("--output-dir"):
         results = Results(evaluated, options.output_dir)
-    missing: dict[str, str] = {}
 
-    def progress(key: str, outcome: Record | str) -> None:
-        if isinstance(outcome, str):
-            missing[key] = outcome
+    def progress(key: str, outcome: Outcome) -> None:
         if options.output_dir is not None:
-            write_atomically(options.output_dir / MARKDOWN, evaluation_markdown(results.data))
+            write_markdown(options.output_dir, results.data)
         console.err.print(f"{key}: {outcome if isinstance(outcome, str) else f'done in {outcome.seconds:.0f} s'}")
 
     run_tasks(selection, evaluated, results, options.batch_size, progress)
     for suite in selection.suites:
         console.show(suite_table(suite.name, results.data["suites"][suite.name]))
     if options.output_dir is not None:
-        _write(options, results.data)
+        write_evaluation(options.output_dir, results.data)
+        if options.card:
+            update_card(Path(options.model))
+        console.say(f"Wrote {options.output_dir}.")
+    # In a folder of earlier calls other tasks may be missing too.
+    missing = [key for key in selection.jobs if key in results.data["missing"]]
     if missing:
         console.err.print(f"{len(missing)} of {len(selection.jobs)} tasks have no result: {', '.join(missing)}.")
         return INCOMPLETE
     return 0
-
-
-def _tables(options: argparse.Namespace) -> list[Suite]:
-    from st_jtcse.evaluation.selection import named_suite, suite_of_tasks
-
-    with faults_of("--suite"):
-        tables = [named_suite(name) for name in dict.fromkeys(options.suites)]
-    with faults_of("--task"):
-        return [*tables, suite_of_tasks(options.tasks)] if options.tasks else tables
-
-
-def _write(options: argparse.Namespace, data: dict[str, Any]) -> None:
-    """Leave pictures, the page and, if asked for, the card."""
-    from st_jtcse.atomic import write_atomically
-    from st_jtcse.hub.cards import CARD, updated_card
-    from st_jtcse.reports.evaluation_report import write_evaluation
-
-    write_evaluation(options.output_dir, data)
-    if options.card:
-        write_atomically(Path(options.model, CARD), updated_card(Path(options.model)))
-    console.say(f"Wrote {options.output_dir}.")
 
 
 def _kept(options: argparse.Namespace) -> str:

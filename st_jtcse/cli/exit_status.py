@@ -7,72 +7,49 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from st_jtcse.errors import PushFailed, UserError
 
-FAILED = 1
-USER_FAULT = 2
-INTERRUPTED = 130
-_PACKAGE = Path(__file__).parents[1]
-
-
-class Command(Protocol):
-    """What a command's name calls; takes the arguments, by default those of the process."""
-
-    def __call__(self, argv: Sequence[str] | None = None) -> int:
-        """Return the exit status."""
-        ...
+FAILED, USER_FAULT, INTERRUPTED = 1, 2, 130
 
 
 def command(
     parser: Callable[[], argparse.ArgumentParser],
     run: Callable[[argparse.Namespace], int | None],
     interrupted: str | Callable[[argparse.Namespace], str],
-) -> Command:
-    """Make a command.
+) -> Callable[..., int]:
+    """Make a command, which takes its arguments, by default those of the process, and returns the exit status.
 
-    Its status is what `run` returned; 2 if the user's input is at fault, 1 if the Hub did not take a model, 130 if
-    interrupted, each told in one line; 1 with its traceback and place for anything else, which is no fault of the user.
-
-    Args:
-        parser: Makes the parser of the command's arguments.
-        run: The command's work; gets the options and returns the status, None for 0.
-        interrupted: What an interruption leaves, for people; for some commands the options decide it.
+    That is what `run` returned, None for 0; 2 if the user's input is at fault, 1 if the Hub did not take a model, 130
+    if interrupted, each told in one line; 1 with its traceback and place for anything else, which is no fault of the
+    user. `interrupted` says what an interruption leaves; for some commands the options decide it.
     """
 
     def main(argv: Sequence[str] | None = None) -> int:
         options = parser().parse_args(argv)
         try:
             return run(options) or 0
-        except UserError as error:
-            _tell(*error.faults)
-            return USER_FAULT
-        except PushFailed as error:
-            _tell(str(error))
-            return FAILED
+        except (UserError, PushFailed) as error:
+            status, told = USER_FAULT if isinstance(error, UserError) else FAILED, str(error)
         except KeyboardInterrupt as error:
             where = f" in {error}" if error.args else ""
-            _tell(f"Interrupted{where}; {interrupted if isinstance(interrupted, str) else interrupted(options)}.")
-            return INTERRUPTED
+            left = interrupted if isinstance(interrupted, str) else interrupted(options)
+            status, told = INTERRUPTED, f"Interrupted{where}; {left}."
         except Exception as error:
             traceback.print_exception(error)
-            _tell(
+            status = FAILED
+            told = (
                 f"{type(error).__name__} at {_place(error)}. If memory, disk and network are well, this is a defect of "
-                "st-jtcse or of a library, and not of your input: please report it, with the lines above, to those "
-                "who gave you st-jtcse."
+                "st-jtcse or of a library, not of your input: please report it with the lines above."
             )
-            return FAILED
+        sys.stderr.write(f"{told}\n")
+        return status
 
     return main
-
-
-def _tell(*lines: str) -> None:
-    sys.stderr.writelines(f"{line}\n" for line in lines)
 
 
 def _place(error: Exception) -> str:
     """Return file and line of the innermost frame of this package, or of all where the package has none."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
-    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(_PACKAGE)]
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(Path(__file__).parents[1])]
     return "{0.filename}:{0.lineno}".format((ours or frames)[-1])

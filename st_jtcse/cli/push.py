@@ -36,14 +36,8 @@ def _run(options: argparse.Namespace) -> None:
         rows = [*((name, f"{size:,}") for name, size in files.items()), ("in all", f"{sum(files.values()):,}")]
         console.show(Table(["file", "bytes"], rows, f"{options.repo} (nothing is sent)"))
         return
-    pushed = push(
-        options.folder,
-        options.repo,
-        private=not options.public,
-        collection=options.collection,
-        force=options.force,
-    )
-    console.say(f"Pushed to {pushed.url}")
+    how = {"private": not options.public, "collection": options.collection, "force": options.force}
+    console.say(f"Pushed to {push(options.folder, options.repo, **how).url}")
 
 
 main = command(_parser, _run, interrupted="the same command sends what has not arrived")

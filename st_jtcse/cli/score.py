@@ -9,7 +9,7 @@ from pathlib import Path
 
 from st_jtcse.atomic import write_atomically
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import add_pooling, choices_by_flag, faults_of, positive
+from st_jtcse.cli.arguments import add_count, add_pooling, choices_by_flag, faults_of
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 
@@ -25,12 +25,11 @@ def _parser() -> argparse.ArgumentParser:
     add_pooling(parser, "how a scorer that is a plain encoder pools")
     parser.add_argument("--judge", required=True, metavar="MODEL", help="folder or Hub id of a text-generation model")
     parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="the scores, .jsonl; a new file")
-    parser.add_argument("--neighbours", type=positive, default=5, metavar="N", help="of each sentence (default: 5)")
-    parser.add_argument(
-        "--prompt", type=Path, metavar="FILE", help="text with {sentence1} and {sentence2}, instead of the built-in one"
-    )
-    parser.add_argument("--max-new-tokens", type=positive, default=8, metavar="N", help="of an answer (default: 8)")
-    parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="pairs at once (default: 16)")
+    add_count(parser, "--neighbours", 5, "of each sentence")
+    prompt = "text with {sentence1} and {sentence2}, instead of the built-in one"
+    parser.add_argument("--prompt", type=Path, metavar="FILE", help=prompt)
+    add_count(parser, "--max-new-tokens", 8, "of an answer")
+    add_count(parser, "--batch-size", 16, "pairs at once")
     parser.add_argument("--bf16", action="store_true", help="have the judge compute in bfloat16")
     parser.add_argument("--cache-dir", type=Path, metavar="DIR", help="where answers are kept (default: as st-train's)")
     return parser
@@ -55,14 +54,11 @@ def _run(options: argparse.Namespace) -> None:
         if score is not None
     ]
     if not lines:
-        raise UserError(
-            f"No answer to {len(scores)} pairs begins with a number from 0 to 1; change the prompt or the judge."
-        )
+        asked = f"No answer to {len(scores)} pairs begins with a number from 0 to 1"
+        raise UserError(f"{asked}; change the prompt or the judge.")
     write_atomically(options.output, "".join(lines))
-    unread = len(scores) - len(lines)
-    console.say(
-        f"Wrote {len(lines)} pairs to {options.output}; {unread} answers do not begin with a number from 0 to 1."
-    )
+    told = f"{len(scores) - len(lines)} answers do not begin with a number from 0 to 1"
+    console.say(f"Wrote {len(lines)} pairs to {options.output}; {told}.")
 
 
 def _judged(options: argparse.Namespace, prompt: str | None) -> dict[tuple[str, str], float | None]:
@@ -76,13 +72,8 @@ def _judged(options: argparse.Namespace, prompt: str | None) -> dict[tuple[str, 
     sentences = load_sentences([Source(file=options.text)]).dataset["sentence"][:]
     if len(set(sentences)) < 2:
         raise UserError(f"{options.text} holds one sentence, and pairs need two; give more text.")
-    judge = Judge(
-        options.judge,
-        PROMPT if prompt is None else prompt,
-        max_new_tokens=options.max_new_tokens,
-        batch_size=options.batch_size,
-        bf16=options.bf16,
-    )
+    how = {"max_new_tokens": options.max_new_tokens, "batch_size": options.batch_size, "bf16": options.bf16}
+    judge = Judge(options.judge, PROMPT if prompt is None else prompt, **how)
     with faults_of("--scorer"), choices_by_flag():
         scorer = load_sentence_transformer(options.scorer, pooling=options.pooling)
     pairs = neighbour_pairs(sentences, scorer, options.neighbours)

@@ -9,9 +9,6 @@ from typing import Any, Protocol
 
 from st_jtcse.evaluation.evaluated import Evaluated
 
-# Metrics by split and subset, from 0 to 1.
-Scores = dict[str, dict[str, dict[str, float]]]
-
 
 class DataUnavailable(Exception):
     """A set is neither on this machine nor reachable; the other tasks of a run go on without it."""
@@ -24,7 +21,7 @@ class Record:
     source: str  # where the data came from; of local data the name alone, for results are shown to others
     sha256: str | None  # hash of local data; None for data on the Hub, whose revision `source` names
     main_score: str  # metric shown where a table names none
-    scores: Scores  # metrics by split and subset
+    scores: dict[str, dict[str, dict[str, float]]]  # metrics from 0 to 1 by split and subset
     seconds: float  # how long it took
 
     @property
@@ -38,12 +35,12 @@ class Record:
         return all(self.main_score in metrics for subsets in self.scores.values() for metrics in subsets.values())
 
 
+@dataclass
 class Context:
     """The model as the protocols want it."""
 
-    def __init__(self, evaluated: Evaluated, batch_size: int) -> None:
-        self.evaluated = evaluated
-        self.batch_size = batch_size
+    evaluated: Evaluated
+    batch_size: int
 
     @cached_property
     def encoder(self) -> Any:
@@ -61,11 +58,7 @@ class Job(Protocol):
         """Which data it runs on, as :attr:`Record.data` has it; None where they cannot be had."""
 
     def run(self, context: Context, earlier: Record | None, keep: Callable[[Record], object]) -> Record:
-        """Evaluate the model, as far as an earlier run on the same data has not.
+        """Evaluate the model, as far as an earlier run on the same data has not; `keep` is told of finished parts.
 
-        `keep` is told of what is finished before all is.
-
-        Raises:
-            DataUnavailable: The data cannot be had.
-            UserError: The model's embeddings cannot be used.
+        Raises DataUnavailable, and UserError where the model's embeddings cannot be used.
         """

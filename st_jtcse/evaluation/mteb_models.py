@@ -13,17 +13,9 @@ from torch.utils.data import DataLoader
 from st_jtcse.embedding_hash import embedding_sha256
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.evaluated import load_model
-from st_jtcse.evaluation.mteb_library import (
-    MODEL_REGISTRY,
-    ModelMeta,
-    SentenceTransformerEncoderWrapper,
-    quietly,
-)
+from st_jtcse.evaluation.mteb_library import MODEL_REGISTRY, ModelMeta, SentenceTransformerEncoderWrapper, quietly
 from st_jtcse.evaluation.unique_texts import UniqueTexts
 from st_jtcse.pooling_names import PoolingName
-
-# Stands where MTEB wants an organisation on the Hub.
-LOCAL = "local"
 
 
 class UniqueTextEncoder(SentenceTransformerEncoderWrapper):
@@ -31,10 +23,7 @@ class UniqueTextEncoder(SentenceTransformerEncoderWrapper):
 
     MTEB encodes the columns of a task one by one, with all their repetitions. It keeps results by name and revision,
     which are the same for all models loaded from folders; here the revision is the hash of what decides the embeddings.
-
-    Args:
-        model: The model.
-        name: Its name in MTEB; one without ``/`` is put under ``local/``.
+    A name in MTEB without ``/`` is put under ``local/``.
 
     Example:
         ::
@@ -58,10 +47,7 @@ class UniqueTextEncoder(SentenceTransformerEncoderWrapper):
         texts = [text for batch in inputs for text in batch["text"]]
 
         def encode(missing: Sequence[str]) -> Any:
-            loader: Any = DataLoader(
-                Dataset.from_dict({"text": missing}),
-                batch_size=kwargs.get("batch_size", 32),
-            )
+            loader: Any = DataLoader(Dataset.from_dict({"text": missing}), batch_size=kwargs.get("batch_size", 32))
             return super(UniqueTextEncoder, self).encode(
                 loader, task_metadata=task_metadata, prompt_type=prompt_type, **kwargs
             )
@@ -75,24 +61,17 @@ def model_meta(model: SentenceTransformer, name: str) -> ModelMeta:
     """Return MTEB's record of a model, its revision the hash of what decides the embeddings."""
     with quietly():
         meta = ModelMeta.from_sentence_transformer_model(model)
+    # MTEB wants an organisation on the Hub before the slash.
     return meta.model_copy(
-        update={"name": name if "/" in name else f"{LOCAL}/{name}", "revision": embedding_sha256(model)}
+        update={"name": name if "/" in name else f"local/{name}", "revision": embedding_sha256(model)}
     )
 
 
 def register(folder: str | Path, *, pooling: PoolingName | None = None, trust_remote_code: bool = False) -> ModelMeta:
     """Make a local model known to MTEB, so that ``mteb.get_model`` and ``mteb.evaluate`` take it.
 
-    Args:
-        folder: The saved model.
-        pooling: Pooling of a plain encoder.
-        trust_remote_code: Whether code stored beside the weights may run.
-
-    Returns:
-        MTEB's record. Its name is ``local/FOLDER-HASH``, so folders of one name do not hide each other.
-
-    Raises:
-        UserError: The model cannot be loaded.
+    The name in MTEB's record is ``local/FOLDER-HASH``, so folders of one name do not hide each other; `pooling` is that
+    of a plain encoder. Raises UserError where the model cannot be loaded.
 
     Example:
         ::

@@ -20,20 +20,16 @@ from st_jtcse.wording import unknown
 
 # MTEB tasks with the very pairs of a SentEval set, which a local folder may hold for both.
 SAME_PAIRS = {**{f"STS{year}": f"STS{year}" for year in range(12, 17)}, "STSBenchmark": "STSB"}
-_ALL_TASKS = "The command 'mteb available-tasks' lists them."
 
 
 def check_task(name: str, subsets: Sequence[str] | None = None, splits: Sequence[str] | None = None) -> None:
-    """Refuse names that MTEB does not know.
-
-    Raises:
-        UserError: There is no such task, subset or split.
-    """
+    """Refuse with a UserError a task, subset or split that MTEB does not know."""
     tasks = {task.metadata.name: task.metadata for task in TASK_LIST}
     if name not in tasks:
-        raise UserError(unknown("the name of an MTEB task", name, tasks, _ALL_TASKS))
-    choices = (("subset", subsets, tasks[name].hf_subsets), ("split", splits, tasks[name].eval_splits))
-    for what, wanted, known in choices:
+        way_out = "The command 'mteb available-tasks' lists them."
+        raise UserError(unknown("the name of an MTEB task", name, tasks, way_out))
+    task = tasks[name]
+    for what, wanted, known in (("subset", subsets, task.hf_subsets), ("split", splits, task.eval_splits)):
         for part in wanted or ():
             if part not in known:
                 # Some tasks have forty thousand.
@@ -43,27 +39,16 @@ def check_task(name: str, subsets: Sequence[str] | None = None, splits: Sequence
 
 
 class MTEBJob:
-    """One MTEB task, restricted, and where its data come from.
-
-    Args:
-        name: MTEB's name.
-        subsets: Subsets; None for all.
-        splits: Splits; None for all that MTEB evaluates.
-        pairs: SentEval set whose pairs stand in for the task's own.
-        folder: Holds data sets under their Hub names, or graded pairs as JSONL (``sts/``).
-
-    Raises:
-        UserError: A local file is faulty.
-    """
+    """One MTEB task, restricted, and where its data come from; raises UserError where a local file is faulty."""
 
     def __init__(
         self,
         name: str,
-        subsets: Sequence[str] | None = None,
-        splits: Sequence[str] | None = None,
+        subsets: Sequence[str] | None = None,  # None for all
+        splits: Sequence[str] | None = None,  # None for all that MTEB evaluates
         *,
-        pairs: str | None = None,
-        folder: Path | None = None,
+        pairs: str | None = None,  # SentEval set whose pairs stand in for the task's own
+        folder: Path | None = None,  # holds data sets under their Hub names, or graded pairs as JSONL (``sts/``)
     ) -> None:
         with quietly():
             metadata = mteb.get_task(name).metadata
@@ -74,7 +59,13 @@ class MTEBJob:
         self.source = f"{metadata.dataset['path']}@{metadata.dataset['revision']}"
         self.sha256: str | None = None
         self._missing: DataUnavailable | None = None
-        self._find_data(pairs, folder)
+        try:
+            if pairs is not None:
+                self._fill(pairs, folder)
+            elif folder is not None:
+                self._find_data(folder)
+        except DataUnavailable as reason:
+            self._missing = reason
 
     @property
     def data(self) -> str | None:
@@ -82,13 +73,7 @@ class MTEBJob:
         return None if self._missing else self.sha256 or self.source
 
     def run(self, context: Context, earlier: Record | None, keep: Callable[[Record], object]) -> Record:
-        """Evaluate the model on the subsets and splits that an earlier run has not.
-
-        MTEB finds these out, runs them alone and adds them to the others.
-
-        Raises:
-            DataUnavailable: The data cannot be had.
-        """
+        """Evaluate the model on what an earlier run has not: MTEB finds that out, and adds it to the others."""
         if self._missing is not None:
             raise self._missing
         with quietly():
@@ -120,15 +105,7 @@ class MTEBJob:
         }
         return Record(self.source, self.sha256, self.main_score, scores, round(result.evaluation_time or 0.0, 1))
 
-    def _find_data(self, pairs: str | None, folder: Path | None) -> None:
-        if pairs is not None:
-            try:
-                self._fill(pairs, folder)
-            except DataUnavailable as reason:
-                self._missing = reason
-            return
-        if folder is None:
-            return
+    def _find_data(self, folder: Path) -> None:
         mirror = folder / self._task.metadata.dataset["path"]
         if mirror.is_dir():
             # MTEB's own loader then reads the folder as it would read the Hub's.
@@ -177,7 +154,6 @@ def _figures(entry: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _folder_sha256(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        digest.update(f"{path.relative_to(folder)} {sha256(path)}\n".encode())
-    return digest.hexdigest()
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    lines = "".join(f"{path.relative_to(folder)} {sha256(path)}\n" for path in files)
+    return hashlib.sha256(lines.encode()).hexdigest()

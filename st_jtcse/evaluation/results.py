@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.evaluated import Evaluated
-from st_jtcse.evaluation.jobs import Record
+from st_jtcse.evaluation.jobs import Context, DataUnavailable, Job, Record
+from st_jtcse.evaluation.suite_scores import suite_scores
+
+if TYPE_CHECKING:
+    from st_jtcse.evaluation.selection import Selection
 
 RESULTS = "results.json"
 _LIBRARIES = ("st-jtcse", "mteb", "sentence-transformers", "transformers", "torch", "scikit-learn")
+# What a task gave, or why it gave nothing.
+Outcome = Record | str
 
 
 class Results:
-    """Results of one model, in memory and in a folder.
+    """Results of one model, in memory and in a folder, beside those of earlier calls; None keeps them nowhere.
 
-    Args:
-        evaluated: The model.
-        folder: Where they are kept, beside those of earlier calls on the same model; None keeps them nowhere.
-
-    Raises:
-        UserError: The folder holds another model's results or something else, or cannot be written.
+    Raises UserError: the folder holds another model's results or something else, or cannot be written.
     """
 
     def __init__(self, evaluated: Evaluated, folder: Path | None) -> None:
         model = evaluated.model
         self.folder = folder
+        versions = {"python": platform.python_version()}
+        for library in _LIBRARIES:
+            with suppress(PackageNotFoundError):
+                versions[library] = version(library)
         self.data: dict[str, Any] = {
             "model": {
                 "name": evaluated.name,
@@ -42,26 +48,14 @@ class Results:
                 "dimension": model.get_embedding_dimension(),
                 "max_seq_length": model.max_seq_length,
             },
-            "versions": {"python": platform.python_version(), **_versions()},
+            "versions": versions,
             "suites": {},
             "tasks": {},
             "missing": {},
         }
-        if folder is not None:
-            if (folder / RESULTS).is_file():
-                self._go_on(folder / RESULTS)
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise _unwritable(folder, error) from error
-            if not os.access(folder, os.W_OK):
-                raise UserError(f"{folder} cannot be written; choose another folder.")
-            self.write()
-
-    def record(self, key: str) -> Record | None:
-        """Return what is known of a task."""
-        found = self.data["tasks"].get(key)
-        return None if found is None else Record(**found)
+        if folder is not None and (folder / RESULTS).is_file():
+            self._go_on(folder / RESULTS)
+        self.write()
 
     def keep(self, key: str, record: Record) -> None:
         """Keep a task's result."""
@@ -72,9 +66,12 @@ class Results:
         """Write the file, whole or not at all."""
         if self.folder is not None:
             try:
+                self.folder.mkdir(parents=True, exist_ok=True)
                 write_atomically(self.folder / RESULTS, to_json(self.data))
             except OSError as error:
-                raise _unwritable(self.folder, error) from error
+                raise UserError(
+                    f"{self.folder} cannot be written ({error.strerror}); choose another folder."
+                ) from error
 
     def _go_on(self, path: Path) -> None:
         try:
@@ -91,15 +88,48 @@ class Results:
         self.data |= kept
 
 
-def _versions() -> dict[str, str]:
-    found = {}
-    for library in _LIBRARIES:
-        try:
-            found[library] = version(library)
-        except PackageNotFoundError:
-            continue
-    return found
+def run_tasks(
+    selection: Selection,
+    evaluated: Evaluated,
+    results: Results,
+    batch_size: int,
+    progress: Callable[[str, Outcome], None],
+) -> None:
+    """Run tasks, as far as the results do not hold them yet; `progress` is told of each.
+
+    Raises UserError where the model's embeddings cannot be used.
+    """
+    context = Context(evaluated, batch_size)
+    records: dict[str, Record] = {}
+    for key, job in selection.jobs.items():
+        outcome = _outcome(key, job, context, results)
+        if isinstance(outcome, str):
+            results.data["missing"][key] = outcome
+        else:
+            records[key] = outcome
+            results.keep(key, outcome)
+        for suite in selection.suites:
+            results.data["suites"][suite.name] = suite_scores(suite, records)
+        results.write()
+        progress(key, outcome)
 
 
-def _unwritable(folder: Path, error: OSError) -> UserError:
-    return UserError(f"{folder} cannot be written ({error.strerror}); choose another folder.")
+def _outcome(key: str, job: Job, context: Context, results: Results) -> Outcome:
+    def keep(record: Record) -> None:
+        if record.is_defined:
+            results.keep(key, record)
+            results.write()
+
+    known = results.data["tasks"].get(key)
+    before = known and Record(**known)
+    try:
+        record = job.run(context, before if before and before.data == job.data else None, keep)
+    except UserError:
+        raise
+    except DataUnavailable as reason:
+        return f"{reason}."
+    except Exception as error:  # One of hundreds of tasks may fail in MTEB; the others are still worth their time.
+        return f"it failed with {type(error).__name__}: {' '.join(str(error).split())[:200].rstrip('.')}."
+    if not record.is_defined:
+        return f"{record.main_score} is not defined, as where all texts have the same embedding."
+    return record

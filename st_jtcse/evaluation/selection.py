@@ -9,13 +9,11 @@ from typing import Any
 
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.jobs import Job
-from st_jtcse.evaluation.senteval_data import STS, TRANSFER
-from st_jtcse.evaluation.senteval_jobs import SentEvalJob, main_metric
+from st_jtcse.evaluation.senteval_data import STS, TRANSFER, SentEvalJob, main_metric
 from st_jtcse.evaluation.suites import Row, Suite, suites
 from st_jtcse.wording import unknown
 
 SENTEVAL = "senteval/"
-TASKS = "tasks"
 
 
 @dataclass(frozen=True)
@@ -27,11 +25,7 @@ class Selection:
 
 
 def select(tables: Sequence[Suite], folder: Path | None) -> Selection:
-    """Find out what tables need, and read the local data among that.
-
-    Raises:
-        UserError: A local file is faulty.
-    """
+    """Find out what tables need, and read the local data among that; raises UserError where a file is faulty."""
     rows: dict[str, list[Row]] = {}
     for row in (row for suite in tables for row in suite.rows):
         rows.setdefault(row.job, []).append(row)
@@ -39,11 +33,7 @@ def select(tables: Sequence[Suite], folder: Path | None) -> Selection:
 
 
 def named_suite(name: str) -> Suite:
-    """Return a suite that can be run.
-
-    Raises:
-        UserError: There is no such suite, or its tasks are not known.
-    """
+    """Return a suite; raises UserError if there is none of this name, or its tasks are not known."""
     known = suites()
     if name not in known:
         raise UserError(unknown("the name of a suite", name, known))
@@ -54,15 +44,11 @@ def named_suite(name: str) -> Suite:
 
 
 def suite_of_tasks(tasks: Sequence[str]) -> Suite:
-    """Return a table of tasks asked for one by one.
+    """Return a table of tasks asked for one by one; raises UserError for an unknown task, subset or split.
 
-    Args:
-        tasks: ``NAME``, ``NAME:SUBSET,SUBSET``, ``NAME@SPLIT`` or both, of MTEB; ``senteval/NAME`` of SentEval.
-
-    Raises:
-        UserError: There is no such task, subset or split.
+    They are ``NAME``, ``NAME:SUBSET,SUBSET``, ``NAME@SPLIT`` or both, of MTEB; ``senteval/NAME`` of SentEval.
     """
-    return Suite.model_validate({"name": TASKS, "rows": [_row(task) for task in dict.fromkeys(tasks)]})
+    return Suite.model_validate({"name": "tasks", "rows": [_row(task) for task in dict.fromkeys(tasks)]})
 
 
 def _row(task: str) -> dict[str, Any]:
@@ -83,16 +69,13 @@ def _row(task: str) -> dict[str, Any]:
 
 def _job(rows: list[Row], folder: Path | None) -> Job:
     """Return the job of rows that show the same task."""
-    task = rows[0].task
     if rows[0].protocol == "senteval":
-        return SentEvalJob(task, folder)
+        return SentEvalJob(rows[0].task, folder)
     from st_jtcse.evaluation.mteb_tasks import MTEBJob
 
-    subsets, splits = (_union([getattr(row, name) for row in rows]) for name in ("subsets", "splits"))
-    return MTEBJob(task, subsets, splits, pairs=rows[0].pairs, folder=folder)
-
-
-def _union(parts: list[tuple[str, ...] | None]) -> list[str] | None:
-    """Return what all parts hold; None, which stands for everything, if one of them is."""
-    names = dict.fromkeys(name for part in parts for name in part or ())
-    return None if None in parts else list(names)
+    # What all rows hold together; None, which stands for everything, if it is so in one of them.
+    subsets, splits = (
+        None if None in parts else list(dict.fromkeys(name for part in parts for name in part or ()))
+        for parts in ([row.subsets for row in rows], [row.splits for row in rows])
+    )
+    return MTEBJob(rows[0].task, subsets, splits, pairs=rows[0].pairs, folder=folder)

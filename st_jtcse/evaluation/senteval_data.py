@@ -1,23 +1,30 @@
-"""SentEval's sets from a local folder or the Hub."""
+"""SentEval's sets from a local folder or the Hub, each something to run once."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
+
+from scipy.stats import DegenerateDataWarning
 
 from st_jtcse.data import Source
-from st_jtcse.data.rows import Row, columns_of, number, read_rows, text_fault, told
+from st_jtcse.data.rows import Row, checked_rows, number, texts_of
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation import senteval_files
-from st_jtcse.evaluation.jobs import DataUnavailable
-from st_jtcse.evaluation.senteval_transfer import LabelledTexts
+from st_jtcse.evaluation.jobs import Context, DataUnavailable, Record
+from st_jtcse.evaluation.senteval_sts import SentEvalSTSEvaluator
+from st_jtcse.evaluation.senteval_transfer import LabelledTexts, SentEvalTransferEvaluator
 
 STS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSB", "SICKR")
-# The splits of each transfer set.
+# The splits of each transfer set. MRPC has pairs, the others single texts; TREC has question types, written as text or
+# number, and the others have the classes 0 and 1.
 TRANSFER = {
     "MR": ("all",),
     "CR": ("all",),
@@ -27,68 +34,87 @@ TRANSFER = {
     "TREC": ("train", "test"),
     "MRPC": ("train", "test"),
 }
-# Sets of pairs; the others have single texts.
-PAIRED = ("MRPC",)
-# Question types, written as text or number; every other set has the classes 0 and 1.
-MULTICLASS = ("TREC",)
-SCORES = (0.0, 5.0)
-
 
 Content = TypeVar("Content")
-# First sentences, second sentences and scores by subset; rows by split.
-Subsets = dict[str, tuple[list[str], list[str], list[float]]]
-Splits = dict[str, LabelledTexts]
 
 
 @dataclass(frozen=True)
-class EvaluationSet(Generic[Content]):
+class EvaluationSet:
     """A set that was found."""
 
-    content: Content  # its rows by subset or split
+    content: dict[str, Any]  # first sentences, second sentences and scores by subset; or LabelledTexts by split
     source: str  # where it was read; of local files the names
     sha256: str  # hash of its rows
 
 
-def load_sts(name: str, folder: Path | None, *, hub: bool = True) -> EvaluationSet[Subsets]:
+def main_metric(name: str) -> str:
+    """Return the metric that the papers report of a set."""
+    return "spearman_all" if name in STS else "accuracy"
+
+
+class SentEvalJob:
+    """One set by SentEval's protocol; raises UserError where the local data are faulty."""
+
+    def __init__(self, name: str, folder: Path | None) -> None:
+        self._metric = main_metric(name)
+        self._missing: DataUnavailable | None = None
+        self.data: str | None = None
+        self._evaluator: Any
+        try:
+            found = load_sts(name, folder) if name in STS else load_transfer(name, folder)
+        except DataUnavailable as reason:  # Told when its turn comes; the other tasks run.
+            self._missing = reason
+            return
+        self._source, self.data = found.source, found.sha256
+        try:
+            if name in STS:
+                self._evaluator = SentEvalSTSEvaluator(found.content)
+            else:
+                self._evaluator = SentEvalTransferEvaluator(found.content, report_f1=name == "MRPC")
+        except UserError as error:
+            raise UserError(f"{found.source}: {error}") from None
+
+    def run(self, context: Context, earlier: Record | None, keep: Callable[[Record], object]) -> Record:
+        """Evaluate the model, unless an earlier run did."""
+        if self._missing is not None:
+            raise self._missing
+        if earlier is not None:
+            return earlier
+        self._evaluator.batch_size = context.batch_size
+        began = time.perf_counter()
+        with warnings.catch_warnings():
+            # Of one embedding for all texts; then there is no score, which is told.
+            warnings.simplefilter("ignore", DegenerateDataWarning)
+            found: dict[str, float] = self._evaluator(context.evaluated.model)
+        metrics = {name: value for name, value in found.items() if math.isfinite(value)}
+        seconds = round(time.perf_counter() - began, 1)
+        return Record(self._source, self.data, self._metric, {"test": {"default": metrics}}, seconds)
+
+
+def load_sts(name: str, folder: Path | None, *, hub: bool = True) -> EvaluationSet:
     """Read a set of graded pairs: from JSONL files in a folder, from SentEval's own files in it, or from the Hub.
 
-    Args:
-        name: One of `STS`.
-        folder: Holds ``sts/NAME.test.jsonl`` with the columns sentence1, sentence2, score and optionally subset, or
-            SentEval's ``downstream``.
-        hub: Whether to go on to the Hub.
-
-    Raises:
-        UserError: A file is faulty.
-        DataUnavailable: There is no file, and the Hub cannot be reached or was not asked for.
+    The folder holds ``sts/NAME.test.jsonl`` with the columns sentence1, sentence2, score and optionally subset, or
+    SentEval's ``downstream``. Raises UserError for a faulty file, DataUnavailable where the Hub cannot be reached or
+    was not asked for.
     """
     path = None if folder is None else folder / "sts" / f"{name.lower()}.test.jsonl"
     if path is not None and path.is_file():
         rows, source = _sts_rows(path), path.name
     else:
         rows, source = _from_own_files(name, senteval_files.read_sts, folder, hub)
-    columns: Any = {subset: tuple(map(list, zip(*triples))) for subset, triples in rows.items()}
+    columns = {subset: tuple(map(list, zip(*triples))) for subset, triples in rows.items()}
     return EvaluationSet(columns, source, _sha256(rows))
 
 
-def load_transfer(name: str, folder: Path | None) -> EvaluationSet[Splits]:
+def load_transfer(name: str, folder: Path | None) -> EvaluationSet:
     """Read a transfer set: from JSONL files in a folder, from SentEval's own files in it, or from the Hub.
 
-    Args:
-        name: One of `TRANSFER`.
-        folder: Holds ``transfer/NAME.jsonl``, or a file ``transfer/NAME.SPLIT.jsonl`` for each split, with the columns
-            text (for pairs sentence1 and sentence2) and label; or SentEval's ``downstream``.
-
-    Raises:
-        UserError: A file is faulty, or a split is missing beside another.
-        DataUnavailable: There is no file, and the Hub cannot be reached.
+    The folder holds ``transfer/NAME.jsonl``, or a file ``transfer/NAME.SPLIT.jsonl`` for each split, with the columns
+    text (for pairs sentence1 and sentence2) and label; or SentEval's ``downstream``. Raises as `load_sts` does.
     """
-    files = {}
-    if folder is not None:
-        stem = folder / "transfer" / name.lower()
-        files = {
-            split: Path(f"{stem}.jsonl" if split == "all" else f"{stem}.{split}.jsonl") for split in TRANSFER[name]
-        }
+    ends = {split: "jsonl" if split == "all" else f"{split}.jsonl" for split in TRANSFER[name] if folder is not None}
+    files = {split: Path(folder or "", "transfer", f"{name.lower()}.{end}") for split, end in ends.items()}
     there = [path for path in files.values() if path.is_file()]
     if there:
         for path in files.values():
@@ -115,19 +141,24 @@ def _from_own_files(
     return found, f"{senteval_files.REPOSITORY}/{senteval_files.ARCHIVE}"
 
 
+def _fault(row: Row, expected: str, column: str, found: Any) -> UserError:
+    return UserError(f"{row.place}: expected {expected} in {column!r}, found {found!r}; correct the row.")
+
+
 def _sts_rows(path: Path) -> dict[str, senteval_files.Rows]:
     whole = path.name.split(".")[0]
-
-    def fault(row: Row, _: Sequence[Row]) -> str | None:
-        score, subset = number(row.values["score"]), row.values.get("subset", whole)
-        if score is None or not SCORES[0] <= score <= SCORES[1]:
-            return f"a score of 0 to 5 in 'score', found {row.values['score']!r}"
-        return None if isinstance(subset, str) else f"a name in 'subset', found {subset!r}"
-
     subsets: dict[str, senteval_files.Rows] = {}
-    for row in _sound_rows(path, ("sentence1", "sentence2"), "score", fault):
-        pair = (row.values["sentence1"].strip(), row.values["sentence2"].strip(), float(row.values["score"]))
-        subsets.setdefault(row.values.get("subset", whole), []).append(pair)
+
+    def parse(row: Row, columns: Sequence[str]) -> None:
+        first, second = texts_of(row, columns[:2])
+        score, subset = number(row.values["score"]), row.values.get("subset", whole)
+        if score is None or not 0 <= score <= 5:
+            raise _fault(row, "a score of 0 to 5", "score", row.values["score"])
+        if not isinstance(subset, str):
+            raise _fault(row, "a name", "subset", subset)
+        subsets.setdefault(subset, []).append((first, second, score))
+
+    list(checked_rows([Source(file=path)], "graded pairs", ("sentence1", "sentence2", "score"), parse))
     for subset, pairs in subsets.items():
         if len({score for _, _, score in pairs}) < 2:
             raise UserError(
@@ -137,44 +168,25 @@ def _sts_rows(path: Path) -> dict[str, senteval_files.Rows]:
 
 
 def _labelled_rows(name: str, path: Path) -> LabelledTexts:
-    def fault(row: Row, before: Sequence[Row]) -> str | None:
-        label = row.values["label"]
+    labels: list[Any] = []
+
+    def parse(row: Row, columns: Sequence[str]) -> tuple[str, ...]:
+        texts, label = texts_of(row, columns[:-1]), row.values["label"]
         is_number = isinstance(label, int) and not isinstance(label, bool)
-        if name not in MULTICLASS:
+        if name != "TREC":
             wanted, fits = "0 or 1", is_number and label in (0, 1)
         else:
-            wanted = "a class, as text or a whole number"
-            fits = is_number or (isinstance(label, str) and bool(label))
-            if fits and before and type(label) is not type(before[0].values["label"]):
-                wanted, fits = f"a class of the same kind as {before[0].values['label']!r}", False
-        return None if fits else f"{wanted} in 'label', found {label!r}"
+            wanted, fits = "a class, as text or a whole number", is_number or (isinstance(label, str) and bool(label))
+            if fits and labels and type(label) is not type(labels[0]):
+                wanted, fits = f"a class of the same kind as {labels[0]!r}", False
+        if not fits:
+            raise _fault(row, wanted, "label", label)
+        labels.append(label)
+        return texts
 
-    texts = ("sentence1", "sentence2") if name in PAIRED else ("text",)
-    rows = _sound_rows(path, texts, "label", fault)
-    columns = tuple([row.values[text].strip() for row in rows] for text in texts)
-    return LabelledTexts(columns, [row.values["label"] for row in rows])
-
-
-def _sound_rows(
-    path: Path, texts: tuple[str, ...], grade: str, fault: Callable[[Row, Sequence[Row]], str | None]
-) -> list[Row]:
-    """Read rows; `fault` says what was expected of one after the others, and what was found."""
-    rows: list[Row] = []
-    faults: list[str] = []
-    for row in read_rows(Source(file=path)):
-        missing = [name for name in (*texts, grade) if name not in row.values]
-        if missing:
-            wanted = ", ".join((*texts, grade))
-            raise UserError(f"{row.place}: expected the columns {wanted}, found {columns_of(row)}; add {missing[0]!r}.")
-        if found := text_fault(row, texts):
-            faults.append(found)
-        elif found := fault(row, rows):
-            faults.append(f"{row.place}: expected {found}; correct the row.")
-        else:
-            rows.append(row)
-    if faults:
-        raise UserError(*told(faults, str(path)))
-    return rows
+    columns = ("sentence1", "sentence2", "label") if name == "MRPC" else ("text", "label")
+    rows = list(checked_rows([Source(file=path)], "labelled texts", columns, parse))
+    return LabelledTexts(tuple(map(list, zip(*rows))), labels)
 
 
 def _sha256(rows: Any) -> str:

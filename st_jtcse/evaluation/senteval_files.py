@@ -23,32 +23,24 @@ STS_SUBSETS = {
     "STS16": ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
 }
 _STSB, _SICKR = "STS/STSBenchmark/sts-test.csv", "SICK/SICK_test_annotated.txt"
-# Files of the class 1, then of the class 0.
-_BINARY = {
-    "MR": ("MR/rt-polarity.pos", "MR/rt-polarity.neg"),
-    "CR": ("CR/custrev.pos", "CR/custrev.neg"),
-    "SUBJ": ("SUBJ/subj.objective", "SUBJ/subj.subjective"),
-    "MPQA": ("MPQA/mpqa.pos", "MPQA/mpqa.neg"),
-}
-_SPLITS = {
-    "SST2": {split: f"SST/binary/sentiment-{split}" for split in ("train", "dev", "test")},
-    "TREC": {"train": "TREC/train_5500.label", "test": "TREC/TREC_10.label"},
-    "MRPC": {split: f"MRPC/msr_paraphrase_{split}.txt" for split in ("train", "test")},
+# The files of each split; of the first four sets those of the class 1, then of the class 0.
+_TRANSFER: dict[str, dict[str, tuple[str, ...]]] = {
+    "MR": {"all": ("MR/rt-polarity.pos", "MR/rt-polarity.neg")},
+    "CR": {"all": ("CR/custrev.pos", "CR/custrev.neg")},
+    "SUBJ": {"all": ("SUBJ/subj.objective", "SUBJ/subj.subjective")},
+    "MPQA": {"all": ("MPQA/mpqa.pos", "MPQA/mpqa.neg")},
+    "SST2": {split: (f"SST/binary/sentiment-{split}",) for split in ("train", "dev", "test")},
+    "TREC": {"train": ("TREC/train_5500.label",), "test": ("TREC/TREC_10.label",)},
+    "MRPC": {split: (f"MRPC/msr_paraphrase_{split}.txt",) for split in ("train", "test")},
 }
 
 
 def from_folder(folder: Path) -> Read:
-    """Read below a folder or its ``downstream``, as SentEval names them.
-
-    Args:
-        folder: SentEval's ``data`` or ``data/downstream``.
-    """
+    """Read below a folder or its ``downstream``: it is SentEval's ``data`` or ``data/downstream``."""
 
     def read(path: str) -> bytes | None:
-        for place in (folder / "downstream" / path, folder / path):
-            if place.is_file():
-                return place.read_bytes()
-        return None
+        places = (folder / "downstream" / path, folder / path)
+        return next((place.read_bytes() for place in places if place.is_file()), None)
 
     return read
 
@@ -68,11 +60,7 @@ def from_archive(archive: Path) -> Read:
 
 
 def from_hub() -> Read:
-    """Read from the archive on the Hub, downloaded once.
-
-    Raises:
-        DataUnavailable: The Hub cannot be reached.
-    """
+    """Read from the archive on the Hub, downloaded once; raises DataUnavailable where it cannot be reached."""
     from huggingface_hub import hf_hub_download
 
     try:
@@ -95,56 +83,39 @@ def read_sts(name: str, read: Read) -> dict[str, Rows] | None:
                 return None
             cells = zip(_lines(pairs, keep_empty=True), _lines(gold, keep_empty=True))
             # Pairs without a score are those that the organisers did not have graded.
-            subsets[subset] = [(*_pair(line.split("\t")[:2]), float(score)) for line, score in cells if score.strip()]
+            subsets[subset] = [_pair([*line.split("\t")[:2], score]) for line, score in cells if score.strip()]
         return subsets
     content = read(_STSB if name == "STSB" else _SICKR)
     if content is None:
         return None
-    cells_of = [line.split("\t") for line in _lines(content)]
+    rows = [line.split("\t") for line in _lines(content)]
     if name == "STSB":
-        return {name: [(*_pair(cells[5:7]), float(cells[4])) for cells in cells_of]}
-    return {name: [(*_pair(cells[1:3]), float(cells[3])) for cells in cells_of[1:]]}
+        return {name: [_pair([row[5], row[6], row[4]]) for row in rows]}
+    return {name: [_pair(row[1:4]) for row in rows[1:]]}
 
 
 def read_transfer(name: str, read: Read) -> dict[str, LabelledTexts] | None:
     """Return a set's rows by split; None if a file of it is missing."""
-    if name in _BINARY:
-        contents = [read(path) for path in _BINARY[name]]
-        if None in contents:
-            return None
-        texts, labels = [], []
-        for label, content in zip((1, 0), contents):
-            lines = [_text(line) for line in _lines(content or b"")]
-            texts += lines
-            labels += [label] * len(lines)
-        return {"all": LabelledTexts((texts,), labels)}
     splits = {}
-    for split, path in _SPLITS[name].items():
-        content = read(path)
-        if content is None:
+    for split, paths in _TRANSFER[name].items():
+        contents = [content for path in paths if (content := read(path)) is not None]
+        if len(contents) < len(paths):
             return None
-        splits[split] = _PARSERS[name](_lines(content))
+        *columns, labels = zip(*_transfer_rows(name, [_lines(content) for content in contents]))
+        splits[split] = LabelledTexts(tuple([_text(text) for text in column] for column in columns), list(labels))
     return splits
 
 
-def _sst(lines: list[str]) -> LabelledTexts:
-    cells = [line.rsplit("\t", 1) for line in lines]
-    return LabelledTexts(([_text(text) for text, _ in cells],), [int(label) for _, label in cells])
-
-
-def _trec(lines: list[str]) -> LabelledTexts:
-    # "NUM:dist How far is it ...": the coarse class counts.
-    cells = [line.split(" ", 1) for line in lines]
-    return LabelledTexts(([_text(text) for _, text in cells],), [label.split(":")[0] for label, _ in cells])
-
-
-def _mrpc(lines: list[str]) -> LabelledTexts:
-    cells = [line.split("\t") for line in lines[1:]]
-    columns = tuple([_text(row[column]) for row in cells] for column in (3, 4))
-    return LabelledTexts(columns, [int(row[0]) for row in cells])
-
-
-_PARSERS = {"SST2": _sst, "TREC": _trec, "MRPC": _mrpc}
+def _transfer_rows(name: str, files: list[list[str]]) -> list[tuple[str | int, ...]]:
+    """Return the rows of a split's files, a row's label last."""
+    if name == "SST2":
+        return [(text, int(label)) for text, label in (line.rsplit("\t", 1) for line in files[0])]
+    if name == "TREC":
+        # "NUM:dist How far is it ...": the coarse class counts.
+        return [(text, label.split(":")[0]) for label, text in (line.split(" ", 1) for line in files[0])]
+    if name == "MRPC":
+        return [(row[3], row[4], int(row[0])) for row in (line.split("\t") for line in files[0][1:])]
+    return [(line, label) for label, lines in zip((1, 0), files) for line in lines]
 
 
 def _lines(content: bytes, *, keep_empty: bool = False) -> list[str]:
@@ -157,8 +128,8 @@ def _lines(content: bytes, *, keep_empty: bool = False) -> list[str]:
     return lines if keep_empty else [line for line in lines if line.strip()]
 
 
-def _pair(cells: list[str]) -> tuple[str, str]:
-    return _text(cells[0]), _text(cells[1])
+def _pair(cells: list[str]) -> tuple[str, str, float]:
+    return _text(cells[0]), _text(cells[1]), float(cells[2])
 
 
 def _text(text: str) -> str:

@@ -90,10 +90,8 @@ class SentEvalTransferEvaluator(SentenceEvaluator):
         """Evaluate the model; the arguments are those of Sentence-Transformers' evaluators."""
         features = self._features(model)
         labels = {split: np.asarray(rows.labels) for split, rows in self.splits.items()}
-        if "all" in features:
-            metrics = _cross_validated(features["all"], labels["all"])
-        else:
-            metrics = _tested(features, labels, self.report_f1)
+        crossed = "all" in features
+        metrics = _cross_validated(features, labels) if crossed else _tested(features, labels, self.report_f1)
         metrics = self.prefix_name_to_metrics(metrics, self.name)
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics
@@ -103,11 +101,10 @@ class SentEvalTransferEvaluator(SentenceEvaluator):
         vectors = iter(encode_columns(model, columns, self.batch_size))
         features = {}
         for split, rows in self.splits.items():
-            parts = [next(vectors) for _ in rows.columns]
-            if len(parts) == 2:
-                first, second = parts
-                parts = [np.hstack([np.abs(first - second), first * second])]
-            (features[split],) = parts
+            features[split] = first = next(vectors)
+            if len(rows.columns) == 2:
+                second = next(vectors)
+                features[split] = np.hstack([np.abs(first - second), first * second])
         return features
 
     @property
@@ -116,8 +113,9 @@ class SentEvalTransferEvaluator(SentenceEvaluator):
         return "Transfer Classification"
 
 
-def _cross_validated(features: Any, labels: Any) -> dict[str, float]:
-    found = cross_validate(_search(GRID, _folds()), features, labels, cv=_folds(), return_estimator=True)
+def _cross_validated(features: dict[str, Any], labels: dict[str, Any]) -> dict[str, float]:
+    rows = features["all"], labels["all"]
+    found = cross_validate(_search(GRID, _folds()), *rows, cv=_folds(), return_estimator=True)
     dev = [search.best_score_ for search in found["estimator"]]
     return {"accuracy": float(np.mean(found["test_score"])), "dev_accuracy": float(np.mean(dev))}
 
@@ -132,10 +130,8 @@ def _tested(features: dict[str, Any], labels: dict[str, Any], report_f1: bool) -
         search = _search(GRID_OF_GIVEN_TEST, _folds(), refit=False).fit(features["train"], labels["train"])
     classifier = LogisticRegression(**search.best_params_, max_iter=MAX_STEPS).fit(features["train"], labels["train"])
     predicted = classifier.predict(features["test"])
-    metrics = {
-        "accuracy": float(accuracy_score(labels["test"], predicted)),
-        "dev_accuracy": float(search.best_score_),
-    }
+    accuracy = float(accuracy_score(labels["test"], predicted))
+    metrics = {"accuracy": accuracy, "dev_accuracy": float(search.best_score_)}
     return metrics | ({"f1": float(f1_score(labels["test"], predicted))} if report_f1 else {})
 
 
@@ -158,10 +154,8 @@ def _in_order(rows: LabelledTexts) -> LabelledTexts:
 
 def _check(splits: Mapping[str, LabelledTexts], report_f1: bool) -> None:
     if set(splits) not in ({"all"}, {"train", "test"}, {"train", "dev", "test"}):
-        raise UserError(
-            "Expected the split 'all', or 'train' and 'test' with or without 'dev', found "
-            f"{', '.join(splits) or 'none'}."
-        )
+        wanted = "the split 'all', or 'train' and 'test' with or without 'dev'"
+        raise UserError(f"Expected {wanted}, found {', '.join(splits) or 'none'}.")
     for split, rows in splits.items():
         if any(len(column) != len(rows.labels) for column in rows.columns) or len(rows.columns) not in (1, 2):
             raise UserError(f"The split {split!r} needs one or two columns of texts, as long as its labels.")

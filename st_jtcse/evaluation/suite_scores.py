@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from st_jtcse.evaluation.jobs import Record
-from st_jtcse.evaluation.suites import Row, Suite
+from st_jtcse.evaluation.suites import Suite
 
 # The fifteen metrics of JTCSE's Table VI.
 RETRIEVAL = tuple(f"{name}_at_{k}" for name in ("map", "mrr", "ndcg", "precision", "recall") for k in (1, 5, 10))
@@ -26,6 +26,7 @@ def suite_scores(suite: Suite, records: Mapping[str, Record]) -> dict[str, Any]:
         }
         for row, record in known
     ]
+    retrieval = [(row, record) for row, record in known if row.metric in RETRIEVAL]
     finished = [(row, record) for row, record in known if record is not None]
     return {
         "source": suite.source,
@@ -34,30 +35,23 @@ def suite_scores(suite: Suite, records: Mapping[str, Record]) -> dict[str, Any]:
         # The mean of tasks asked for one by one would mean nothing.
         "average": _mean([cells["score"] for cells in rows]) if suite.source else None,
         "reported_average": suite.average,
-        "by_metric": _retrieval([(row, record) for row, record in known if row.metric in RETRIEVAL]),
+        "by_metric": {
+            metric: _mean([row.score(record, metric) if record else None for row, record in retrieval])
+            for metric in (RETRIEVAL if retrieval else ())
+        },
         "aggregations": {row.paper: _aggregations(record) for row, record in finished if row.metric == "spearman_all"},
         "transfer": {row.paper: found for row, record in finished if (found := _transfer(record))},
-    }
-
-
-def _retrieval(known: Sequence[tuple[Row, Record | None]]) -> dict[str, float | None]:
-    """Return the means of all fifteen metrics."""
-    if not known:
-        return {}
-    return {
-        metric: _mean([row.score(record, metric) if record else None for row, record in known]) for metric in RETRIEVAL
     }
 
 
 def _aggregations(record: Record) -> dict[str, Any]:
     """Return SentEval's three aggregations of an STS set, and the subsets' own correlations."""
     metrics = {
-        name.removeprefix("spearman_"): 100 * value
+        name.removeprefix("spearman_"): _rounded(100 * value)
         for name, value in record.scores["test"]["default"].items()
         if name.startswith("spearman_")
     }
-    three = {kind: _rounded(metrics.pop(kind, None)) for kind in ("all", "mean", "wmean")}
-    return {**three, "subsets": {name: _rounded(value) for name, value in metrics.items()}}
+    return {**{kind: metrics.pop(kind, None) for kind in ("all", "mean", "wmean")}, "subsets": metrics}
 
 
 def _transfer(record: Record) -> dict[str, float | None]:
@@ -65,10 +59,8 @@ def _transfer(record: Record) -> dict[str, float | None]:
     metrics = record.scores.get("test", {}).get("default", {})
     if "dev_accuracy" not in metrics:
         return {}
-    return {name: _rounded(100 * metrics[name]) if name in metrics else None for name in _TRANSFER}
-
-
-_TRANSFER = ("accuracy", "dev_accuracy", "f1")
+    names = ("accuracy", "dev_accuracy", "f1")
+    return {name: _rounded(100 * metrics[name]) if name in metrics else None for name in names}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

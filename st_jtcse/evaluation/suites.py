@@ -7,22 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 if TYPE_CHECKING:
     from st_jtcse.evaluation.jobs import Record
 
-FILE = Path(__file__).with_name("suites.yaml")
 Protocol = Literal["mteb", "senteval"]
 # One figure a model, in percent.
 Figures = dict[str, Annotated[float, Field(ge=-100, le=100)]]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Row(_Strict):
+class Row(BaseModel, extra="forbid", frozen=True):
     """One row of a table: a paper's, or a task that was asked for."""
 
     paper: str = Field(description="How the paper calls it.")
@@ -55,7 +50,7 @@ class Row(_Strict):
         return 100 * sum(means) / len(means)
 
 
-class Suite(_Strict):
+class Suite(BaseModel, extra="forbid", frozen=True):
     """One table: a paper's, or the tasks that were asked for."""
 
     name: str = Field("", description="The key of the file.")
@@ -90,5 +85,5 @@ def suites() -> dict[str, Suite]:
     """Return every suite by name, in the order of the file."""
     # libyaml's parser where PyYAML was built with it: the same data in a fraction of the time.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    data = yaml.load(FILE.read_text(encoding="utf-8"), Loader=loader)
+    data = yaml.load(Path(__file__).with_name("suites.yaml").read_text(encoding="utf-8"), Loader=loader)
     return {name: Suite.model_validate({**found, "name": name}) for name, found in data.items()}

@@ -18,11 +18,9 @@ REMEMBERED = 100_000
 
 
 class UniqueTexts:
-    """Vectors of texts met so far.
+    """Vectors of texts met so far, each of `dimension` components (None: any number).
 
-    Args:
-        dimension: Components that a vector must have; None accepts any number.
-        remembered: How many vectors are kept; with more, all are forgotten first.
+    With more than `remembered` vectors, all are forgotten first.
     """
 
     def __init__(self, dimension: int | None, remembered: int = REMEMBERED) -> None:
@@ -31,18 +29,10 @@ class UniqueTexts:
         self._known: dict[tuple[Hashable, str], Any] = {}
 
     def encode(self, texts: Sequence[str], encode: Callable[[list[str]], Any], kind: Hashable = None) -> Vectors:
-        """Return the texts' vectors.
+        """Return the texts' vectors, (len(texts), H) float32; `encode` computes those of texts not met before.
 
-        Args:
-            texts: Any texts, repeated or not.
-            encode: Computes the vectors of texts not met before, as an array or tensor.
-            kind: Texts of one kind, e.g. with one prompt, share their vectors.
-
-        Returns:
-            (len(texts), H), float32.
-
-        Raises:
-            UserError: The model gives vectors that are not finite or not of the expected size.
+        Texts of one `kind`, e.g. with one prompt, share their vectors. Raises UserError where the model gives vectors
+        that are not finite or not of the expected size.
         """
         missing = [text for text in dict.fromkeys(texts) if (kind, text) not in self._known]
         if len(self._known) + len(missing) > self.remembered:
@@ -59,11 +49,7 @@ class UniqueTexts:
 
 
 def encode_columns(model: SentenceTransformer, columns: Sequence[Sequence[str]], batch_size: int) -> list[Vectors]:
-    """Return the vectors of columns of texts, each text encoded once.
-
-    Raises:
-        UserError: The model gives vectors that are not finite or not of the expected size.
-    """
+    """Return the vectors of columns of texts, each text encoded once; raises UserError as `UniqueTexts` does."""
     vectors = UniqueTexts(model.get_embedding_dimension()).encode(
         [text for column in columns for text in column],
         lambda missing: model.encode(missing, batch_size=batch_size, show_progress_bar=False),
@@ -72,19 +58,16 @@ def encode_columns(model: SentenceTransformer, columns: Sequence[Sequence[str]],
 
 
 def _checked(vectors: Any, texts: Sequence[str], dimension: int | None) -> Vectors:
-    """Return a model's vectors of texts, (len(texts), H), after checking them."""
     rows: Vectors = np.asarray(vectors.float().cpu() if isinstance(vectors, Tensor) else vectors, dtype=np.float32)
     if rows.ndim != 2 or len(rows) != len(texts) or dimension not in (None, rows.shape[1]):
-        wanted = f"({len(texts)}, {'any' if dimension is None else dimension})"
         raise UserError(
-            f"The model gives embeddings of shape {rows.shape} where {wanted} was expected; check the pooling's "
-            "configuration in its folder."
+            f"The model gives embeddings of shape {rows.shape} where ({len(texts)}, {dimension or 'any'}) was "
+            "expected; check the pooling's configuration in its folder."
         )
     finite = np.isfinite(rows).all(axis=1)
     if not finite.all():
-        text = texts[int(np.argmin(finite))]
         raise UserError(
-            f"The model gives NaN or infinite values, e.g. for {text[:60]!r}; its scores would mean nothing: check the "
-            "run that trained it."
+            f"The model gives NaN or infinite values, e.g. for {texts[int(np.argmin(finite))][:60]!r}; its scores "
+            "would mean nothing: check the run that trained it."
         )
     return rows

@@ -19,14 +19,9 @@ from st_jtcse.reports.table import Table, number
 # Written by st-train beside the weights, and the folder for st-eval's results there.
 TRAINING_RECORD = "training_results.json"
 EVALUATION = "evaluation"
-_WAY_OUT = "a card shows only what it holds, so restore it or delete it"
 # The Hub's name of the task, by what its metric measures.
-_KINDS = {
-    "accuracy": "text-classification",
-    "f1": "text-classification",
-    "map": "text-retrieval",
-    "ndcg": "text-retrieval",
-}
+_CLASSES, _RETRIEVAL = "text-classification", "text-retrieval"
+_KINDS = {"accuracy": _CLASSES, "f1": _CLASSES, "map": _RETRIEVAL, "ndcg": _RETRIEVAL}
 
 
 @dataclass(frozen=True)
@@ -42,49 +37,45 @@ class CardResults:
 def card_results(folder: Path) -> CardResults:
     """Read the results of a training and of an evaluation.
 
-    Raises:
-        UserError: A file of results cannot be read, or is of other weights.
+    Raises UserError where a file of results cannot be read, or is of other weights than those in the folder.
     """
-    training = read_json(folder / TRAINING_RECORD, _WAY_OUT)
-    if training:
-        _of_these_weights(folder, folder / TRAINING_RECORD, training["weights_sha256"])
-    evaluation = read_json(folder / EVALUATION / RESULTS, _WAY_OUT)
-    if evaluation:
-        _of_these_weights(folder, folder / EVALUATION / RESULTS, evaluation["model"]["files"])
+    fault = "cannot be read; a card shows only what it holds, so restore it or delete it"
+    training = read_json(folder / TRAINING_RECORD, fault) or {}
+    evaluation = read_json(folder / EVALUATION / RESULTS, fault) or {"model": {"files": {}}, "suites": {}}
+    _of_these_weights(folder, TRAINING_RECORD, training.get("weights_sha256", {}))
+    _of_these_weights(folder, f"{EVALUATION}/{RESULTS}", evaluation["model"]["files"])
     tables: list[tuple[Table, str | None]] = []
     figures: list[EvalResult] = []
-    if training and training["spearman"]:
+    if scores := training.get("spearman"):
         tables.append((_training_table(training), None))
-        figures += [_figure(name, name, "spearmanr", score) for name, score in training["spearman"].items()]
-    for name, suite in (evaluation or {"suites": {}})["suites"].items():
+        figures += [_figure(name, name, "spearmanr", score) for name, score in scores.items()]
+    for name, suite in evaluation["suites"].items():
         picture = f"{EVALUATION}/{name}.png"
-        table = _own_and_reported(suite_table(name, suite), (training or {}).get("reported_as"))
+        table = _own_and_reported(suite_table(name, suite), training.get("reported_as"))
         tables.append((table, picture if (folder / picture).is_file() else None))
         figures += [
             _figure(row["label"], row["task"], row["metric"], row["score"])
             for row in suite["rows"]
             if row["score"] is not None
         ]
-    return CardResults(tables, figures, (training or {}).get("title") or folder.absolute().name)
+    return CardResults(tables, figures, training.get("title") or folder.absolute().name)
 
 
-def _of_these_weights(folder: Path, path: Path, hashes: Mapping[str, str]) -> None:
-    """Refuse results of other weights than those in the folder."""
+def _of_these_weights(folder: Path, results: str, hashes: Mapping[str, str]) -> None:
     for name, digest in hashes.items():
         if not (folder / name).is_file() or sha256(folder / name) != digest:
             raise UserError(
-                f"{path} is not of the weights in {folder / name}; restore them, or delete it, and the card claims "
-                "nothing."
+                f"{folder / results} is not of the weights in {folder / name}; restore them, or delete it, and the "
+                "card claims nothing."
             )
 
 
 def _training_table(record: Mapping[str, Any]) -> Table:
-    after = record["spearman"]
+    title, rows = "Spearman correlation x 100", [[name, number(score)] for name, score in record["spearman"].items()]
     if not record["steps"]:
-        rows = [[name, number(score)] for name, score in after.items()]
-        return Table(["set", "score"], rows, "Spearman correlation x 100")
-    rows = [[name, number(record["spearman_start"].get(name)), number(score)] for name, score in after.items()]
-    return Table(["set", "before", "after"], rows, "Spearman correlation x 100 before and after this training")
+        return Table(["set", "score"], rows, title)
+    rows = [[name, number(record["spearman_start"].get(name)), after] for name, after in rows]
+    return Table(["set", "before", "after"], rows, f"{title} before and after this training")
 
 
 def _own_and_reported(table: Table, paper: str | None) -> Table:

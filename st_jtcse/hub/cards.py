@@ -25,10 +25,8 @@ CARD = "README.md"
 NO_ID = "sentence_transformers_model_id"
 # Between these a card's results are replaced whenever they are told anew.
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
-PACKAGE_TAG = "st-jtcse"
 # The template for losses that are not of this package.
 OTHER = "other"
-_PLACEHOLDER = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -44,13 +42,9 @@ class CardFacts:
 
 
 def write_card(model: Any, folder: Path, facts: CardFacts, record: Mapping[str, Any]) -> None:
-    """Write the card of a trained model into its folder.
+    """Write the card of a trained model into its folder, whose results it shows.
 
-    Args:
-        model: The saved model, loaded, with the card data of its training.
-        folder: The saved model; the results that it holds are shown.
-        facts: What the card tells of the training.
-        record: The training's results.
+    `model` is the saved model, loaded, with the card data of its training; `record` has the training's results.
     """
     data = model.model_card_data
     # The folders' names are no Hub ids: nothing is to be looked up by them.
@@ -72,19 +66,14 @@ def write_card(model: Any, folder: Path, facts: CardFacts, record: Mapping[str, 
     metadata.base_model = list(facts.base_models) or None
     metadata.license = facts.license
     metadata.language = list(facts.languages) or None
-    metadata.tags = [*(metadata.tags or []), PACKAGE_TAG, *([] if facts.family == OTHER else [facts.family])]
+    metadata.tags = [*(metadata.tags or []), "st-jtcse", *([] if facts.family == OTHER else [facts.family])]
     write_atomically(folder / CARD, _with_results(card, card_results(folder)))
 
 
 def updated_card(folder: Path, model_id: str | None = None) -> str:
-    """Return a folder's card with the results that the folder holds now.
+    """Return a folder's card with the results that it holds now, and in its code the model's name on the Hub.
 
-    Args:
-        folder: The saved model.
-        model_id: Its name on the Hub, for the code in the card.
-
-    Raises:
-        UserError: There is no card, or it or the results cannot be read.
+    Raises UserError where there is no card, or it or the results cannot be read.
     """
     path = folder / CARD
     if not path.is_file():
@@ -106,6 +95,11 @@ def updated_card(folder: Path, model_id: str | None = None) -> str:
     return text if model_id is None else text.replace(NO_ID, model_id)
 
 
+def update_card(folder: Path) -> None:
+    """Write a folder's card anew with the results that the folder holds now."""
+    write_atomically(folder / CARD, updated_card(folder))
+
+
 def _with_results(card: ModelCard, found: CardResults) -> str:
     """Return a card with these results and no others, in its text and in its metadata."""
     before, _, rest = card.text.partition(BEGIN)
@@ -121,7 +115,8 @@ def _with_results(card: ModelCard, found: CardResults) -> str:
 
 def _sections(text: str) -> dict[str, str]:
     """Return the sections of a card by their headings, without the placeholders for people to fill."""
-    parts = re.split(r"^## (.+)\n", _PLACEHOLDER.sub("\n", text), flags=re.MULTILINE)
+    filled = re.sub(r"<!--.*?-->\n*", "\n", text, flags=re.DOTALL)
+    parts = re.split(r"^## (.+)\n", filled, flags=re.MULTILINE)
     return {heading: body.strip() for heading, body in zip(parts[1::2], parts[2::2])}
 
 

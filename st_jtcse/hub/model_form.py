@@ -16,7 +16,6 @@ from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
 Loading = Literal["plain", "registered", "own_modules", "remote_code"]
 Pooling = Literal["cls", "mean", "max", "first_last"]
 CONFIG = "config.json"
-_REGISTERED = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
 _POOLINGS: dict[tuple[tuple[str, ...], str | None], Pooling] = {
     (("Transformer", "Pooling"), "cls"): "cls",
     (("Transformer", "Pooling"), "mean"): "mean",
@@ -44,46 +43,34 @@ class ModelForm:
 
 
 def model_form(folder: Path) -> ModelForm:
-    """Read the form of a saved model from its configuration files.
-
-    Raises:
-        UserError: A file is no JSON.
-    """
+    """Read the form of a saved model from its configuration files; raises UserError where one is no JSON."""
     config = read_json(folder / CONFIG) or {}
     listing = read_listing(folder)
     names = [entry["type"].rpartition(".")[2] for entry in listing]
     own = own_class(folder)
-    architecture = config.get("model_type") or own
     normalize = names[-1:] == ["Normalize"]
     poolings = [
         read_json(folder / entry["path"] / CONFIG) or {} for entry, name in zip(listing, names) if name == "Pooling"
     ]
     mode = poolings[-1].get("pooling_mode") if poolings else None
+    loading: Loading = "remote_code" if config.get("auto_map") else "plain"
+    if own:
+        loading = "own_modules"
+    elif config.get("model_type") in (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type):
+        loading = "registered"
     return ModelForm(
-        architecture=architecture,
+        architecture=config.get("model_type") or own,
         cross_encoder=(config.get("architectures") or [""])[0].endswith("ForSequenceClassification"),
         own_module=own,
-        loading=_loading(config, own),
+        loading=loading,
         pooling=_POOLINGS.get((tuple(names[:-1] if normalize else names), mode if isinstance(mode, str) else None)),
         normalize=normalize,
     )
 
 
-def _loading(config: dict[str, Any], own: str | None) -> Loading:
-    if own:
-        return "own_modules"
-    if config.get("model_type") in _REGISTERED:
-        return "registered"
-    return "remote_code" if config.get("auto_map") else "plain"
-
-
-def read_json(path: Path, way_out: str = "save the model again") -> Any:
-    """Return what a JSON file holds, None if there is no such file.
-
-    Raises:
-        UserError: It is no JSON.
-    """
+def read_json(path: Path, fault: str = "is no JSON; save the model again") -> Any:
+    """Return what a JSON file holds, None if there is no such file; raises UserError where it is no JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     except ValueError:
-        raise UserError(f"{path} is no JSON; {way_out}.") from None
+        raise UserError(f"{path} {fault}.") from None

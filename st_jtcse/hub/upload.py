@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import tempfile
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
@@ -15,9 +19,18 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from st_jtcse.errors import PushFailed, UserError
 from st_jtcse.hub.cards import CARD, updated_card
 from st_jtcse.hub.model_form import CONFIG, ModelForm, model_form
-from st_jtcse.hub.patience import HUB_ERRORS, brief, patiently, status_of
 from st_jtcse.modules.listing import MODULES
 
+logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
+# What the client raises: its transport library's base class of all errors, whichever library that is; Xet's errors are
+# Python's; and the failure of a single file's upload has the error itself as its cause.
+HUB_ERRORS = cast(
+    "tuple[type[Exception], ...]",
+    (*(base for base in HfHubHTTPError.__bases__ if base is not OSError), ConnectionError, RuntimeError),
+)
+# Seconds before each further attempt, and the most that a server may ask for.
+_WAITS, _LONGEST_WAIT = (1.0, 2.0, 4.0, 8.0), 60.0
 # The Hub takes no file above this: https://huggingface.co/docs/hub/storage-limits.
 LARGEST_FILE = 50 * 10**9
 ADAPTER = "adapter_config.json"
@@ -36,8 +49,7 @@ class Pushed:
 def files_to_push(folder: Path) -> dict[str, int]:
     """Return the files of a saved model by path, with their sizes in bytes; hidden ones and checkpoints stay.
 
-    Raises:
-        UserError: It is no folder of a saved model, or holds a file that the Hub would not take.
+    Raises UserError where it is no folder of a saved model, or holds a file that the Hub would not take.
     """
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder; give the folder of a saved model.")
@@ -67,11 +79,7 @@ def files_to_push(folder: Path) -> dict[str, int]:
 
 
 def check_repo(repo: str) -> None:
-    """Refuse a name that no repository can have.
-
-    Raises:
-        UserError: It is not allowed.
-    """
+    """Refuse with a UserError a name that no repository can have."""
     try:
         validate_repo_id(repo)
     except HFValidationError as error:
@@ -79,11 +87,7 @@ def check_repo(repo: str) -> None:
 
 
 def check_token() -> str:
-    """Return the token for the Hub, from where huggingface_hub keeps it.
-
-    Raises:
-        UserError: There is none.
-    """
+    """Return the token for the Hub, from where huggingface_hub keeps it; without one raises UserError."""
     token = get_token()
     if token is None:
         raise UserError("There is no token for the Hub; log in with `hf auth login`, or set HF_TOKEN.")
@@ -92,27 +96,17 @@ def check_token() -> str:
 
 def push(
     folder: Path,
-    repo: str,
+    repo: str,  # without an owner, that of the token
     *,
-    private: bool = True,
-    collection: str | None = None,
-    force: bool = False,
+    private: bool = True,  # a repository that is new
+    collection: str | None = None,  # title of a collection of the same owner to add the model to; made if missing
+    force: bool = False,  # replace a model of another kind
 ) -> Pushed:
     """Push a saved model in one commit; its card gets the repository's name and the results that lie in the folder.
 
     In a repository that is there already, weights that the folder has not are deleted, lest they be loaded instead of
-    the new ones; other files stay.
-
-    Args:
-        folder: The saved model.
-        repo: The repository; without an owner, that of the token.
-        private: Whether a repository that is new is private.
-        collection: Title of a collection of the same owner to add the model to; made if missing.
-        force: Whether a model of another kind may be replaced.
-
-    Raises:
-        UserError: The folder, the token or the repository does not allow it.
-        PushFailed: The Hub is busy, at fault or out of reach, also after several attempts.
+    the new ones; other files stay. Raises UserError where the folder, the token or the repository does not allow it,
+    PushFailed where the Hub is busy, at fault or out of reach, also after several attempts.
     """
     check_repo(repo)
     files = files_to_push(folder)
@@ -121,23 +115,21 @@ def push(
     target = repo
     try:
         # Asked in any case: a token that is no longer valid is told before anything else.
-        user = patiently(api.whoami)
+        user = _patiently(api.whoami)
         target = repo if "/" in repo else f"{user['name']}/{repo}"
         present = _present_files(api, target)
         if present and not force:
             _check_kind(api, target, model_form(folder), present)
         card = updated_card(folder, target)
-        patiently(lambda: api.create_repo(target, private=private, exist_ok=True))
+        _patiently(lambda: api.create_repo(target, private=private, exist_ok=True))
         # The files there are listed anew for each attempt: a commit whose answer was lost has deleted some.
-        patiently(
-            lambda: api.create_commit(
-                target,
-                _operations(folder, files, card, _present_files(api, target)),
-                commit_message="Add the model",
-            )
-        )
+        _patiently(lambda: _commit(api, target, folder, files, card))
         if collection is not None:
-            _collect(api, target, collection, private)
+            owner = target.partition("/")[0]
+            made = _patiently(
+                lambda: api.create_collection(collection, namespace=owner, private=private, exists_ok=True)
+            )
+            _patiently(lambda: api.add_collection_item(made.slug, target, "model", exists_ok=True))
     except HUB_ERRORS as error:
         if isinstance(error, RuntimeError) and error.__cause__ is None:
             raise  # Not the client's.
@@ -147,7 +139,7 @@ def push(
 
 def _present_files(api: HfApi, repo: str) -> list[str]:
     try:
-        return patiently(lambda: api.list_repo_files(repo))
+        return _patiently(lambda: api.list_repo_files(repo))
     except RepositoryNotFoundError:
         return []
 
@@ -157,7 +149,7 @@ def _check_kind(api: HfApi, repo: str, form: ModelForm, present: list[str]) -> N
     with tempfile.TemporaryDirectory() as place:
         for name in present:
             if Path(name).name in (CONFIG, MODULES):
-                patiently(lambda name=name: api.hf_hub_download(repo, name, local_dir=place))  # type: ignore[misc]
+                _patiently(lambda name=name: api.hf_hub_download(repo, name, local_dir=place))  # type: ignore[misc]
         there = model_form(Path(place))
     if there.architecture is not None and str(there) != str(form):
         raise UserError(
@@ -165,37 +157,65 @@ def _check_kind(api: HfApi, repo: str, form: ModelForm, present: list[str]) -> N
         )
 
 
-def _operations(
-    folder: Path, files: dict[str, int], card: str, present: list[str]
-) -> list[CommitOperationAdd | CommitOperationDelete]:
-    """Return the commit's content, made anew for each attempt because the client marks what it has uploaded."""
+def _commit(api: HfApi, repo: str, folder: Path, files: dict[str, int], card: str) -> None:
+    """Make the commit, its content anew for each attempt because the client marks what it has uploaded."""
     added = [CommitOperationAdd(name, card.encode() if name == CARD else folder / name) for name in files]
-    gone = [name for name in present if name not in files and _WEIGHTS.search(name)]
-    return [*added, *map(CommitOperationDelete, gone)]
-
-
-def _collect(api: HfApi, repo: str, title: str, private: bool) -> None:
-    owner = repo.partition("/")[0]
-    found = patiently(lambda: api.create_collection(title, namespace=owner, private=private, exists_ok=True))
-    patiently(lambda: api.add_collection_item(found.slug, repo, "model", exists_ok=True))
+    gone = [name for name in _present_files(api, repo) if name not in files and _WEIGHTS.search(name)]
+    api.create_commit(repo, [*added, *map(CommitOperationDelete, gone)], commit_message="Add the model")
 
 
 def _told(error: Exception, repo: str, folder: Path, token: str) -> UserError | PushFailed:
     """Return what to tell of an error that no further attempt can help; the token is in no message."""
-    status = status_of(error)
+    status = _status_of(error)
     again = f"the model is safe in {folder}: st-push {folder} {repo} repeats the push without training"
-    if status == 401:
-        return UserError(
-            f"The Hub does not know this token; log in anew with `hf auth login`, or make one at {_SETTINGS}."
-        )
-    if status == 403:
-        return UserError(f"The token may not write to {repo}; use one with write access to it ({_SETTINGS}).")
-    if status == 413:
-        return UserError(
-            f"The Hub refused a file of {folder} as too large; save the model with a smaller max_shard_size."
-        )
-    if status is None or status == 429 or status >= 500:
-        return PushFailed(f"The Hub did not take {repo} after several attempts ({brief(error)}); {again}.")
+    known = {
+        401: f"The Hub does not know this token; log in anew with `hf auth login`, or make one at {_SETTINGS}.",
+        403: f"The token may not write to {repo}; use one with write access to it ({_SETTINGS}).",
+        413: f"The Hub refused a file of {folder} as too large; save the model with a smaller max_shard_size.",
+    }
+    if status in known:
+        return UserError(known[status])
+    if _may_pass(status):
+        return PushFailed(f"The Hub did not take {repo} after several attempts ({_brief(error)}); {again}.")
     said = error.server_message if isinstance(error, HfHubHTTPError) else None
-    reason = " ".join((said or brief(error)).split()).replace(token, "***")
+    reason = " ".join((said or _brief(error)).split()).replace(token, "***")
     return UserError(f"The Hub refused {repo} (status {status}: {reason}); change what it names, and {again}.")
+
+
+def _patiently(call: Callable[[], Result]) -> Result:
+    """Make a call; again, up to four times, while the Hub is busy (429), at fault (5xx) or out of reach.
+
+    The client repeats some of its calls by itself; those that it makes once only, a commit among them, come here.
+    Raises the last attempt's error, or one that another attempt would meet again.
+    """
+    for wait in _WAITS:
+        try:
+            return call()
+        except HUB_ERRORS as error:
+            # Before a RuntimeError the client itself has been patient.
+            if isinstance(error, RuntimeError) or not _may_pass(_status_of(error)):
+                raise
+            headers: Any = getattr(getattr(error, "response", None), "headers", {})
+            asked = headers.get("Retry-After", "")
+            seconds = min(max(wait, float(asked) if asked.isdecimal() else 0.0), _LONGEST_WAIT)
+            logger.warning("The Hub did not answer as hoped (%s); again in %.0f s.", _brief(error), seconds)
+            time.sleep(seconds)
+    return call()
+
+
+def _status_of(error: Exception) -> int | None:
+    """Return the HTTP status behind an error; None if no answer came."""
+    while isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    return getattr(getattr(error, "response", None), "status_code", None)
+
+
+def _may_pass(status: int | None) -> bool:
+    """Whether what is behind a status is over after a while."""
+    return status is None or status == 429 or status >= 500
+
+
+def _brief(error: Exception) -> str:
+    """Say in a few words what happened."""
+    status = _status_of(error)
+    return f"status {status}" if status else type(error).__name__

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from st_jtcse.reports.dev_curves import Curve
 from st_jtcse.reports.drawing import house_style, legend_name, panels, series
-from st_jtcse.reports.spread import Spread, draw_spreads, names_in, shown, spread
+from st_jtcse.reports.spread import Spread, draw_spreads, names_in, shown, spread, spreads
 from st_jtcse.reports.table import Table
 
 if TYPE_CHECKING:
@@ -39,17 +39,10 @@ def convergence(curves: Sequence[Curve], score: float) -> list[Convergence]:
     for stage in dict.fromkeys(curve.stage for curve in curves):
         own = [curve for curve in curves if curve.stage == stage]
         reached = [evaluation for curve in own if (evaluation := curve.reaches(score))]
-        sets = [name for name in own[0].final if all(name in curve.final for curve in own)]
-        rows.append(
-            Convergence(
-                stage=stage,
-                seeds=len(own),
-                reached=len(reached),
-                steps=spread([evaluation.step for evaluation in reached]),
-                seconds=spread([evaluation.seconds for evaluation in reached]),
-                final={name: found for name in sets if (found := spread([curve.final[name] for curve in own]))},
-            )
-        )
+        steps = spread([evaluation.step for evaluation in reached])
+        seconds = spread([evaluation.seconds for evaluation in reached])
+        final = spreads([curve.final for curve in own])
+        rows.append(Convergence(stage, len(own), len(reached), steps, seconds, final))
     return rows
 
 
@@ -70,32 +63,27 @@ def convergence_table(rows: Sequence[Convergence], score: float) -> Table:
     return Table(["stage", "reached", "steps", "seconds", *sets], cells, title)
 
 
+@house_style()
 def draw_convergence(curves: Sequence[Curve], rows: Sequence[Convergence], score: float) -> Figure:
     """Draw the score on dev over steps and over seconds, and the saved models' scores.
 
     Lines are means over seeds; the third panel's bars are standard deviations.
-
-    Raises:
-        UserError: matplotlib is not installed.
     """
-    with house_style():
-        figure, (by_step, by_second, saved) = panels(3, columns=3, width=4.3, height=4.2)
-        for row, look in zip(rows, series()):
-            own = [curve for curve in curves if curve.stage == row.stage]
-            # Seeds of one stage are evaluated at the same steps, unless one was told to stop early.
-            length = min(len(curve.evaluations) for curve in own)
-            points = list(zip(*(curve.evaluations[:length] for curve in own)))
-            steps = [point[0].step for point in points]
-            seconds = [statistics.fmean(at.seconds for at in point) for point in points]
-            scores = [statistics.fmean(at.score for at in point) for point in points]
-            by_step.plot(steps, scores, label=legend_name(row.stage), markersize=4, **look)
-            by_second.plot(seconds, scores, markersize=4, **look)
-        for axes, label in ((by_step, "steps"), (by_second, "training (s)")):
-            axes.axhline(score, color="0.6", linewidth=0.8)
-            axes.set(xlabel=label, ylabel="Spearman x 100 on dev")
-        draw_spreads(saved, [row.final for row in rows])
-        saved.set_xticks(range(len(rows)), [row.stage for row in rows], rotation=30, ha="right")
-        saved.set(ylabel="Spearman x 100, saved model")
-        saved.legend()
-        figure.legend(loc="outside lower center", ncols=min(len(rows), 7))
-        return figure
+    figure, (by_step, by_second, saved) = panels(3, columns=3, width=4.3, height=4.2)
+    for row, look in zip(rows, series()):
+        own = [curve for curve in curves if curve.stage == row.stage]
+        # Seeds of one stage are evaluated at the same steps, unless one was told to stop early.
+        points = list(zip(*(curve.evaluations for curve in own)))
+        scores = [statistics.fmean(at.score for at in point) for point in points]
+        seconds = [statistics.fmean(at.seconds for at in point) for point in points]
+        by_step.plot([point[0].step for point in points], scores, label=legend_name(row.stage), markersize=4, **look)
+        by_second.plot(seconds, scores, markersize=4, **look)
+    for axes, label in ((by_step, "steps"), (by_second, "training (s)")):
+        axes.axhline(score, color="0.6", linewidth=0.8)
+        axes.set(xlabel=label, ylabel="Spearman x 100 on dev")
+    draw_spreads(saved, [row.final for row in rows])
+    saved.set_xticks(range(len(rows)), [row.stage for row in rows], rotation=30, ha="right")
+    saved.set(ylabel="Spearman x 100, saved model")
+    saved.legend()
+    figure.legend(loc="outside lower center", ncols=min(len(rows), 7))
+    return figure

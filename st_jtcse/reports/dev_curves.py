@@ -14,9 +14,7 @@ from st_jtcse.errors import UserError
 
 # Spearman on the set that chooses checkpoints, of a bi-encoder's cosines or of a cross-encoder's scores.
 _DEV = ("eval_dev_spearman_cosine", "eval_dev_spearman")
-_RESULTS = "results.json"
-# Hashed for the stages that train on them only.
-_JUDGED = "pair_scores"
+_JUDGED = "pair_scores"  # hashed for the stages that train on them only
 
 
 class Evaluation(NamedTuple):
@@ -47,33 +45,26 @@ class Curve:
 
 
 def read_curves(folders: Sequence[Path]) -> list[Curve]:
-    """Read the evaluations that runs of `st-train` left.
+    """Read the evaluations in the output folders of runs; stages of one name are one stage under other seeds.
 
-    Args:
-        folders: Output folders of runs, whose finished stages count. Stages of one name are the same stage under other
-            seeds.
-
-    Raises:
-        UserError: A folder holds no run or one with a score that is no number, the runs are of several recipes, two
-            runs have one seed or a stage of other data, or nothing was evaluated on dev.
+    Raises UserError where a folder holds no run or one with a score that is no number, the runs are of several recipes,
+    two runs have one seed or a stage of other data, or nothing was evaluated on dev.
     """
     curves: list[Curve] = []
     taken: dict[tuple[str, int], Path] = {}
     data: dict[str, tuple[Path, dict[str, str]]] = {}
-    recipes: dict[str, Path] = {}
-    for folder in folders:
-        run = _run(folder)
-        recipes.setdefault(run.recipe, folder)
-        if len(recipes) > 1:
-            first, second = recipes.items()
+    runs = [(folder, _run(folder)) for folder in folders]
+    first, recipe = folders[0], runs[0][1].recipe
+    for folder, run in runs:
+        if run.recipe != recipe:
             raise UserError(
-                f"{second[1]} is a run of {second[0]} and {first[1]} one of {first[0]}; compare runs of one recipe."
+                f"{folder} is a run of {run.recipe} and {first} one of {recipe}; compare runs of one recipe."
             )
         for stage in run.stages:
             curve, hashes = stage.curve(run.seed), stage.data_sha256
             if not curve.evaluations:
                 continue
-            _check_finite(curve, folder / _RESULTS)
+            _check_finite(curve, folder)
             key = curve.stage, curve.seed
             if key in taken:
                 raise UserError(
@@ -131,9 +122,9 @@ class _Run(BaseModel):
 
 
 def _run(folder: Path) -> _Run:
-    path = folder / _RESULTS
+    path = folder / "results.json"
     if not path.is_file():
-        raise UserError(f"{folder}: no {_RESULTS} there; give the output folder of a run of st-train.")
+        raise UserError(f"{folder}: no {path.name} there; give the output folder of a run of st-train.")
     try:
         return _Run.model_validate_json(path.read_bytes())
     except ValidationError as error:
@@ -142,11 +133,11 @@ def _run(folder: Path) -> _Run:
         raise UserError(f"{path}: not the results of st-train ({what}); run the recipe again.") from error
 
 
-def _check_finite(curve: Curve, path: Path) -> None:
-    scores = {f"dev at step {evaluation.step}": evaluation.score for evaluation in curve.evaluations} | curve.final
-    for place, score in scores.items():
+def _check_finite(curve: Curve, folder: Path) -> None:
+    scores = {f"dev at step {evaluation.step}": evaluation.score for evaluation in curve.evaluations}
+    for place, score in {**scores, **curve.final}.items():
         if not math.isfinite(score):
             raise UserError(
-                f"{path}: the score of the stage {curve.stage!r} on {place} is {score}, which no mean can hold; leave "
-                "the run out, or train it again."
+                f"{folder / 'results.json'}: the score of the stage {curve.stage!r} on {place} is {score}, which no "
+                "mean can hold; leave the run out, or train it again."
             )

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from st_jtcse.diagnostics.attention_sink import GROUPS
 from st_jtcse.diagnostics.diagnosis import Diagnosis, Plan
@@ -20,61 +19,41 @@ from st_jtcse.reports.table import Table, millions
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-RECORD = "diagnostics.json"
 PAGE = "index.html"
-SUMMARY = (
-    "model",
-    "dimension",
-    "parameters",
-    "GMAC",
-    "sentences/s",
-    "Spearman x 100",
-    "eta",
-    "alignment",
-    "uniformity",
-)
 # Two panels beside each other cannot be read at the width of a phone.
 _TWO_PANELS = 560
 Value = TypeVar("Value")
 
 
-def summary(diagnoses: Sequence[Diagnosis]) -> Table:
-    """Return the figures of some models, one a row."""
-    rows = [
-        (
-            found.name,
-            str(found.dimension),
-            millions(found.parameters),
-            f"{found.gmac:.2f}",
-            f"{found.sentences_per_second:.0f}",
-            f"{found.spearman:.2f}",
-            f"{found.eta:.1f}",
-            "-" if found.alignment is None else f"{found.alignment:.3f}",
-            f"{found.uniformity:.3f}",
-        )
-        for found in diagnoses
-    ]
-    return Table(SUMMARY, rows)
+def _figures(found: Diagnosis) -> dict[str, str]:
+    return {
+        "model": found.name,
+        "dimension": str(found.dimension),
+        "parameters": millions(found.parameters),
+        "GMAC": f"{found.gmac:.2f}",
+        "sentences/s": f"{found.sentences_per_second:.0f}",
+        "Spearman x 100": f"{found.spearman:.2f}",
+        "eta": f"{found.eta:.1f}",
+        "alignment": "-" if found.alignment is None else f"{found.alignment:.3f}",
+        "uniformity": f"{found.uniformity:.3f}",
+    }
 
 
 def summary_by_model(diagnoses: Sequence[Diagnosis], title: str) -> Table:
-    """Return the same with a column a model: so three models fit on eighty columns."""
-    columns, *rows = zip(SUMMARY, *summary(diagnoses).rows)
+    """Return the figures of some models with a column a model: so three models fit on eighty columns."""
+    columns, *rows = zip(_figures(diagnoses[0]), *(_figures(found).values() for found in diagnoses))
     return Table(columns, rows, title)
 
 
 def write_report(folder: Path, diagnoses: Sequence[Diagnosis], plan: Plan, facts: Mapping[str, Any]) -> None:
-    """Fill a folder with diagnostics.json, every picture as SVG and PNG, and index.html.
-
-    Raises:
-        UserError: matplotlib is not installed.
-    """
+    """Fill a folder with diagnostics.json, every picture as SVG and PNG, and index.html; needs matplotlib."""
     about = (
         f"{len(plan.pairs.scores)} graded pairs. GMAC: 10^9 multiply-accumulate operations of a sentence of 32 tokens. "
         "Sentences/s: measured once on the machine of this run. Spearman: of cosine and gold score. "
         "Eta: Spearman x 100 / GMAC (JTCSE Table VII)."
     )
-    sections = [Section("Summary", about, summary(diagnoses))]
+    figures = Table(list(_figures(diagnoses[0])), [list(_figures(found).values()) for found in diagnoses])
+    sections = [Section("Summary", about, figures)]
     for one in (*_of_models(diagnoses, plan), *_of_encoders(diagnoses, plan), *_map(diagnoses, plan)):
         picture = Picture(save(one.figure, folder, one.name)["svg"], one.alt, one.least_width)
         sections.append(Section(one.heading, one.text, one.table, picture))
@@ -93,11 +72,10 @@ def write_report(folder: Path, diagnoses: Sequence[Diagnosis], plan: Plan, facts
         "models": [found.as_record() for found in diagnoses],
     }
     text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    (folder / RECORD).write_text(text, encoding="utf-8")
+    (folder / "diagnostics.json").write_text(text, encoding="utf-8")
 
 
-@dataclass(frozen=True)
-class _Drawn:
+class _Drawn(NamedTuple):
     name: str
     heading: str
     text: str
@@ -120,18 +98,16 @@ def _of_models(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]:
             f"A point a model; alignment and uniformity of each: {told}.",
             pictures.draw_alignment_uniformity(spaces),
         )
-    costs = {one.name: (one.spearman, one.gmac) for one in diagnoses}
-    told = "; ".join(f"{name} {score:.2f} at {cost:.2f} GMAC" for name, (score, cost) in costs.items())
+    told = "; ".join(f"{one.name} {one.spearman:.2f} at {one.gmac:.2f} GMAC" for one in diagnoses)
     yield _Drawn(
         "score_and_cost",
         "Score and cost",
         "Spearman x 100 over the operations of one sentence.",
         f"A point a model: {told}.",
-        pictures.draw_score_and_cost(costs),
+        pictures.draw_score_and_cost({one.name: (one.spearman, one.gmac) for one in diagnoses}),
     )
-    rows = [
-        [one.name, *("-" if math.isnan(mean) else f"{mean:.3f}" for mean in one.density.means)] for one in diagnoses
-    ]
+    fifths = [f"{low:g} to {high:g}" for low, high in pairwise(diagnoses[0].density.edges)]
+    means = {one.name: ["-" if math.isnan(mean) else f"{mean:.3f}" for mean in one.density.means] for one in diagnoses}
     yield _Drawn(
         "cosine_density",
         "Cosines by gold score",
@@ -140,7 +116,7 @@ def _of_models(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]:
         "below it (JTCSE Fig. 5).",
         "Density of the cosines for each fifth of the gold scores, a panel a model; the means are in the table.",
         pictures.draw_cosine_density({one.name: one.density for one in diagnoses}),
-        Table(["model", *(f"{low:g} to {high:g}" for low, high in pairwise(diagnoses[0].density.edges))], rows),
+        _table("model", fifths, means),
         _TWO_PANELS,
     )
 
@@ -151,11 +127,9 @@ def _of_encoders(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]
         return
     count = len(plan.sample()[0])
     depth = max(len(energy.mean) for energy in energies.values())
-    layers = [f"layer {layer}" for layer in range(1, depth + 1)]
-    rows = [
-        [name, *(f"{mean:.3f}" for mean in energy.mean), *[""] * (depth - len(energy.mean))]
-        for name, energy in energies.items()
-    ]
+    means = {
+        name: [*(f"{mean:.3f}" for mean in one.mean), *[""] * (depth - len(one.mean))] for name, one in energies.items()
+    }
     yield _Drawn(
         "cls_energy",
         "E_CLS by layer",
@@ -164,10 +138,10 @@ def _of_encoders(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]
         "with the length of a sentence, so it compares models on the same text only.",
         "A line an encoder: mean E_CLS over layers; the values are in the table.",
         pictures.draw_cls_energy(energies),
-        Table(["encoder", *layers], rows),
+        _table("encoder", [f"layer {layer}" for layer in range(1, depth + 1)], means),
     )
     sinks = _by_encoder({one.name: one.sink for one in diagnoses})
-    rows = [[name, *(f"{100 * share:.0f} %" for share in sink.mass.mean(axis=0))] for name, sink in sinks.items()]
+    shares = {name: [f"{100 * share:.0f} %" for share in sink.mass.mean(axis=0)] for name, sink in sinks.items()}
     yield _Drawn(
         "attention_sink",
         "Where attention goes",
@@ -176,14 +150,14 @@ def _of_encoders(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]
         "tokens. The table has the mean over layers.",
         "A heat map an encoder: layers down, groups of tokens across, the share in per cent in each cell.",
         pictures.draw_attention_sink(sinks),
-        Table(["encoder", *GROUPS], rows),
+        _table("encoder", GROUPS, shares),
         _TWO_PANELS,
     )
     moduli = _by_encoder({one.name: one.modulus for one in diagnoses})
-    rows = [
-        [name, *("-" if x is None else f"{x.mean():.2f} ± {x.std():.2f}" for x in (one.hidden, one.pooler))]
+    norms = {
+        name: ["-" if x is None else f"{x.mean():.2f} ± {x.std():.2f}" for x in (one.hidden, one.pooler)]
         for name, one in moduli.items()
-    ]
+    }
     yield _Drawn(
         "modulus",
         "Moduli",
@@ -191,7 +165,7 @@ def _of_encoders(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]
         "sentences. The table has mean and standard deviation.",
         "Histograms of both norms, a line an encoder; means and deviations are in the table.",
         pictures.draw_modulus(moduli),
-        Table(["encoder", "last CLS state", "pooler output"], rows),
+        _table("encoder", ["last CLS state", "pooler output"], norms),
         _TWO_PANELS,
     )
 
@@ -214,6 +188,10 @@ def _map(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]:
         pictures.draw_sentence_map(maps, joined),
         least_width=_TWO_PANELS,
     )
+
+
+def _table(what: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> Table:
+    return Table([what, *columns], [[name, *cells] for name, cells in rows.items()])
 
 
 def _by_encoder(found: Mapping[str, Mapping[str, Value]]) -> dict[str, Value]:

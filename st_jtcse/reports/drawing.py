@@ -6,7 +6,7 @@ import io
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -44,11 +44,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 def check_installed() -> None:
-    """Refuse to go on without matplotlib.
-
-    Raises:
-        UserError: It is not installed.
-    """
+    """Refuse with a UserError to go on without matplotlib."""
     try:
         import matplotlib.figure  # noqa: F401
     except ModuleNotFoundError:
@@ -57,7 +53,7 @@ def check_installed() -> None:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draw in the house style, whatever the user's own settings are, which come back afterwards."""
+    """Draw in the house style, whatever the user's own settings, which come back; without matplotlib a UserError."""
     check_installed()
     import matplotlib
 
@@ -68,22 +64,14 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def panels(number: int, *, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
-    """Return a figure of `number` panels, filled row by row.
-
-    Args:
-        number: How many.
-        columns: Most panels in a row.
-        width: Of a panel, in inches.
-        height: Of a panel, in inches.
-        **options: Arguments of ``Figure.subplots``.
-    """
+def panels(number: int, *, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """Return a figure of `number` panels, each of so many inches, at most `columns` in a row."""
     from matplotlib.figure import Figure
 
     across = min(number, columns)
     down = math.ceil(number / across)
     figure = Figure(figsize=(width * across, height * down), layout="constrained")
-    axes = list(np.ravel(figure.subplots(down, across, squeeze=False, **options)))
+    axes = list(np.ravel(figure.subplots(down, across, squeeze=False)))
     for spare in axes[number:]:
         spare.remove()
     return figure, axes[:number]
@@ -91,12 +79,8 @@ def panels(number: int, *, columns: int, width: float, height: float, **options:
 
 def series() -> Iterator[dict[str, Any]]:
     """Yield the look of one series after the other: no two alike, in colour or without."""
-    for index in count():
-        yield {
-            "color": _COLOURS[index % len(_COLOURS)],
-            "marker": _MARKERS[index % len(_MARKERS)],
-            "linestyle": _LINES[index % len(_LINES)],
-        }
+    for colour, marker, line in zip(cycle(_COLOURS), cycle(_MARKERS), cycle(_LINES)):
+        yield {"color": colour, "marker": marker, "linestyle": line}
 
 
 def legend_name(name: str) -> str:

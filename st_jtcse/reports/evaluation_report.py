@@ -15,14 +15,7 @@ from st_jtcse.reports.table import Table, millions, number
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PAGE, MARKDOWN = "index.html", "results.md"
 OURS = "this model"
-MEAN = "mean"
-
-
-def suite_title(name: str, suite: Mapping[str, Any]) -> str:
-    """Return what a suite's table is called where it stands alone."""
-    return f"{name}: {suite['source']}" if suite["source"] else name
 
 
 def suite_table(name: str, suite: Mapping[str, Any]) -> Table:
@@ -33,8 +26,14 @@ def suite_table(name: str, suite: Mapping[str, Any]) -> Table:
         for row in suite["rows"]
     ]
     if suite["source"]:
-        cells.append([MEAN, "", *map(number, (suite["average"], *map(suite["reported_average"].get, models)))])
-    return Table(["task", "metric", OURS, *models], cells, suite_title(name, suite), names=2)
+        cells.append(["mean", "", *map(number, (suite["average"], *map(suite["reported_average"].get, models)))])
+    title = f"{name}: {suite['source']}" if suite["source"] else name
+    return Table(["task", "metric", OURS, *models], cells, title, names=2)
+
+
+def write_markdown(folder: Path, data: Mapping[str, Any]) -> None:
+    """Leave the results as Markdown."""
+    write_atomically(folder / "results.md", evaluation_markdown(data))
 
 
 def evaluation_markdown(data: Mapping[str, Any]) -> str:
@@ -42,8 +41,8 @@ def evaluation_markdown(data: Mapping[str, Any]) -> str:
     model = data["model"]
     parts = [
         f"# Evaluation of {model['name']}",
-        f"{_size(model)}, inputs of up to {model['max_seq_length']} tokens; SHA-256 `{model['sha256']}`. Scores are in "
-        "percent.",
+        f"{_size(model)}, inputs of up to {model['max_seq_length']} tokens; SHA-256 `{model['sha256']}`. "
+        "Scores are in percent.",
     ]
     for name, suite in data["suites"].items():
         table = suite_table(name, suite)
@@ -64,38 +63,33 @@ def evaluation_markdown(data: Mapping[str, Any]) -> str:
 def write_evaluation(folder: Path, data: Mapping[str, Any]) -> None:
     """Leave a page with a table for each suite and, with matplotlib, a picture of each that has a score."""
     model = data["model"]
-    sections = [
-        Section("The model", f"{_size(model)}. Scores are in percent. SHA-256 of the model: {model['sha256']}.")
-    ]
+    about = f"{_size(model)}. Scores are in percent. SHA-256 of the model: {model['sha256']}."
+    sections = [Section("The model", about)]
     for name, suite in data["suites"].items():
         text = "\n\n".join(filter(None, [_beside(suite), *_notes(suite)]))
         sections.append(Section(name, text, suite_table(name, suite), _picture(folder, name, suite)))
     if data["missing"]:
         told = "\n\n".join(f"{key}: {reason}" for key, reason in data["missing"].items())
         sections.append(Section("Without a result", told))
-    write_atomically(folder / PAGE, render_page(f"Evaluation of {model['name']}", sections))
+    write_atomically(folder / "index.html", render_page(f"Evaluation of {model['name']}", sections))
 
 
+@house_style()
 def draw_suite(suite: Mapping[str, Any]) -> Figure:
-    """Draw a row for each task: this model's score among the reported ones.
-
-    Raises:
-        UserError: matplotlib is not installed.
-    """
+    """Draw a row for each task: this model's score among the reported ones."""
     rows = suite["rows"]
-    with house_style():
-        figure, (axes,) = panels(1, columns=1, width=7.5, height=1.4 + 0.28 * len(rows))
-        for name, look in zip(suite_table("", suite).columns[2:], series()):
-            scores = [row["score"] if name == OURS else row["reported"].get(name) for row in rows]
-            points = [(score, place) for place, score in enumerate(scores) if score is not None]
-            own = {"markersize": 7, "zorder": 3} if name == OURS else {"markersize": 4}
-            xs, ys = ([point[at] for point in points] for at in (0, 1))
-            axes.plot(xs, ys, label=legend_name(name), **look | {"linestyle": "none"} | own)
-        axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
-        axes.invert_yaxis()
-        axes.set_xlabel("score (%)")
-        figure.legend(loc="outside lower center", ncols=4)
-        return figure
+    figure, (axes,) = panels(1, columns=1, width=7.5, height=1.4 + 0.28 * len(rows))
+    for name, look in zip(suite_table("", suite).columns[2:], series()):
+        scores = [row["score"] if name == OURS else row["reported"].get(name) for row in rows]
+        points = [(score, place) for place, score in enumerate(scores) if score is not None]
+        own = {"markersize": 7, "zorder": 3} if name == OURS else {"markersize": 4}
+        xs, ys = ([point[at] for point in points] for at in (0, 1))
+        axes.plot(xs, ys, label=legend_name(name), **look | {"linestyle": "none"} | own)
+    axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
+    axes.invert_yaxis()
+    axes.set_xlabel("score (%)")
+    figure.legend(loc="outside lower center", ncols=4)
+    return figure
 
 
 def _picture(folder: Path, name: str, suite: Mapping[str, Any]) -> Picture | None:

@@ -23,11 +23,7 @@ class Picture:
 
     @property
     def address(self) -> str:
-        """The picture itself, as an address.
-
-        Raises:
-            ValueError: It is neither PNG nor SVG.
-        """
+        """The picture itself, as an address."""
         if self.data.startswith(b"\x89PNG"):
             kind = "image/png"
         elif self.data.lstrip().startswith((b"<?xml", b"<svg")):
@@ -41,10 +37,10 @@ class Picture:
 class Section:
     """A part of a page, in the order of its fields."""
 
-    heading: str  # its heading
+    heading: str
     text: str = ""  # paragraphs, separated by blank lines
-    table: Table | None = None  # a table
-    picture: Picture | None = None  # a picture
+    table: Table | None = None
+    picture: Picture | None = None
 
     @property
     def paragraphs(self) -> list[str]:
@@ -60,12 +56,7 @@ def render_page(title: str, sections: Sequence[Section]) -> str:
 
 @cache
 def templates(folder: Path, *, autoescape: bool) -> Environment:
-    """Return the templates of a folder, in which a tag on a line of its own leaves no line.
-
-    Args:
-        folder: Where they lie.
-        autoescape: Whether they are HTML.
-    """
+    """Return the templates of a folder, in which a tag on a line of its own leaves no line; HTML is escaped."""
     return Environment(
         loader=FileSystemLoader(folder),
         autoescape=autoescape,

@@ -35,14 +35,14 @@ def results_table(results: Mapping[str, Any]) -> Table:
             f"{record['gmac']:.2f}",
             str(record["steps"]),
             f"{record['seconds']:.0f}",
-            *(
-                f"{record['spearman_start'][name]:.2f} -> {record['spearman'][name]:.2f}"
-                if name in record["spearman"]
-                else ""
-                for name in sets
-            ),
+            *(_change(record, name) for name in sets),
         ]
         for record in results["stages"]
     ]
     title = f"{results['recipe']}, seed {results['seed']}: Spearman x 100, start -> trained"
     return Table(["stage", "parameters", "GMAC", "steps", "seconds", *sets], rows, title)
+
+
+def _change(record: Mapping[str, Any], name: str) -> str:
+    start, end = record["spearman_start"].get(name), record["spearman"].get(name)
+    return "" if end is None else f"{start:.2f} -> {end:.2f}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from st_jtcse.reports.drawing import house_style, panels
-from st_jtcse.reports.spread import Spread, draw_spreads, names_in, shown, spread
+from st_jtcse.reports.spread import Spread, draw_spreads, names_in, shown, spreads
 from st_jtcse.reports.table import Table
 
 if TYPE_CHECKING:
@@ -40,10 +40,8 @@ def summarize(runs: Sequence[SweepRun], stages: Sequence[str]) -> list[Point]:
     for stage in stages:
         for point in dict.fromkeys(run.point for run in runs):
             told = [run.records[stage]["spearman"] for run in runs if run.point == point and stage in run.records]
-            names = [name for name in (told[0] if told else {}) if all(name in one for one in told)]
-            values = {name: [one[name] for one in told] for name in names}
-            scores = {name: found for name, given in values.items() if (found := spread(given))}
-            rows.append(Point(point, stage, len(told), values, scores))
+            scores = spreads(told)
+            rows.append(Point(point, stage, len(told), {name: [one[name] for one in told] for name in scores}, scores))
     return rows
 
 
@@ -55,29 +53,23 @@ def sweep_table(rows: Sequence[Point], recipe: str) -> Table:
     return Table(["setting", "stage", "seeds", *sets], cells, title, names=2)
 
 
+@house_style()
 def draw_sweep(rows: Sequence[Point]) -> Figure:
-    """Draw a panel for each stage: the settings side by side, every seed a dot, bars of one standard deviation.
-
-    Raises:
-        UserError: matplotlib is not installed.
-    """
+    """Draw a panel for each stage: the settings side by side, every seed a dot, bars of one standard deviation."""
     stages = list(dict.fromkeys(row.stage for row in rows))
     settings = max(sum(row.stage == stage for row in rows) for stage in stages)
-    with house_style():
-        figure, axes = panels(len(stages), columns=3, width=2.2 + 0.9 * settings, height=4.2)
-        for panel, stage in zip(axes, stages):
-            _draw_stage(panel, [row for row in rows if row.stage == stage])
-            panel.set(title=stage, ylabel="Spearman x 100")
-        axes[0].legend()
-        return figure
+    figure, axes = panels(len(stages), columns=3, width=2.2 + 0.9 * settings, height=4.2)
+    for panel, stage in zip(axes, stages):
+        _draw_stage(panel, [row for row in rows if row.stage == stage])
+        panel.set(title=stage, ylabel="Spearman x 100")
+    axes[0].legend()
+    return figure
 
 
 def _draw_stage(axes: Axes, rows: Sequence[Point]) -> None:
-    def dots(name: str, look: dict[str, Any]) -> None:
-        given = [(at + 0.15, value) for at, row in enumerate(rows) for value in row.values.get(name, ())]
-        xs, ys = zip(*given)
+    for name, look in draw_spreads(axes, [row.scores for row in rows]).items():
+        dots = [(at + 0.15, value) for at, row in enumerate(rows) for value in row.values.get(name, ())]
+        xs, ys = zip(*dots)
         axes.scatter(xs, ys, marker=look["marker"], s=8, color=look["color"], alpha=0.6)
-
-    draw_spreads(axes, [row.scores for row in rows], dots)
     axes.set_xticks(range(len(rows)), [row.point.replace(", ", "\n") for row in rows])
     axes.margins(x=0.2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -11,8 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.load import LoadedRecipe, load_recipe
+from st_jtcse.reports import sweep_report
+from st_jtcse.reports.drawing import save
+from st_jtcse.reports.table import Table
 from st_jtcse.training import runner
 from st_jtcse.training.run_folder import RunFolder
 
@@ -78,6 +83,29 @@ def run_all(loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str] = ()
         runner.run(run.loaded, names, resume=resume, finished=finished)
         folder = RunFolder(run.folder)
         done.update({key: folder.stage(name) for name, key in keys.items() if folder.record(name)})
+
+
+def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:
+    """Leave sweep.json and, with matplotlib, a picture of the runs in the output folder; return their table."""
+    folder = Path(loaded.recipe.output_dir)
+    finished = []
+    for run in runs:
+        records = {stage.name: RunFolder(run.folder).record(stage.name) for stage in run.loaded.recipe.stages}
+        finished.append(sweep_report.SweepRun(run.point, {name: found for name, found in records.items() if found}))
+    rows = sweep_report.summarize(finished, changed_stages(runs))
+    told = {
+        "recipe": loaded.recipe.name,
+        "runs": [
+            {"setting": run.values, "seed": run.seed, "folder": str(run.folder.relative_to(folder))} for run in runs
+        ],
+        "stages": [dataclasses.asdict(row) for row in rows],
+    }
+    write_atomically(folder / "sweep.json", to_json(told))
+    try:
+        save(sweep_report.draw_sweep(rows), folder, "sweep")
+    except UserError as error:  # The numbers are there; the picture can be had later.
+        logger.warning("%s", error)
+    return sweep_report.sweep_table(rows, loaded.recipe.name)
 
 
 def stage_keys(loaded: LoadedRecipe) -> dict[str, str]:

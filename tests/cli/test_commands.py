@@ -113,7 +113,7 @@ def test_a_defect_is_never_told_as_the_users_fault(error, capsys, monkeypatch):
     # The place is the package's own, not that of what it called.
     number = 1 + Path(convert.__file__).read_text().splitlines().index("    split_twin(options.twin, options.output)")
     assert last.startswith(f"{type(error).__name__} at {convert.__file__}:{number}. ")
-    assert "a defect of st-jtcse or of a library, and not of your input" in last
+    assert "a defect of st-jtcse or of a library, not of your input" in last
 
 
 def test_a_defect_outside_the_package_is_placed_where_it_is(capsys):
