@@ -12,7 +12,6 @@ FLOORS = [
     "atomic",
     "hashing",
     "embedding_hash",
-    "output_folder",
     "processes",
     "bundled",
     "embedded",

@@ -66,9 +66,9 @@ def _run(options: argparse.Namespace) -> None:
 @console.quiet_libraries()
 def _diagnose(options: argparse.Namespace) -> None:
     # After the cheap answers: these imports take seconds.
+    from st_jtcse.atomic import check_new, new_folder
     from st_jtcse.data import Source, load_pairs
     from st_jtcse.diagnostics.diagnosis import Plan, diagnose
-    from st_jtcse.output_folder import check_new, new_folder
     from st_jtcse.reports import drawing
     from st_jtcse.reports.diagnosis_report import PAGE, summary_by_model, write_report
     from st_jtcse.training.provenance import environment

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss
 from torch import Tensor
 
 from st_jtcse.losses.negative_ranks import negatives
+
+Ranking = Literal["listnet", "listmle", "cosent"]
 
 
 def cosent(scores: Tensor, labels: Tensor, scale: float) -> Tensor:

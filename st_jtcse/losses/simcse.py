@@ -30,18 +30,13 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
         candidates: ``"other_view"``: the B rows of view b, as in SimCSE. ``"both_views"``: NT-Xent, the 2B - 1
             other rows of both views, averaged over the rows of both, as in the JTCSE and TNCSE code.
         gather_across_devices: Whether candidates come from all processes.
-        length_chunks: Chunks of similar length that a batch is encoded in, see
-            :func:`~st_jtcse.losses.views.encode_views`; the loss is the same.
+        length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1. The loss is the same.
 
     Raises:
         UserError: A value is out of range, or there is not exactly one text column.
 
     Inputs:
-        +----------+--------+
-        | Columns  | Labels |
-        +==========+========+
-        | sentence | none   |
-        +----------+--------+
+        One column, ``sentence``; no labels.
 
     Relations:
         With labelled pairs use MultipleNegativesRankingLoss; with two towers use
@@ -66,6 +61,12 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
     declaration: ClassVar[LossDeclaration] = LossDeclaration(
         sentences=True, views="made", in_batch=True, cards={(): "simcse"}
     )
+    citation = """
+@inproceedings{gao2021simcse,
+    title = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},
+    author = {Gao, Tianyu and Yao, Xingcheng and Chen, Danqi}, booktitle = {Proceedings of EMNLP}, year = {2021},
+}
+"""
 
     def __init__(
         self,
@@ -102,15 +103,3 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
         # The parent scores the rows of its first column only; NT-Xent is the mean over the rows of both.
         swapped = super().compute_loss_from_embeddings(embeddings[::-1], cast(Tensor, labels))
         return (loss + swapped) / 2
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the method."""
-        return """
-@inproceedings{gao2021simcse,
-    title = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},
-    author = {Gao, Tianyu and Yao, Xingcheng and Chen, Danqi},
-    booktitle = {Proceedings of EMNLP},
-    year = {2021},
-}
-"""
