@@ -13,11 +13,8 @@ from sentence_transformers import SentenceTransformer
 
 from st_jtcse import diagnostics
 from st_jtcse.data import Pairs
-from st_jtcse.diagnostics.attention_sink import GROUPS, AttentionSink
-from st_jtcse.diagnostics.cls_energy import CLSEnergy
-from st_jtcse.diagnostics.cosine_density import FIFTHS, CosineDensity
-from st_jtcse.diagnostics.modulus import Modulus
-from st_jtcse.diagnostics.sentence_map import MapMethod, SentenceMap
+from st_jtcse.diagnostics.embedding_space import FIFTHS, CosineDensity, MapMethod, SentenceMap
+from st_jtcse.diagnostics.layers import GROUPS, AttentionSink, CLSEnergy, Modulus
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import weights_sha256
 
@@ -94,10 +91,7 @@ class Diagnosis:
         """Return it as JSON has it; what does not exist is null."""
         density = self.density
         return {
-            "name": self.name,
-            "weights_sha256": self.weights_sha256,
-            "dimension": self.dimension,
-            "parameters": self.parameters,
+            **{key: getattr(self, key) for key in ("name", "weights_sha256", "dimension", "parameters")},
             "gmac": round(self.gmac, 4),
             "sentences_per_second": round(self.sentences_per_second, 1),
             "spearman": round(self.spearman, 4),
@@ -133,14 +127,10 @@ class Diagnosis:
 
 
 def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
-    """Find out everything about a model; it is left as it is.
-
-    Raises:
-        UserError: Its embeddings are zero or not finite.
-    """
+    """Find out everything about a model, which is left as it is; raises UserError for embeddings without direction."""
     from scipy.stats import spearmanr
 
-    pairs, notes = plan.pairs, []
+    pairs = plan.pairs
     corpus = list(dict.fromkeys([*pairs.sentences1, *pairs.sentences2]))
     try:
         vectors = dict(zip(corpus, diagnostics.unit_vectors(model.encode(corpus, show_progress_bar=False))))
@@ -149,8 +139,7 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
     first, second = (np.stack([vectors[s] for s in side]) for side in (pairs.sentences1, pairs.sentences2))
     cosines = (first * second).sum(axis=1)
     positive = plan.positive
-    if not positive.any():
-        notes.append(f"No alignment: no pair scores above {plan.threshold:g}.")
+    notes = [] if positive.any() else [f"No alignment: no pair scores above {plan.threshold:g}."]
     sentences, _ = plan.sample()
     found = Diagnosis(
         name=name,

@@ -75,14 +75,14 @@ def encoders_of(model: SentenceTransformer) -> list[Encoder]:
 def passes(encoder: Encoder, sentences: Sequence[str], *, attentions: bool = False) -> Iterator[Pass]:
     """Run sentences through an encoder, batch by batch and shortest first, and keep what its layers compute.
 
-    The encoder is left as it is: a copy runs that shares its weights.
-
-    Args:
-        encoder: From :func:`encoders_of`.
-        sentences: The sentences, tokenised and cut as the model does.
-        attentions: Whether to keep the attention matrices, which needs the plain ("eager") attention.
+    The encoder is left as it is. To keep the attention matrices needs the plain ("eager") attention.
     """
-    network = _sharing_weights(encoder.network, eager=attentions)
+    network = encoder.network
+    # A copy of its structure and settings, but not of its weights.
+    network = copy.deepcopy(network, {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())})
+    network.eval()
+    if attentions:
+        network.set_attn_implementation("eager")
     current: list[Pass] = []
 
     def keep(module: Any, inputs: Any, output: tuple[Tensor, Tensor | None]) -> None:
@@ -102,12 +102,3 @@ def passes(encoder: Encoder, sentences: Sequence[str], *, attentions: bool = Fal
             current.append(Pass(inputs["input_ids"], inputs["attention_mask"].bool(), torch.empty(0)))
             current[-1].last_hidden = network(**inputs).last_hidden_state
             yield current.pop()
-
-
-def _sharing_weights(network: Any, *, eager: bool) -> Any:
-    """Copy a network's structure and settings, but not its weights."""
-    shared = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
-    copied = copy.deepcopy(network, shared)
-    if eager:
-        copied.set_attn_implementation("eager")
-    return copied.eval()
