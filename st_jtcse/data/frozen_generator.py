@@ -21,8 +21,7 @@ _Written = TypeVar("_Written")
 class FrozenGenerator:
     """A sequence-to-sequence model that translates, or a causal one, and its tokenizer.
 
-    Raises:
-        UserError: The model cannot be loaded, is of the other kind, or lacks weights.
+    Its name is a folder, a Hub id or ``id@revision``; UserError where it cannot be loaded, as safetensors and whole.
     """
 
     def __init__(self, name: str, *, translates: bool, batch_size: int, bf16: bool, **tokenizer_settings: Any) -> None:

@@ -16,40 +16,27 @@ from st_jtcse.data.translator import Translation, Translator
 from st_jtcse.errors import UserError
 
 Mode = Literal["replace", "pair"]
-SHARD_SIZE = 1_000
 
 
 @dataclass(frozen=True)
 class Pivot:
-    """A language to translate to and back from.
+    """A language to translate to and back from."""
 
-    Args:
-        name: Its name in the counts, e.g. ``"fr"``.
-        forward: Model from English to it: a folder, a Hub id, or ``id@revision``.
-        back: Model from it to English.
-        forward_prefix: Text that the first model needs before every sentence, e.g. ``">>cmn_Hans<< "``.
-        back_prefix: Text that the second model needs.
-    """
-
-    name: str
-    forward: str
-    back: str
-    forward_prefix: str = ""
-    back_prefix: str = ""
+    name: str  # in the counts, e.g. "fr"
+    forward: str  # model from English to it: a folder, a Hub id, or `id@revision`
+    back: str  # model from it to English
+    forward_prefix: str = ""  # text that the first model needs before every sentence, e.g. ">>cmn_Hans<< "
+    back_prefix: str = ""  # text that the second model needs
 
 
 @dataclass(frozen=True)
 class RoundTrip:
-    """Round trips of all sentences through all pivots.
+    """Round trips of all sentences through all pivots."""
 
-    Args:
-        dataset: What to train on.
-        counts: By the pivot's name: all ``sentences``; round trips that are ``empty`` (left out of the dataset),
-            ``over_long`` (a source beyond what a model takes, or a translation that did not end within `max_length`
-            tokens) and ``identical`` to the sentence (both kept).
-    """
-
-    dataset: Dataset
+    dataset: Dataset  # what to train on
+    # By the pivot's name: all `sentences`; round trips that are `empty` (left out of the dataset), `over_long` (a
+    # source beyond what a model takes, or a translation that did not end within `max_length` tokens) and `identical`
+    # to the sentence (both kept).
     counts: dict[str, dict[str, int]]
 
 
@@ -64,26 +51,12 @@ def round_trip(
     max_length: int = 128,
     batch_size: int = 64,
     bf16: bool = False,
-    shard_size: int = SHARD_SIZE,
+    shard_size: int = 1_000,
 ) -> RoundTrip:
     """Translate sentences to each pivot language and back; an empty round trip cannot be trained on and is left out.
 
-    Args:
-        sentences: Dataset with a column ``sentence``.
-        sentences_sha256: Hash of the sentences, which names the files with the models and the settings.
-        pivots: The languages; each is a file of its own.
-        mode: ``"replace"`` gives the round trips as the one column ``sentence``, as EDFSE and TNCSE train; ``"pair"``
-            gives the columns ``sentence`` and ``round_trip``, two views of a sentence. Pivots follow one another.
-        cache_dir: Folder of the files, which both modes share.
-        beam_size: Beams of the search; 1 is greedy search.
-        max_length: Tokens a translation has at most.
-        batch_size: Sentences a forward pass.
-        bf16: Whether the models compute in bfloat16 instead of float32.
-        shard_size: Sentences a shard.
-
-    Raises:
-        UserError: A pivot is given twice, a model cannot be loaded or cannot translate, the languages of a pair do not
-            match, or every round trip is empty.
+    Mode ``"replace"`` gives the round trips as the one column ``sentence``, as EDFSE and TNCSE train; ``"pair"`` gives
+    the columns ``sentence`` and ``round_trip``, two views. Pivots follow one another, each with a file in `cache_dir`.
     """
     names = [pivot.name for pivot in pivots]
     if not names:

@@ -39,21 +39,15 @@ _WRITE_ERRORS = {
 
 @dataclass(frozen=True)
 class Job:
-    """Columns to compute from every sentence.
+    """Columns to compute from every sentence."""
 
-    Args:
-        kind: What they are, in one word; the file's name starts with it.
-        settings: Everything that decides the result: hashes of sentences and models, and the options. Must be JSON.
-        sentences: Dataset with a column ``sentence``.
-        compute: From the sentences of one shard to its columns, row by row; must not depend on other shards.
-        shard_size: Sentences a shard: what an interruption loses at most, in each process.
-    """
-
-    kind: str
-    settings: dict[str, Any]
-    sentences: Dataset
-    compute: Callable[[list[str]], pa.Table]
-    shard_size: int
+    kind: str  # what they are, in one word; the file's name starts with it
+    settings: dict[str, Any]  # all that decides the result, as JSON: hashes of sentences and models, and the options
+    sentences: Dataset  # with a column `sentence`
+    compute: Callable[
+        [list[str]], pa.Table
+    ]  # a shard's sentences to its columns, row by row, whatever other shards are
+    shard_size: int  # sentences a shard: what an interruption loses at most, in each process
 
     @property
     def text(self) -> str:
@@ -77,14 +71,8 @@ def cached_columns(job: Job, cache_dir: Path) -> Dataset:
 
     In a distributed run every process computes its share of the shards. The file is the same, byte for byte, however
     often the work was interrupted and however many processes shared it. Of several runs at once the first to finish
-    wins, and the others take its file.
-
-    Args:
-        job: The columns.
-        cache_dir: Folder of the files, shared by runs; safe to delete.
-
-    Raises:
-        UserError: The folder cannot be written, or a file was made with other settings.
+    wins, and the others take its file. UserError where `cache_dir`, which is safe to delete, cannot be written, or a
+    file in it was made with other settings.
     """
     final = cache_dir / f"{job.kind}-{hashlib.sha256(job.text.encode()).hexdigest()[:16]}.arrow"
     folder = final.with_suffix(".shards")

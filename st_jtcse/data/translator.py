@@ -31,19 +31,9 @@ class Translation(NamedTuple):
 
 
 class Translator(FrozenGenerator):
-    """Translates sentences with one model, by greedy or beam search.
+    """Translates sentences with one model, by beam search, or greedily where `beam_size` is 1.
 
-    Args:
-        name: Folder or Hub id, or ``id@revision``. Only safetensors are read.
-        prefix: Text put before every sentence, e.g. ``">>cmn_Hans<< "`` or ``"translate English to French: "``.
-        beam_size: Beams; 1 is greedy search.
-        max_length: Tokens a translation has at most.
-        batch_size: Sentences a forward pass.
-        bf16: Whether the model computes in bfloat16 instead of float32.
-
-    Raises:
-        UserError: The model cannot be loaded, is not a sequence-to-sequence model, has fewer positions than
-            `max_length`, or translates into several languages and the prefix names none.
+    The prefix comes before every sentence, e.g. ``">>cmn_Hans<< "``; a translation has at most `max_length` tokens.
     """
 
     def __init__(

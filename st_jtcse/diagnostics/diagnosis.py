@@ -89,38 +89,31 @@ class Diagnosis:
 
     def as_record(self) -> dict[str, Any]:
         """Return it as JSON has it; what does not exist is null."""
-        density = self.density
-        return {
-            **{key: getattr(self, key) for key in ("name", "weights_sha256", "dimension", "parameters")},
+        record = {key: getattr(self, key) for key in ("name", "weights_sha256", "dimension", "parameters")} | {
             "gmac": round(self.gmac, 4),
             "sentences_per_second": round(self.sentences_per_second, 1),
             "spearman": round(self.spearman, 4),
             "eta": round(self.eta, 4),
-            "alignment": _numbers(self.alignment),
-            "uniformity": _numbers(self.uniformity),
+            "alignment": self.alignment,
+            "uniformity": self.uniformity,
             "cosines_by_score_fifth": {
-                "edges": _numbers(density.edges),
-                "counts": density.counts.tolist(),
-                "means": _numbers(density.means),
-                "deviations": _numbers(density.deviations),
+                key: getattr(self.density, key) for key in ("edges", "counts", "means", "deviations")
             },
-            "map_points": self.sentence_map and _numbers(self.sentence_map.points),
+            "map_points": self.sentence_map and self.sentence_map.points,
             "encoders": [self._encoder_record(label) for label in self.energy],
             "notes": self.notes,
         }
+        return {key: _plain(value) for key, value in record.items()}
 
     def _encoder_record(self, label: str) -> dict[str, Any]:
-        energy, sink, modulus = self.energy[label], self.sink[label], self.modulus[label]
+        sink, modulus = self.sink[label], self.modulus[label]
+        masses = [dict(zip(GROUPS, layer)) for layer in sink.mass]
         return {
             "label": label,
-            "cls_energy": {"mean": _numbers(energy.mean), "deviation": _numbers(energy.deviation)},
-            "attention": {
-                "tokens": sink.tokens,
-                "groups": sink.groups,
-                "mass": [dict(zip(GROUPS, _numbers(layer))) for layer in sink.mass],
-            },
+            "cls_energy": vars(self.energy[label]),
+            "attention": {"tokens": sink.tokens, "groups": sink.groups, "mass": masses},
             "modulus": {
-                name: None if norms is None else {"mean": _numbers(norms.mean()), "deviation": _numbers(norms.std())}
+                name: None if norms is None else {"mean": norms.mean(), "deviation": norms.std()}
                 for name, norms in (("hidden", modulus.hidden), ("pooler", modulus.pooler))
             },
         }
@@ -178,10 +171,12 @@ def _or_note(notes: list[str], without: str, find: Callable[[], Found]) -> Found
         return None
 
 
-def _numbers(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Round to six places, and turn NaN, which JSON lacks, into null."""
-    if value is None:
-        return None
-    if np.ndim(value):
-        return [_numbers(item) for item in value]
-    return round(float(value), 6) if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, np.ndarray)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (float, np.floating)):
+        return round(float(value), 6) if math.isfinite(value) else None
+    return int(value) if isinstance(value, np.integer) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,10 +36,8 @@ class Pass:
     input_ids: Tensor  # (B, T)
     mask: Tensor  # true for tokens, False for padding, (B, T)
     last_hidden: Tensor  # last hidden states, (B, T, H)
-    # Attention context SA V of every layer, all heads side by side, (B, T, H)
-    contexts: list[Tensor] = field(default_factory=list)
-    # Attention matrix SA of every layer, (B, heads, T, T), on request
-    attentions: list[Tensor] = field(default_factory=list)
+    contexts: list[Tensor]  # attention context SA V of every layer, all heads side by side, (B, T, H)
+    attentions: list[Tensor]  # attention matrix SA of every layer, (B, heads, T, T); empty unless asked for
 
 
 def encoders_of(model: SentenceTransformer) -> list[Encoder]:
@@ -83,12 +81,13 @@ def passes(encoder: Encoder, sentences: Sequence[str], *, attentions: bool = Fal
     network.eval()
     if attentions:
         network.set_attn_implementation("eager")
-    current: list[Pass] = []
+    contexts: list[Tensor] = []
+    matrices: list[Tensor] = []
 
     def keep(module: Any, inputs: Any, output: tuple[Tensor, Tensor | None]) -> None:
-        current[-1].contexts.append(output[0].float())
+        contexts.append(output[0].float())
         if attentions and output[1] is not None:
-            current[-1].attentions.append(output[1].float())
+            matrices.append(output[1].float())
 
     for layer in network.encoder.layer:
         layer.attention.self.register_forward_hook(keep)
@@ -99,6 +98,7 @@ def passes(encoder: Encoder, sentences: Sequence[str], *, attentions: bool = Fal
         for start in range(0, len(ordered), _BATCH):
             features = owner.preprocess(ordered[start : start + _BATCH], prompt=prompt)
             inputs = {key: features[key].to(network.device) for key in _INPUTS if key in features}
-            current.append(Pass(inputs["input_ids"], inputs["attention_mask"].bool(), torch.empty(0)))
-            current[-1].last_hidden = network(**inputs).last_hidden_state
-            yield current.pop()
+            last_hidden = network(**inputs).last_hidden_state
+            yield Pass(inputs["input_ids"], inputs["attention_mask"].bool(), last_hidden, contexts[:], matrices[:])
+            contexts.clear()
+            matrices.clear()
