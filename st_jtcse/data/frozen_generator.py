@@ -43,12 +43,9 @@ class FrozenGenerator:
                 self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
                     path, revision=revision, **tokenizer_settings
                 )
+            dtype = torch.bfloat16 if bf16 else torch.float32
             found: Any = (AutoModelForSeq2SeqLM if translates else AutoModelForCausalLM).from_pretrained(
-                path,
-                revision=revision,
-                use_safetensors=True,
-                dtype=torch.bfloat16 if bf16 else torch.float32,
-                output_loading_info=True,
+                path, revision=revision, use_safetensors=True, dtype=dtype, output_loading_info=True
             )
         except ImportError as error:
             raise UserError(

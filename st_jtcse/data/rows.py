@@ -56,10 +56,7 @@ class Row:
 
 
 def checked_rows(
-    sources: Sequence[Source],
-    what: str,
-    default: Sequence[str],
-    parse: Callable[[Row, Sequence[str]], _Parsed | None],
+    sources: Sequence[Source], what: str, default: Sequence[str], parse: Callable[[Row, Sequence[str]], _Parsed | None]
 ) -> Iterator[_Parsed]:
     """Read rows with columns, those of `default` where a source names none, and parse each; None leaves a row out.
 

@@ -14,14 +14,15 @@ from st_jtcse.diagnostics.embedding_space import (
     uniformity,
     unit_vectors,
 )
-from st_jtcse.diagnostics.encoders import Encoder, encoders_of
-from st_jtcse.diagnostics.layers import (
+from st_jtcse.diagnostics.encoders import (
     AttentionSink,
+    Encoder,
     Modulus,
     attention_mass,
     attention_sink,
     cls_energy,
     cls_energy_by_layer,
+    encoders_of,
     modulus,
 )
 

@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from st_jtcse import diagnostics
 from st_jtcse.data import Pairs
 from st_jtcse.diagnostics.embedding_space import FIFTHS, CosineDensity, MapMethod, SentenceMap
-from st_jtcse.diagnostics.layers import GROUPS, AttentionSink, CLSEnergy, Modulus
+from st_jtcse.diagnostics.encoders import GROUPS, AttentionSink, CLSEnergy, Modulus
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import weights_sha256
 

@@ -47,8 +47,7 @@ class CrossEncoderCoSENTLoss(DeclaredLoss, nn.Module):
                 "sentence2": ["The sun shines.", "She walked home."],
                 "score": [4.6, 1.0],
             })
-            trainer = CrossEncoderTrainer(model, train_dataset=train_dataset, loss=CrossEncoderCoSENTLoss(model))
-            trainer.train()
+            CrossEncoderTrainer(model, train_dataset=train_dataset, loss=CrossEncoderCoSENTLoss(model)).train()
 
     References:
         Huang et al., CoSENT, TASLP 2024, Eq. 11.

@@ -129,10 +129,7 @@ class LSRNSLoss(SimCSELoss):
         length_chunks: Count | None = None,
     ) -> None:
         super().__init__(
-            model,
-            temperature=temperature,
-            gather_across_devices=gather_across_devices,
-            length_chunks=length_chunks,
+            model, temperature=temperature, gather_across_devices=gather_across_devices, length_chunks=length_chunks
         )
         self.scorer_temperature = scorer_temperature
         self.ranks = ranks

@@ -94,10 +94,7 @@ class RankCSELoss(SimCSELoss):
         length_chunks: Count | None = None,
     ) -> None:
         super().__init__(
-            model,
-            temperature=temperature,
-            gather_across_devices=gather_across_devices,
-            length_chunks=length_chunks,
+            model, temperature=temperature, gather_across_devices=gather_across_devices, length_chunks=length_chunks
         )
         self.ranking = ranking
         self.teacher_temperature = temperature / 2 if teacher_temperature is None else teacher_temperature

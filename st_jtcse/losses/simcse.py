@@ -51,8 +51,7 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
 
             model = SentenceTransformer("bert-base-uncased")
             train_dataset = Dataset.from_dict({"sentence": ["It is sunny today.", "He drove to work."]})
-            trainer = SentenceTransformerTrainer(model, train_dataset=train_dataset, loss=SimCSELoss(model))
-            trainer.train()
+            SentenceTransformerTrainer(model, train_dataset=train_dataset, loss=SimCSELoss(model)).train()
 
     References:
         Gao et al., SimCSE, EMNLP 2021, Eq. 4; JTCSE (Zong et al.), Eq. 11.

@@ -31,20 +31,12 @@ def single_column(sentence_features: Iterable[dict[str, Any]], loss: nn.Module) 
 def encode_views(
     model: nn.Module, features: dict[str, Any], length_chunks: int | None = None, **requests: Any
 ) -> dict[str, Tensor]:
-    """Encode a tokenised batch twice; it is tokenised once, and dropout differs row by row.
+    """Encode a tokenised batch of B sentences twice; dropout differs row by row.
 
-    The 2B rows are encoded in chunks of similar length, each padded to its own longest row only: the same rows and
-    the same loss as in one pass, for less padding.
-
-    Args:
-        model: The SentenceTransformer, possibly wrapped for distributed training.
-        features: The features of B sentences.
-        length_chunks: Number of chunks. None: 4 on the CPU, where padding costs most, 1 elsewhere, where small
-            launches do.
-        **requests: Further features for the model, e.g. ``tower_outputs=True``.
-
-    Returns:
-        Every per-sentence output of the model, with 2B rows, view-major: rows 0..B-1 are view a, B..2B-1 view b.
+    Every per-sentence output of the model has 2B rows: 0..B-1 are view a, B..2B-1 view b. They are encoded in chunks of
+    similar length, each padded to its own longest row only: the same rows and the same loss as in one pass. None: 4 on
+    the CPU, where padding costs most, 1 elsewhere, where small launches do. `requests` are further features, such as
+    ``tower_outputs=True``.
     """
     mask = features["attention_mask"]
     sentences, tokens = mask.shape

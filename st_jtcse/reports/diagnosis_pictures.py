@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from st_jtcse.diagnostics.embedding_space import FIFTHS, CosineDensity, SentenceMap
-from st_jtcse.diagnostics.layers import GROUPS, AttentionSink, CLSEnergy, Modulus
+from st_jtcse.diagnostics.encoders import GROUPS, AttentionSink, CLSEnergy, Modulus
 from st_jtcse.reports.drawing import house_style, legend_name, panels, series
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from st_jtcse.diagnostics.diagnosis import Diagnosis, Plan
-from st_jtcse.diagnostics.layers import GROUPS
+from st_jtcse.diagnostics.encoders import GROUPS
 from st_jtcse.reports import diagnosis_pictures as pictures
 from st_jtcse.reports.drawing import save
 from st_jtcse.reports.page import Picture, Section, render_page

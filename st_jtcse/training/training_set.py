@@ -10,9 +10,9 @@ from datasets import Dataset
 from torch import nn
 
 from st_jtcse.data.labelled import Labelled
-from st_jtcse.data.round_trip import Pivot, round_trip
 from st_jtcse.data.shards import DEFAULT_CACHE
 from st_jtcse.data.teachers import label_size, with_teacher_labels
+from st_jtcse.data.translation import Pivot, round_trip
 from st_jtcse.errors import UserError
 from st_jtcse.losses.catalogue import declaration_of
 from st_jtcse.recipe.schema import AugmentSpec, StageSpec
