@@ -17,9 +17,6 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(gt=0)]
 
-Labels = Literal["scores", "classes", "none"]
-TeacherForm = Literal["sum", "concatenation"]
-
 
 @dataclass(frozen=True)
 class LossDeclaration:
@@ -31,9 +28,11 @@ class LossDeclaration:
     cross_encoder: bool = False  # whether it trains a cross-encoder
     sentences: bool = False  # whether it trains on sentences, not on labelled rows
     views: Literal["made", "given"] | None = None  # whether it makes both views of one column, or takes two columns
-    labels: Labels | None = None  # the label column of its rows: graded similarities, whole numbers from 0, or absent
+    # The label column of its rows: graded similarities, whole numbers from 0, or absent
+    labels: Literal["scores", "classes", "none"] | None = None
     classes: int | str | None = None  # how many: a number, or the argument that says so; "outputs": the model's
-    teachers: TeacherForm | None = None  # how teachers' vectors become its labels; None if it learns from none
+    # How teachers' vectors become its labels; None if it learns from none
+    teachers: Literal["sum", "concatenation"] | None = None
     teachers_weight: str | None = None  # the weight that, at 0, does without teachers
     judged_pairs: bool = False  # whether it takes judged pairs by its method `use_pair_scores`
     in_batch: bool = False  # whether it compares the rows of a batch with each other

@@ -15,7 +15,7 @@ from st_jtcse.errors import UserError
 from st_jtcse.losses.declaration import Count, DeclaredLoss, LossDeclaration, NotNegative, Positive
 from st_jtcse.losses.functional import interaction_nt_xent, interaction_tensor_modulus, nt_xent
 from st_jtcse.losses.matryoshka import Terms, cut_as_embedding, whole_dimension
-from st_jtcse.losses.views import encode_views, single_column, split_views
+from st_jtcse.losses.views import encode_views, single_column
 from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 
 Direction = Literal["random", "1_to_2"]
@@ -168,10 +168,10 @@ class JTCSELoss(DeclaredLoss, nn.Module):
 
     def _views(self, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Split (2B, K, H) into one pair of views, (B, H) each, for each of the K towers."""
-        views = split_views(rows)
+        views = rows.chunk(2)
         if self.gather_across_devices:
             # Every process computes the loss of the union; the mean of their gradients is then the union's gradient.
-            views = (all_gather_with_grad(views[0].contiguous()), all_gather_with_grad(views[1].contiguous()))
+            views = tuple(all_gather_with_grad(view.contiguous()) for view in views)
         return list(zip(*(view.unbind(1) for view in views)))
 
     def _interaction(self, towers: list[tuple[Tensor, Tensor]], order: tuple[int, int]) -> Tensor:

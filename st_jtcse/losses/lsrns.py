@@ -28,7 +28,7 @@ from st_jtcse.losses.negative_ranks import (
 )
 from st_jtcse.losses.ranking import Ranking, cosent_in_batch, listmle, listnet
 from st_jtcse.losses.simcse import SimCSELoss
-from st_jtcse.losses.views import encode_views, single_column, split_views, teacher_similarities, view_similarities
+from st_jtcse.losses.views import encode_views, single_column, teacher_similarities, view_similarities
 
 _TOKENISED_AT_ONCE = 1000
 
@@ -178,12 +178,12 @@ class LSRNSLoss(SimCSELoss):
     ) -> Terms:
         """Encode both views of the batch and return the weighted terms by name."""
         features = single_column(sentence_features, self)
-        views = split_views(encode_views(self.model, features, self.length_chunks)["sentence_embedding"])
+        view_a, view_b = encode_views(self.model, features, self.length_chunks)["sentence_embedding"].chunk(2)
         refuse_cut_labels(labels, self._embedding_dimension)
         scores = teacher_similarities(labels, self, self.gather_across_devices)
         if self._judged:
             scores = self._with_judged(scores, _token_keys(features).to(scores.device))
-        student = view_similarities(*views, self.gather_across_devices)
+        student = view_similarities(view_a, view_b, self.gather_across_devices)
         return self.compute_loss_from_similarities(student, scores.to(student))
 
     def compute_loss_from_similarities(self, student: Tensor, scores: Tensor) -> Terms:

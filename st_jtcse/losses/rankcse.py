@@ -12,7 +12,7 @@ from st_jtcse.losses.declaration import Count, LossDeclaration, NotNegative, Pos
 from st_jtcse.losses.matryoshka import Terms, refuse_cut_labels
 from st_jtcse.losses.ranking import Ranking, cosent_in_batch, listmle, listnet, ranking_consistency
 from st_jtcse.losses.simcse import SimCSELoss
-from st_jtcse.losses.views import encode_views, single_column, split_views, teacher_similarities, view_similarities
+from st_jtcse.losses.views import encode_views, single_column, teacher_similarities, view_similarities
 
 
 class RankCSELoss(SimCSELoss):
@@ -109,9 +109,9 @@ class RankCSELoss(SimCSELoss):
     ) -> Terms:
         """Encode both views of the batch and return the weighted terms by name."""
         features = single_column(sentence_features, self)
-        views = split_views(encode_views(self.model, features, self.length_chunks)["sentence_embedding"])
-        terms = Terms(nce=self.compute_loss_from_embeddings(list(views)))
-        student = view_similarities(*views, self.gather_across_devices)
+        view_a, view_b = encode_views(self.model, features, self.length_chunks)["sentence_embedding"].chunk(2)
+        terms = Terms(nce=self.compute_loss_from_embeddings([view_a, view_b]))
+        student = view_similarities(view_a, view_b, self.gather_across_devices)
         if self.consistency_weight:
             terms["consistency"] = self.consistency_weight * ranking_consistency(student, self.temperature)
         if self.distillation_weight:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from st_jtcse.losses.declaration import Count, DeclaredLoss, LossDeclaration, Positive
 from st_jtcse.losses.matryoshka import whole_dimension
-from st_jtcse.losses.views import encode_views, single_column, split_views
+from st_jtcse.losses.views import encode_views, single_column
 
 Candidates = Literal["other_view", "both_views"]
 
@@ -92,7 +92,7 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
         """Encode both views of the batch and return the loss."""
         features = single_column(sentence_features, self)
         encoded = encode_views(self.model, features, self.length_chunks)
-        return self.compute_loss_from_embeddings(list(split_views(encoded["sentence_embedding"])), labels)
+        return self.compute_loss_from_embeddings(list(encoded["sentence_embedding"].chunk(2)), labels)
 
     def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None = None) -> Tensor:
         """Return the loss of the two views' embeddings, (B, H) each."""

@@ -60,12 +60,6 @@ def encode_views(
     return {key: torch.cat([chunk[key] for chunk in encoded])[back] for key in encoded[0]}
 
 
-def split_views(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Split (2B, ...) rows into view a and view b, (B, ...) each."""
-    view_a, view_b = rows.chunk(2)
-    return view_a, view_b
-
-
 def view_similarities(view_a: Tensor, view_b: Tensor, gather: bool) -> Tensor:
     """Return the cosines of view a of sentence i and view b of sentence j, (B, B).
 
