@@ -1,11 +1,16 @@
-"""Result files that are never seen half-written."""
+"""Results that appear whole or not at all: files, and folders of them."""
 
 from __future__ import annotations
 
 import json
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from st_jtcse.errors import UserError
 
 
 def to_json(value: Any) -> str:
@@ -21,3 +26,25 @@ def write_atomically(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def check_new(output: str | os.PathLike[str]) -> None:
+    """Raise UserError for an output that is a file, or a folder that holds something."""
+    target = Path(output)
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise UserError(f"The output {target} holds something already; choose another folder, or empty it.")
+
+
+@contextmanager
+def new_folder(output: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a folder to fill, which becomes `output`, new or empty, in one step if nothing fails."""
+    check_new(output)
+    target = Path(output)
+    parent = next(parent for parent in target.absolute().parents if parent.is_dir())
+    # Beside the output, so that the last step is a rename within one file system.
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=parent) as staging:
+        folder = Path(staging, "folder")
+        folder.mkdir()
+        yield folder
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder.replace(target)

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 class UserError(Exception):
     """The user's input is at fault; each fault is one sentence that names the place and the way out.
 
-    Args:
-        *faults: One sentence a fault, e.g. ``"recipe.yaml:9 stages[1].data: expected ..., found .... Do ...."``.
+    For example ``"recipe.yaml:9 stages[1].data: expected ..., found .... Do ...."``.
     """
 
     def __init__(self, *faults: str) -> None:

@@ -10,28 +10,22 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache, reduce
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from st_jtcse.wording import misfit
+from st_jtcse.wording import is_enum, misfit
 
 _PLAIN = (int, float, bool, str, type(None), Any, dict, list, tuple)
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of a function.
+    """One argument of a function."""
 
-    Args:
-        annotation: What plain data can give for it; None if that is nothing, as for a callable.
-        default: ``inspect.Parameter.empty`` if there is none.
-    """
-
-    annotation: Any | None
-    default: Any
+    annotation: Any | None  # what plain data can give for it; None if that is nothing, as for a callable
+    default: Any  # ``inspect.Parameter.empty`` if there is none
 
     @property
     def required(self) -> bool:
@@ -41,11 +35,7 @@ class Argument:
 
 @cache
 def arguments_of(function: Callable[..., Any]) -> dict[str, Argument]:
-    """Return a constructor's arguments by name, without the model.
-
-    Args:
-        function: A class's ``__init__``.
-    """
+    """Return the arguments of a class's ``__init__`` by name, without the model."""
     found = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if name in ("self", "model") or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -56,19 +46,14 @@ def arguments_of(function: Callable[..., Any]) -> dict[str, Argument]:
             annotation = type(parameter.default) if isinstance(parameter.default, (bool, int, float, str)) else None
         else:
             annotation = resolved(annotation, function.__module__)
-        found[name] = Argument(None if annotation is None else settable(annotation), parameter.default)
+        found[name] = Argument(settable(annotation), parameter.default)
     return found
 
 
 def resolved(annotation: Any, module: str) -> Any | None:
-    """Return an annotation with its names looked up in the module that wrote it.
+    """Return an annotation with its names looked up in the imported module that wrote it.
 
-    Args:
-        annotation: As found in a signature or dataclass; text where the module postpones evaluation.
-        module: Name of that (imported) module.
-
-    Returns:
-        The type, or None where a name is not importable at run time, as under `TYPE_CHECKING`.
+    None where a name is not importable at run time, as under `TYPE_CHECKING`.
     """
     # Annotations are looked up one by one: the name of a model class, absent at run time, must not spoil the rest.
     holder = types.SimpleNamespace(__annotations__={"value": annotation})
@@ -88,36 +73,26 @@ def settable(annotation: Any) -> Any | None:
         return None if settable(arguments[0]) is None else annotation
     if origin in (Union, types.UnionType):
         members = [member for member in arguments if settable(member) is not None]
-        if any(_is_enum(member) for member in members):
+        if any(is_enum(member) for member in members):
             members = [member for member in members if member is not str]
         return reduce(operator.or_, members) if members else None
-    if origin is Literal or annotation in _PLAIN or _is_enum(annotation):
+    if origin is Literal or annotation in _PLAIN or is_enum(annotation):
         return annotation
     is_container = isinstance(origin, type) and issubclass(origin, Iterable)
     return annotation if is_container and all(item is ... or settable(item) is not None for item in arguments) else None
 
 
 def model_of(name: str, arguments: Mapping[str, Argument]) -> type[BaseModel]:
-    """Return a model whose fields are the arguments that plain data can give; all are optional.
-
-    Args:
-        name: Name of the model.
-        arguments: Arguments by name.
-    """
+    """Return a model called `name` whose fields are the arguments that plain data can give; all are optional."""
     fields: Any = {key: (given.annotation, None) for key, given in arguments.items() if given.annotation is not None}
     # Strict: whole numbers fit where numbers are wanted, and nothing else bends.
     return create_model(name, __config__=ConfigDict(strict=True, extra="ignore", protected_namespaces=()), **fields)
 
 
 def converted(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain values as the arguments' types, e.g. a list as the tuple that is wanted.
+    """Return plain values by argument as the types of a :func:`model_of`, e.g. a list as the tuple that is wanted.
 
-    Args:
-        model: From :func:`model_of`.
-        values: By argument.
-
-    Raises:
-        ValidationError: A value does not fit.
+    Raises pydantic's ValidationError where a value does not fit.
     """
     # Strict JSON is the reading meant for plain data: lists fit tuples and names fit enumerations, text fits no number.
     found = model.model_validate_json(json.dumps(values))
@@ -127,22 +102,13 @@ def converted(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, An
 def misfits(model: type[BaseModel], values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what is wrong with plain values: each argument's name, and ``expected X, found Y. Do Z.``.
 
-    Args:
-        model: From :func:`model_of`.
-        values: By argument; those of other names are passed over.
+    Values that the model has no field for are passed over.
     """
     try:
         model.model_validate_json(json.dumps(values))
     except ValidationError as error:
         # A union tells a fault for each of its members: the first stands for all.
         firsts = {str(details["loc"][0]): details for details in reversed(error.errors(include_url=False))}
-        return [
-            (key, misfit(firsts[key], model.model_fields[key].annotation, values[key]))
-            for key in values
-            if key in firsts
-        ]
+        kinds = {key: field.annotation for key, field in model.model_fields.items()}
+        return [(key, misfit(firsts[key], kinds[key], values[key])) for key in values if key in firsts]
     return []
-
-
-def _is_enum(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, Enum)

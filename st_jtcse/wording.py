@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -52,18 +52,19 @@ def shown(value: Any) -> str:
 
 
 def unknown(what: str, word: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """Say that `word` is not among the `known` ones.
+    """Say that `what`, e.g. "a key of stages[0]", was expected, and `word`, not among the `known` ones, found.
 
-    Args:
-        what: What was expected, e.g. "a key of stages[0]".
-        word: What was found.
-        known: What would have been right.
-        otherwise: The way out where none is near. Default: the list of known words.
+    `otherwise` is the way out where none is near, instead of the list of known words.
     """
     known = list(known)
     near = nearest(word, known)
     listed = f"Use one of: {', '.join(known)}." if known else "Remove it."
     return f"expected {what}, found {shown(word)}. {f'Did you mean {near!r}?' if near else otherwise or listed}"
+
+
+def is_enum(annotation: Any) -> bool:
+    """Whether an annotation is an enumeration."""
+    return isinstance(annotation, type) and issubclass(annotation, Enum)
 
 
 def words(annotation: Any) -> str:
@@ -83,26 +84,18 @@ def words(annotation: Any) -> str:
 
 
 def misfit(error: ErrorDetails, annotation: Any, found: Any, about: str | None = None) -> str:
-    """Tell an error of pydantic's as a fault of the value.
+    """Tell an error of pydantic's about the value `found`, which should be of the `annotation`, as a fault of it.
 
-    Args:
-        error: The error.
-        annotation: What the value should be.
-        found: The value.
-        about: What the key is for; None if nothing is written about it.
+    `about` says what the key is for, None if nothing is written about it.
     """
-    bounds = _BOUNDS.get(error["type"])
-    expected = words(annotation) if bounds is None else bounds.format(**_whole(error.get("ctx", {})))
-    remedy = _remedy(annotation, found) if bounds is None else None
+    if bounds := _BOUNDS.get(error["type"]):
+        # pydantic turns the bounds of a number into floats; 0 reads better than 0.0.
+        bound = {key: int(to) if to == int(to) else to for key, to in error.get("ctx", {}).items() if key in bounds}
+        expected, remedy = bounds.format(**bound), None
+    else:
+        expected, remedy = words(annotation), _remedy(annotation, found)
     otherwise = f"Correct it ({about.rstrip('.')})." if about else "Correct the value."
     return f"expected {expected}, found {shown(found)}. {remedy or otherwise}"
-
-
-def _whole(bounds: Mapping[str, Any]) -> dict[str, Any]:
-    # pydantic turns the bounds of a number into floats; 0 reads better than 0.0.
-    return {
-        name: int(bound) if isinstance(bound, float) and bound.is_integer() else bound for name, bound in bounds.items()
-    }
 
 
 def _remedy(annotation: Any, found: Any) -> str | None:
@@ -130,5 +123,4 @@ def _unquoted(text: str) -> Any:
 def _choices(annotation: Any) -> list[Any]:
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
-    is_enum = isinstance(annotation, type) and issubclass(annotation, Enum)
-    return [member.value for member in annotation] if is_enum else []
+    return [member.value for member in annotation] if is_enum(annotation) else []

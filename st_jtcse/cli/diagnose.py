@@ -47,10 +47,10 @@ def _diagnose(options: argparse.Namespace) -> None:
     # After the cheap answers: these imports take seconds.
     from transformers import set_seed
 
+    from st_jtcse.atomic import check_new, new_folder
     from st_jtcse.data import Source, load_pairs
     from st_jtcse.diagnostics.diagnosis import Plan, diagnose
     from st_jtcse.modules import load_sentence_transformer
-    from st_jtcse.output_folder import check_new, new_folder
     from st_jtcse.reports import drawing
     from st_jtcse.reports.diagnosis_report import PAGE, summary_by_model, write_report
     from st_jtcse.training.provenance import environment

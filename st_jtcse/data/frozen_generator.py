@@ -21,8 +21,7 @@ _Written = TypeVar("_Written")
 class FrozenGenerator:
     """A sequence-to-sequence model that translates, or a causal one, and its tokenizer.
 
-    Raises:
-        UserError: The model cannot be loaded, is of the other kind, or lacks weights.
+    Its name is a folder, a Hub id or ``id@revision``; UserError where it cannot be loaded, as safetensors and whole.
     """
 
     def __init__(self, name: str, *, translates: bool, batch_size: int, bf16: bool, **tokenizer_settings: Any) -> None:
@@ -44,12 +43,9 @@ class FrozenGenerator:
                 self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
                     path, revision=revision, **tokenizer_settings
                 )
+            dtype = torch.bfloat16 if bf16 else torch.float32
             found: Any = (AutoModelForSeq2SeqLM if translates else AutoModelForCausalLM).from_pretrained(
-                path,
-                revision=revision,
-                use_safetensors=True,
-                dtype=torch.bfloat16 if bf16 else torch.float32,
-                output_loading_info=True,
+                path, revision=revision, use_safetensors=True, dtype=dtype, output_loading_info=True
             )
         except ImportError as error:
             raise UserError(

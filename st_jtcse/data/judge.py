@@ -1,4 +1,4 @@
-"""A language model that says how similar two sentences are."""
+"""A language model that says how similar two sentences are, and the pairs of a corpus that are worth asking about."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from typing import Any
 import pyarrow as pa
 import torch
 from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import semantic_search
 from transformers import BatchEncoding, GenerationConfig
 
 from st_jtcse.data.frozen_generator import FrozenGenerator, settings_text
 from st_jtcse.data.shards import Job, cached_columns
+from st_jtcse.data.teachers import check_embeddings
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import weights_sha256
 
@@ -23,7 +26,6 @@ PROMPT = (
     "On a scale from 0 to 1, how similar in meaning are these two sentences? Answer with a number only.\n"
     "Sentence 1: {sentence1}\nSentence 2: {sentence2}\nSimilarity:"
 )
-SHARD_SIZE = 1000
 _FIELDS = ("{sentence1}", "{sentence2}")
 _MARKS = r"[*_\"'`\u201c\u201d\u2018\u2019]*"
 # A number in the middle of an answer may be anything: "Sentence 1 and Sentence 2 differ: 0.1" would be 1.
@@ -39,25 +41,15 @@ _ANSWER = re.compile(
 
 
 class Judge(FrozenGenerator):
-    """Asks a text-generation model, by greedy search.
+    """Asks a causal language model, by greedy search, for an answer of at most `max_new_tokens`.
 
-    Args:
-        name: Folder or Hub id of a causal language model, or ``id@revision``. Only safetensors are read.
-        prompt: Text with ``{sentence1}`` and ``{sentence2}``; given as the user's message where the tokenizer has a
-            chat template.
-        max_new_tokens: Tokens of an answer.
-        batch_size: Prompts a forward pass.
-        bf16: Whether the model computes in bfloat16 instead of float32.
-
-    Raises:
-        UserError: The model cannot be loaded, or the prompt lacks a field.
+    The prompt, with ``{sentence1}`` and ``{sentence2}``, is the user's message where the tokenizer has a chat template.
     """
 
     def __init__(
         self, name: str, prompt: str = PROMPT, *, max_new_tokens: int = 8, batch_size: int = 16, bf16: bool = False
     ) -> None:
-        missing = [field for field in _FIELDS if field not in prompt]
-        if missing:
+        if missing := [field for field in _FIELDS if field not in prompt]:
             raise UserError(f"The prompt lacks {missing[0]}; write the sentence's place into it.")
         # Answers follow the prompt, so padding comes before it.
         super().__init__(name, translates=False, batch_size=batch_size, bf16=bf16, padding_side="left")
@@ -110,21 +102,27 @@ class Judge(FrozenGenerator):
         return str(self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
 
 
+def neighbour_pairs(sentences: Sequence[str], scorer: SentenceTransformer, count: int) -> list[tuple[str, str]]:
+    """Pair each different sentence with its `count` nearest others by the scorer's cosine, which are worth judging.
+
+    Each pair comes once, in the order of the sentences; UserError where an embedding is not finite or zero.
+    """
+    unique = list(dict.fromkeys(sentences))
+    embeddings = scorer.encode(unique, convert_to_tensor=True, normalize_embeddings=True, show_progress_bar=False)
+    check_embeddings(embeddings.float().cpu().numpy(), unique, "scorer", sentences, for_cosines=True)
+    pairs: dict[tuple[int, int], None] = {}
+    for row, hits in enumerate(semantic_search(embeddings, embeddings, top_k=count + 1)):
+        others = [int(hit["corpus_id"]) for hit in hits if hit["corpus_id"] != row][:count]
+        pairs.update(dict.fromkeys((min(row, other), max(row, other)) for other in others))
+    return [(unique[first], unique[second]) for first, second in sorted(pairs)]
+
+
 def judged_scores(
-    pairs: Sequence[tuple[str, str]], judge: Judge, cache_dir: Path, shard_size: int = SHARD_SIZE
+    pairs: Sequence[tuple[str, str]], judge: Judge, cache_dir: Path, shard_size: int = 1000
 ) -> list[float | None]:
     """Return the score of each pair, as :func:`score_of` reads it; an interrupted run goes on after its answers.
 
     Answers are kept for the list of pairs as a whole: one pair more or less, and all are asked again.
-
-    Args:
-        pairs: Two sentences each.
-        judge: Who is asked.
-        cache_dir: Folder of the answers.
-        shard_size: Pairs that an interruption loses at most.
-
-    Raises:
-        UserError: The disk is full.
     """
     rows = [json.dumps(pair, ensure_ascii=False) for pair in pairs]
 

@@ -23,20 +23,13 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Labelled:
-    """Loaded rows.
+    """Loaded rows."""
 
-    Args:
-        dataset: The text columns, and ``label`` unless there is none.
-        skipped_unlabelled: Rows labelled -1 or "-", as SNLI marks those on which its annotators did not agree; they
-            were left out.
-        sha256: Hash of the rows as JSON lines.
-        first_rows: By label, the file and line where it is met first.
-    """
-
-    dataset: Dataset
+    dataset: Dataset  # the text columns, and ``label`` unless there is none
+    # Rows left out, labelled -1 or "-", as SNLI marks those on which its annotators did not agree
     skipped_unlabelled: int
-    sha256: str
-    first_rows: dict[float, str]
+    sha256: str  # hash of the rows as JSON lines
+    first_rows: dict[float, str]  # by label, the file and line where it is met first
 
 
 def load_labelled(
@@ -86,20 +79,17 @@ def load_labelled(
         first_rows.setdefault(label, row.place)
         return *cells, label
 
-    columns: list[list[Any]] = [[] for _ in range(count + 1)]
-    for cells in checked_rows(sources, "labelled rows", default, parse):
-        for column, cell in zip(columns, cells):
-            column.append(cell)
-    if not columns[0]:
-        raise UserError(
-            f"{sources[0].label} holds no labelled row, {skipped} are marked -1 or '-' as unlabelled; label some."
-        )
+    rows = list(checked_rows(sources, "labelled rows", default, parse))
+    if not rows:
+        counted = f"{skipped} are marked -1 or '-' as unlabelled"
+        raise UserError(f"{sources[0].label} holds no labelled row, {counted}; label some.")
+    columns = list(zip(*rows))
     if kind == "scores":
         labels.check_scores(columns[-1], sources[0])
     table = {f"sentence{number}": pa.array(column) for number, column in enumerate(columns[:-1], 1)}
     if has_labels:
         table["label"] = pa.array(columns[-1]).cast(pa.float32() if kind == "scores" else pa.int64())
-    return Labelled(Dataset(pa.table(table)), skipped, rows_sha256(zip(*columns)), first_rows)
+    return Labelled(Dataset(pa.table(table)), skipped, rows_sha256(rows), first_rows)
 
 
 @dataclass(frozen=True)

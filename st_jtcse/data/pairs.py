@@ -14,32 +14,21 @@ COLUMNS = ("sentence1", "sentence2", "score")
 
 @dataclass(frozen=True)
 class Pairs:
-    """Graded pairs.
-
-    Args:
-        sentences1: First sentences.
-        sentences2: Second sentences.
-        scores: Similarity, in the given range.
-        sha256: Hash of the pairs as JSON lines.
-    """
+    """Graded pairs."""
 
     sentences1: list[str]
     sentences2: list[str]
-    scores: list[float]
-    sha256: str
+    scores: list[float]  # similarity, in the given range
+    sha256: str  # hash of the pairs as JSON lines
 
 
 @dataclass(frozen=True)
 class PairScores:
-    """Judged pairs, e.g. by a language model.
+    """Judged pairs, e.g. by a language model."""
 
-    Args:
-        pairs: Two sentences and their similarity in [0, 1]; each pair once, whichever sentence comes first.
-        sha256: Hash of the pairs as JSON lines.
-    """
-
+    # Two sentences and their similarity in [0, 1]; each pair once, whichever sentence comes first
     pairs: list[tuple[str, str, float]]
-    sha256: str
+    sha256: str  # hash of the pairs as JSON lines
 
 
 def load_pairs(source: Source, score_range: tuple[float, float]) -> Pairs:
@@ -86,9 +75,8 @@ def load_pair_scores(source: Source, sentences: Collection[str]) -> PairScores:
     def parse(row: Row, names: Sequence[str]) -> _Pair | None:
         score = number(row.values[names[2]])
         if score is None or not 0 <= score <= 1:
-            raise UserError(
-                f"{row.place}: expected a score in [0, 1], found {row.values[names[2]]!r}; correct the row."
-            )
+            found = row.values[names[2]]
+            raise UserError(f"{row.place}: expected a score in [0, 1], found {found!r}; correct the row.")
         first, second = texts_of(row, names[:2])
         for name, text in zip(names, (first, second)):
             if text not in known:

@@ -25,27 +25,16 @@ _Parsed = TypeVar("_Parsed")
 
 @dataclass(frozen=True)
 class Source:
-    """Where rows come from; exactly one of `file` and `dataset` is given.
+    """Where rows come from; exactly one of `file` and `dataset` is given."""
 
-    Args:
-        file: Local text, JSONL, CSV or Parquet file.
-        dataset: Hub id or folder for `datasets.load_dataset`.
-        config: Configuration of `dataset`.
-        split: Split of `dataset`.
-        data_files: File inside `dataset`.
-        revision: Commit, tag or branch of `dataset`.
-        columns: Columns to read; None for the defaults of the reader.
-        limit: Keep the first rows only.
-    """
-
-    file: Path | None = None
-    dataset: str | None = None
-    config: str | None = None
-    split: str = "train"
-    data_files: str | None = None
-    revision: str | None = None
-    columns: tuple[str, ...] | None = None
-    limit: int | None = None
+    file: Path | None = None  # local text, JSONL, CSV or Parquet file
+    dataset: str | None = None  # Hub id or folder for `datasets.load_dataset`
+    config: str | None = None  # configuration of `dataset`
+    split: str = "train"  # split of `dataset`
+    data_files: str | None = None  # file inside `dataset`
+    revision: str | None = None  # commit, tag or branch of `dataset`
+    columns: tuple[str, ...] | None = None  # columns to read; None for the defaults of the reader
+    limit: int | None = None  # how many of the first rows to keep; None for all
 
     @property
     def label(self) -> str:
@@ -67,21 +56,11 @@ class Row:
 
 
 def checked_rows(
-    sources: Sequence[Source],
-    what: str,
-    default: Sequence[str],
-    parse: Callable[[Row, Sequence[str]], _Parsed | None],
+    sources: Sequence[Source], what: str, default: Sequence[str], parse: Callable[[Row, Sequence[str]], _Parsed | None]
 ) -> Iterator[_Parsed]:
-    """Read rows with columns and check each; what is wrong with them is told at the end, all at once.
+    """Read rows with columns, those of `default` where a source names none, and parse each; None leaves a row out.
 
-    Args:
-        sources: Where to read.
-        what: What the rows are, for messages.
-        default: Columns of a source that names none.
-        parse: From a row and its columns to its value, None to leave it out; a UserError says what is wrong with it.
-
-    Raises:
-        UserError: A source cannot be read or lacks a column, or rows are faulty: up to five are told.
+    What `parse` finds wrong is told at the end, up to five rows at once; `what` the rows are is for messages.
     """
     faults: list[str] = []
     for source in sources:
@@ -138,9 +117,8 @@ def in_range(row: Row, score: float, score_range: tuple[float, float]) -> float:
     """Return a row's score; one outside the range of lowest and highest score is refused."""
     low, high = score_range
     if not low <= score <= high:
-        raise UserError(
-            f"{row.place}: the score {score:g} is outside {low:g} to {high:g}; correct it or set score_range."
-        )
+        outside = f"the score {score:g} is outside {low:g} to {high:g}"
+        raise UserError(f"{row.place}: {outside}; correct it or set score_range.")
     return score
 
 
@@ -164,32 +142,24 @@ def rows_sha256(rows: Iterable[Sequence[Any]]) -> str:
 
 
 def read_rows(source: Source) -> Iterator[Row]:
-    """Read a source's rows, up to its limit; of a text file, its lines as the column ``sentence``.
-
-    Raises:
-        UserError: The source is missing or not of the form its suffix says.
-    """
+    """Read a source's rows, up to its limit; of a text file, its lines as the column ``sentence``."""
     return islice(_hub_rows(source) if source.file is None else _file_rows(source.file), source.limit)
 
 
 def _file_rows(path: Path) -> Iterator[Row]:
     readers = {".txt": _text_rows, ".jsonl": _jsonl_rows, ".csv": _csv_rows, ".parquet": _parquet_rows}
-    _check_file(path)
-    if path.suffix not in readers:
-        raise UserError(
-            f"{path}: expected a file ending in {', '.join(readers)}, found {path.suffix or 'no ending'!r}; rename or "
-            "convert it."
-        )
-    return readers[path.suffix](path)
-
-
-def _check_file(path: Path) -> None:
     if path.is_dir():
         raise UserError(f"{path} is a folder; give a file.")
     if not path.is_file():
         raise UserError(f"{path.absolute()} does not exist; check the path.")
     if path.stat().st_size == 0:
         raise UserError(f"{path} is empty; give a file with text.")
+    if path.suffix not in readers:
+        raise UserError(
+            f"{path}: expected a file ending in {', '.join(readers)}, found {path.suffix or 'no ending'!r}; rename or "
+            "convert it."
+        )
+    return readers[path.suffix](path)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -208,8 +178,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _text_rows(path: Path) -> Iterator[Row]:
-    for number, line in _lines(path):
-        yield Row(f"{path}:{number}", {"sentence": line})
+    return (Row(f"{path}:{number}", {"sentence": line}) for number, line in _lines(path))
 
 
 def _jsonl_rows(path: Path) -> Iterator[Row]:

@@ -16,17 +16,11 @@ from st_jtcse.errors import UserError
 
 @dataclass(frozen=True)
 class Sentences:
-    """Loaded training sentences.
+    """Loaded training sentences."""
 
-    Args:
-        dataset: One column, ``sentence``.
-        skipped_blank: Blank lines and cells that were left out.
-        sha256: Hash of the sentences, newline-separated.
-    """
-
-    dataset: Dataset
-    skipped_blank: int
-    sha256: str
+    dataset: Dataset  # one column, ``sentence``
+    skipped_blank: int  # blank lines and cells that were left out
+    sha256: str  # hash of the sentences, newline-separated
 
 
 def load_sentences(sources: Sequence[Source]) -> Sentences:

@@ -39,21 +39,13 @@ _WRITE_ERRORS = {
 
 @dataclass(frozen=True)
 class Job:
-    """Columns to compute from every sentence.
+    """Columns to compute from every sentence."""
 
-    Args:
-        kind: What they are, in one word; the file's name starts with it.
-        settings: Everything that decides the result: hashes of sentences and models, and the options. Must be JSON.
-        sentences: Dataset with a column ``sentence``.
-        compute: From the sentences of one shard to its columns, row by row; must not depend on other shards.
-        shard_size: Sentences a shard: what an interruption loses at most, in each process.
-    """
-
-    kind: str
-    settings: dict[str, Any]
-    sentences: Dataset
-    compute: Callable[[list[str]], pa.Table]
-    shard_size: int
+    kind: str  # what they are, in one word; the file's name starts with it
+    settings: dict[str, Any]  # all that decides the result, as JSON: hashes of sentences and models, and the options
+    sentences: Dataset  # with a column `sentence`
+    compute: Callable[[list[str]], pa.Table]  # a shard's sentences to its columns, row by row, and from nothing else
+    shard_size: int  # sentences a shard: what an interruption loses at most, in each process
 
     @property
     def text(self) -> str:
@@ -62,14 +54,10 @@ class Job:
         return json.dumps(self.settings | rows, sort_keys=True, ensure_ascii=False)
 
     @property
-    def shards(self) -> int:
-        """Number of shards."""
-        return -(-len(self.sentences) // self.shard_size)
-
-    def rows(self, shard: int) -> range:
-        """Row numbers of a shard."""
-        start = shard * self.shard_size
-        return range(start, min(start + self.shard_size, len(self.sentences)))
+    def shards(self) -> list[range]:
+        """Row numbers of each shard."""
+        rows = range(len(self.sentences))
+        return [rows[start : start + self.shard_size] for start in rows[:: self.shard_size]]
 
 
 def cached_columns(job: Job, cache_dir: Path) -> Dataset:
@@ -77,14 +65,8 @@ def cached_columns(job: Job, cache_dir: Path) -> Dataset:
 
     In a distributed run every process computes its share of the shards. The file is the same, byte for byte, however
     often the work was interrupted and however many processes shared it. Of several runs at once the first to finish
-    wins, and the others take its file.
-
-    Args:
-        job: The columns.
-        cache_dir: Folder of the files, shared by runs; safe to delete.
-
-    Raises:
-        UserError: The folder cannot be written, or a file was made with other settings.
+    wins, and the others take its file. UserError where `cache_dir`, which is safe to delete, cannot be written, or a
+    file in it was made with other settings.
     """
     final = cache_dir / f"{job.kind}-{hashlib.sha256(job.text.encode()).hexdigest()[:16]}.arrow"
     folder = final.with_suffix(".shards")
@@ -108,19 +90,19 @@ def cached_columns(job: Job, cache_dir: Path) -> Dataset:
 def _compute(job: Job, folder: Path, final: Path) -> None:
     with _write_errors_told(folder.parent):
         folder.mkdir(parents=True, exist_ok=True)
-    own = range(processes.rank(), job.shards, processes.count())
-    left = [shard for shard in own if not _finished_shard(folder, shard)]
-    total, to_do = (sum(len(job.rows(shard)) for shard in shards) for shards in (own, left))
+    own = list(enumerate(job.shards))[processes.rank() :: processes.count()]
+    left = [(shard, rows) for shard, rows in own if not _finished_shard(folder, shard)]
+    total, to_do = (sum(len(rows) for _, rows in shards) for shards in (own, left))
     bar = {"desc": job.kind, "unit": " sentences", "file": sys.stdout, "disable": processes.rank() > 0}
     with tqdm(initial=total - to_do, total=total, **bar) as progress:
-        for shard in left:
-            table = job.compute(job.sentences[job.rows(shard)]["sentence"])
+        for shard, rows in left:
+            table = job.compute(job.sentences[rows]["sentence"])
             # A partial file of another process, or of one that was killed, must not be in the way.
             partial = folder / f".{shard:05d}.{os.getpid()}.partial"
             _write(partial, table.schema, table.combine_chunks().to_batches())
             # The name holds the hash: one rename makes the shard finished, and its content can be checked ever after.
             partial.replace(folder / f"{shard:05d}-{sha256(partial)[:16]}.arrow")
-            progress.update(len(job.rows(shard)))
+            progress.update(len(rows))
 
 
 def _finished_shard(folder: Path, shard: int) -> Path | None:
@@ -136,8 +118,8 @@ def _finished_shard(folder: Path, shard: int) -> Path | None:
 def _join(job: Job, folder: Path, final: Path) -> None:
     if processes.rank() > 0 or _is_whole(final, job):
         return
-    paths = [path for path in (_finished_shard(folder, shard) for shard in range(job.shards)) if path]
-    if len(paths) < job.shards:
+    paths = [path for path in (_finished_shard(folder, shard) for shard in range(len(job.shards))) if path]
+    if len(paths) < len(job.shards):
         raise UserError(f"{folder}: a shard was damaged while others were computed; run again to repair it.")
 
     def batches() -> Iterator[pa.RecordBatch]:

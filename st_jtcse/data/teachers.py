@@ -17,7 +17,6 @@ from st_jtcse.errors import UserError
 from st_jtcse.wording import shown
 
 Form = Literal["sum", "concatenation"]
-SHARD_SIZE = 10_000
 
 
 def with_teacher_labels(
@@ -29,7 +28,7 @@ def with_teacher_labels(
     *,
     form: Form = "sum",
     batch_size: int = 64,
-    shard_size: int = SHARD_SIZE,
+    shard_size: int = 10_000,
 ) -> Dataset:
     r"""Add the column ``label``: one float16 vector a sentence, made from all teachers' embeddings t_k(x).
 
@@ -39,22 +38,9 @@ def with_teacher_labels(
     .. math:: \sum_k w_k t_k(x) \qquad \text{or} \qquad
         \left[\sqrt{w_1}\, t_1(x) / \|t_1(x)\|, \dots, \sqrt{w_K}\, t_K(x) / \|t_K(x)\|\right]
 
-    Args:
-        sentences: Dataset with a column ``sentence``.
-        sentences_sha256: Hash of the sentences, which names the file.
-        teachers: The teachers.
-        weights: One factor w_k a teacher.
-        cache_dir: Folder of the file, which is used again for the same sentences, teachers and weights.
-        form: How the teachers are combined.
-        batch_size: Sentences a forward pass.
-        shard_size: Sentences a shard.
-
-    Returns:
-        The dataset with its labels, which are memory-mapped.
-
-    Raises:
-        UserError: The weights do not fit the teachers or the form, the embeddings to be summed differ in size, or one
-            is not finite, beyond half precision, or zero in a concatenation.
+    The labels are memory-mapped from a file in `cache_dir`, used again for the same sentences, teachers and weights.
+    UserError where the weights do not fit, or an embedding is not finite, beyond half precision, or zero in a
+    concatenation.
     """
     if len(weights) != len(teachers):
         raise UserError(f"Expected one weight a teacher, found {len(weights)} for {len(teachers)}; give as many.")
@@ -66,7 +52,7 @@ def with_teacher_labels(
         embeddings = [np.asarray(teacher.encode(texts, batch_size=batch_size)) for teacher in teachers]
         for vectors in embeddings:
             check_embeddings(vectors, texts, "teacher", sentences["sentence"], for_cosines=form == "concatenation")
-        return pa.table({"label": _half(_combined(embeddings, weights, form))})
+        return pa.table({"label": _combined(embeddings, weights, form)})
 
     settings = {
         "sentences": sentences_sha256,
@@ -92,14 +78,9 @@ def label_size(teachers: Sequence[SentenceTransformer], form: Form = "sum") -> i
 def check_embeddings(
     vectors: np.ndarray, texts: Sequence[str], model: str, corpus: Sequence[str], *, for_cosines: bool
 ) -> None:
-    """Refuse embeddings that are not finite, or for cosines zero, naming the first such sentence and its row.
+    """Refuse embeddings of texts that are not finite, or for cosines zero, naming the first sentence and its row.
 
-    Args:
-        vectors: One embedding a text.
-        texts: Some sentences of the corpus.
-        model: What the model is, e.g. ``"teacher"``.
-        corpus: All sentences.
-        for_cosines: Whether a zero embedding, which has no cosine, is refused too.
+    The row is that of the whole corpus; `model` is what the model is, e.g. ``"teacher"``.
     """
     for fault, rows in (
         ("is not finite", ~np.isfinite(vectors).all(axis=1)),
@@ -113,19 +94,13 @@ def check_embeddings(
             )
 
 
-def _combined(embeddings: Sequence[np.ndarray], weights: Sequence[float], form: Form) -> np.ndarray:
+def _combined(embeddings: Sequence[np.ndarray], weights: Sequence[float], form: Form) -> pa.FixedSizeListArray:
+    weighted = list(zip(weights, embeddings))
     if form == "sum":
-        return np.asarray(sum(weight * vectors for weight, vectors in zip(weights, embeddings)))
-    return np.concatenate(
-        [
-            weight**0.5 * vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-            for weight, vectors in zip(weights, embeddings)
-        ],
-        axis=1,
-    )
-
-
-def _half(vectors: np.ndarray) -> pa.FixedSizeListArray:
+        vectors = np.asarray(sum(weight * own for weight, own in weighted))
+    else:
+        parts = [weight**0.5 * own / np.linalg.norm(own, axis=1, keepdims=True) for weight, own in weighted]
+        vectors = np.concatenate(parts, axis=1)
     with np.errstate(over="ignore"):  # Told below, with the row's reason.
         half = vectors.astype(np.float16)
     if not np.isfinite(half).all():

@@ -20,10 +20,8 @@ _PAIR = (_SENTENCE, _SENTENCE + " the")
 def gmac(model: SentenceTransformer | CrossEncoder) -> float:
     """Return the multiply-accumulate operations of one input, in units of 10^9.
 
-    That is a sentence of 32 tokens, or a pair of 64 for a cross-encoder.
-
-    Args:
-        model: The model; its matrix products are counted, which is all but a few thousandths of the work.
+    That is a sentence of 32 tokens, or a pair of 64 for a cross-encoder. The matrix products are counted, which is all
+    but a few thousandths of the work.
     """
     features = {
         key: value.to(model.device) if isinstance(value, torch.Tensor) else value

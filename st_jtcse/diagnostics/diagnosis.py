@@ -13,11 +13,8 @@ from sentence_transformers import SentenceTransformer
 
 from st_jtcse import diagnostics
 from st_jtcse.data import Pairs
-from st_jtcse.diagnostics.attention_sink import GROUPS, AttentionSink
-from st_jtcse.diagnostics.cls_energy import CLSEnergy
-from st_jtcse.diagnostics.cosine_density import FIFTHS, CosineDensity
-from st_jtcse.diagnostics.modulus import Modulus
-from st_jtcse.diagnostics.sentence_map import MapMethod, SentenceMap
+from st_jtcse.diagnostics.embedding_space import FIFTHS, CosineDensity, MapMethod, SentenceMap
+from st_jtcse.diagnostics.encoders import GROUPS, AttentionSink, CLSEnergy, Modulus
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import weights_sha256
 
@@ -92,55 +89,41 @@ class Diagnosis:
 
     def as_record(self) -> dict[str, Any]:
         """Return it as JSON has it; what does not exist is null."""
-        density = self.density
-        return {
-            "name": self.name,
-            "weights_sha256": self.weights_sha256,
-            "dimension": self.dimension,
-            "parameters": self.parameters,
+        record = {key: getattr(self, key) for key in ("name", "weights_sha256", "dimension", "parameters")} | {
             "gmac": round(self.gmac, 4),
             "sentences_per_second": round(self.sentences_per_second, 1),
             "spearman": round(self.spearman, 4),
             "eta": round(self.eta, 4),
-            "alignment": _numbers(self.alignment),
-            "uniformity": _numbers(self.uniformity),
+            "alignment": self.alignment,
+            "uniformity": self.uniformity,
             "cosines_by_score_fifth": {
-                "edges": _numbers(density.edges),
-                "counts": density.counts.tolist(),
-                "means": _numbers(density.means),
-                "deviations": _numbers(density.deviations),
+                key: getattr(self.density, key) for key in ("edges", "counts", "means", "deviations")
             },
-            "map_points": self.sentence_map and _numbers(self.sentence_map.points),
+            "map_points": self.sentence_map and self.sentence_map.points,
             "encoders": [self._encoder_record(label) for label in self.energy],
             "notes": self.notes,
         }
+        return {key: _plain(value) for key, value in record.items()}
 
     def _encoder_record(self, label: str) -> dict[str, Any]:
-        energy, sink, modulus = self.energy[label], self.sink[label], self.modulus[label]
+        sink, modulus = self.sink[label], self.modulus[label]
+        masses = [dict(zip(GROUPS, layer)) for layer in sink.mass]
         return {
             "label": label,
-            "cls_energy": {"mean": _numbers(energy.mean), "deviation": _numbers(energy.deviation)},
-            "attention": {
-                "tokens": sink.tokens,
-                "groups": sink.groups,
-                "mass": [dict(zip(GROUPS, _numbers(layer))) for layer in sink.mass],
-            },
+            "cls_energy": vars(self.energy[label]),
+            "attention": {"tokens": sink.tokens, "groups": sink.groups, "mass": masses},
             "modulus": {
-                name: None if norms is None else {"mean": _numbers(norms.mean()), "deviation": _numbers(norms.std())}
+                name: None if norms is None else {"mean": norms.mean(), "deviation": norms.std()}
                 for name, norms in (("hidden", modulus.hidden), ("pooler", modulus.pooler))
             },
         }
 
 
 def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
-    """Find out everything about a model; it is left as it is.
-
-    Raises:
-        UserError: Its embeddings are zero or not finite.
-    """
+    """Find out everything about a model, which is left as it is; raises UserError for embeddings without direction."""
     from scipy.stats import spearmanr
 
-    pairs, notes = plan.pairs, []
+    pairs = plan.pairs
     corpus = list(dict.fromkeys([*pairs.sentences1, *pairs.sentences2]))
     try:
         vectors = dict(zip(corpus, diagnostics.unit_vectors(model.encode(corpus, show_progress_bar=False))))
@@ -149,8 +132,7 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
     first, second = (np.stack([vectors[s] for s in side]) for side in (pairs.sentences1, pairs.sentences2))
     cosines = (first * second).sum(axis=1)
     positive = plan.positive
-    if not positive.any():
-        notes.append(f"No alignment: no pair scores above {plan.threshold:g}.")
+    notes = [] if positive.any() else [f"No alignment: no pair scores above {plan.threshold:g}."]
     sentences, _ = plan.sample()
     found = Diagnosis(
         name=name,
@@ -189,10 +171,12 @@ def _or_note(notes: list[str], without: str, find: Callable[[], Found]) -> Found
         return None
 
 
-def _numbers(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Round to six places, and turn NaN, which JSON lacks, into null."""
-    if value is None:
-        return None
-    if np.ndim(value):
-        return [_numbers(item) for item in value]
-    return round(float(value), 6) if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, np.ndarray)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (float, np.floating)):
+        return round(float(value), 6) if math.isfinite(value) else None
+    return int(value) if isinstance(value, np.integer) else value

@@ -36,25 +36,13 @@ _THEIRS_OF_CROSS_ENCODERS = {
 
 
 def loss_names(cross_encoder: bool = False) -> list[str]:
-    """Return the names of all losses: ours, installed packages', those of Sentence-Transformers.
-
-    Args:
-        cross_encoder: Whether the losses are of cross-encoders.
-    """
+    """Return the names of all losses of cross-encoders, or of all others: ours, installed packages', theirs."""
     own = [name for name in ours.__all__ if getattr(ours, name).declaration.cross_encoder == cross_encoder]
     return list(dict.fromkeys([*own, *_installed(), *_their_classes(cross_encoder)]))
 
 
 def loss_class(name: str, cross_encoder: bool = False) -> type[nn.Module]:
-    """Return the loss of that name.
-
-    Args:
-        name: A name of :func:`loss_names`.
-        cross_encoder: Whether it is a loss of cross-encoders.
-
-    Raises:
-        UserError: There is no such loss, or the package that has it cannot be imported.
-    """
+    """Return the loss of that name; raises UserError where there is none, or its package cannot be imported."""
     found: type[nn.Module] | None = getattr(ours, name, None) if name in ours.__all__ else None
     found = found or _load(_installed().get(name)) or _their_classes(cross_encoder).get(name)
     if found is None or declaration_of(found).cross_encoder != cross_encoder:
@@ -63,11 +51,7 @@ def loss_class(name: str, cross_encoder: bool = False) -> type[nn.Module]:
 
 
 def declaration_of(loss: type[nn.Module]) -> LossDeclaration:
-    """Return what a loss is: what its class says, or for those of Sentence-Transformers the table here.
-
-    Args:
-        loss: The class.
-    """
+    """Return what a loss is: what its class says, or for those of Sentence-Transformers the table here."""
     declared: LossDeclaration | None = getattr(loss, "declaration", None)
     if declared is not None:
         return declared

@@ -29,11 +29,7 @@ class CrossEncoderCoSENTLoss(DeclaredLoss, nn.Module):
         UserError: The model has several outputs, λ is not positive, or there are not exactly two text columns.
 
     Inputs:
-        +------------------------------+--------------+-------------------------------+
-        | Columns                      | Labels       | Number of Model Output Labels |
-        +==============================+==============+===============================+
-        | (sentence_A, sentence_B)     | score, (B,)  | 1                             |
-        +------------------------------+--------------+-------------------------------+
+        Two columns of sentences; labels: scores, (B,).
 
     Relations:
         For a bi-encoder: :class:`sentence_transformers.sentence_transformer.losses.CoSENTLoss`.
@@ -51,8 +47,7 @@ class CrossEncoderCoSENTLoss(DeclaredLoss, nn.Module):
                 "sentence2": ["The sun shines.", "She walked home."],
                 "score": [4.6, 1.0],
             })
-            trainer = CrossEncoderTrainer(model, train_dataset=train_dataset, loss=CrossEncoderCoSENTLoss(model))
-            trainer.train()
+            CrossEncoderTrainer(model, train_dataset=train_dataset, loss=CrossEncoderCoSENTLoss(model)).train()
 
     References:
         Huang et al., CoSENT, TASLP 2024, Eq. 11.
@@ -61,6 +56,12 @@ class CrossEncoderCoSENTLoss(DeclaredLoss, nn.Module):
     declaration: ClassVar[LossDeclaration] = LossDeclaration(
         cross_encoder=True, labels="scores", in_batch=True, cards={(): "cosent-cross-encoder"}
     )
+    citation = """
+@article{huang2024cosent,
+    title = {{CoSENT}: Consistent Sentence Embedding via Similarity Ranking}, author = {Huang, Xiang and others},
+    journal = {IEEE/ACM Transactions on Audio, Speech, and Language Processing}, year = {2024},
+}
+"""
 
     def __init__(self, model: CrossEncoder, *, scale: Positive = 1.0) -> None:
         super().__init__()
@@ -75,21 +76,7 @@ class CrossEncoderCoSENTLoss(DeclaredLoss, nn.Module):
     ) -> Tensor:
         """Score the pairs of the batch and return the loss."""
         if len(inputs) != 2:
-            raise UserError(
-                f"CrossEncoderCoSENTLoss needs two text columns, found {len(inputs)}; name the two to read."
-            )
+            raise UserError(f"{type(self).__name__} needs two text columns, found {len(inputs)}; name the two to read.")
         features = self.model.preprocess(list(zip(*inputs)), prompt=prompt, task=task)
         scores = self.model(batch_to_device(features, self.model.device))["scores"].view(-1)
         return cosent(scores, labels, self.scale)
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the method."""
-        return """
-@article{huang2024cosent,
-    title = {{CoSENT}: Consistent Sentence Embedding via Similarity Ranking},
-    author = {Huang, Xiang and others},
-    journal = {IEEE/ACM Transactions on Audio, Speech, and Language Processing},
-    year = {2024},
-}
-"""

@@ -17,68 +17,41 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(gt=0)]
 
-Labels = Literal["scores", "classes", "none"]
-TeacherForm = Literal["sum", "concatenation"]
-
 
 @dataclass(frozen=True)
 class LossDeclaration:
     """What a loss needs of a model and of its data; what is left out is not known, and anything goes.
 
-    Args:
-        cross_encoder: Whether it trains a cross-encoder.
-        sentences: Whether it trains on sentences, not on labelled rows.
-        views: ``"made"``: it makes both views of the one column itself; ``"given"``: it takes two columns.
-        labels: What the label column of its rows is: graded similarities, whole numbers from 0, or absent.
-        classes: How many classes it tells apart: a number, or the argument that says so; ``"outputs"``: the model's.
-        teachers: How teachers' vectors become its labels; None if it learns from none.
-        teachers_weight: The weight that, at 0, does without teachers.
-        judged_pairs: Whether it takes judged pairs by its method ``use_pair_scores``.
-        in_batch: Whether it compares the rows of a batch with each other.
-        pooler_weight: The weight that, above 0, needs a :class:`~st_jtcse.modules.PoolerModulusHead`.
-        one_above_zero: Weights that must not all be 0.
-        cards: Card templates by the weights that are 0.
-        twin: Whether these cards are of two towers only.
+    Its methods take the arguments that the loss is given; defaults, whose weights are above 0, may be left out.
     """
 
-    cross_encoder: bool = False
-    sentences: bool = False
-    views: Literal["made", "given"] | None = None
-    labels: Labels | None = None
-    classes: int | str | None = None
-    teachers: TeacherForm | None = None
-    teachers_weight: str | None = None
-    judged_pairs: bool = False
-    in_batch: bool = False
-    pooler_weight: str | None = None
-    one_above_zero: tuple[str, ...] = ()
-    cards: Mapping[tuple[str, ...], str] = field(default_factory=dict)
-    twin: bool = False
+    cross_encoder: bool = False  # whether it trains a cross-encoder
+    sentences: bool = False  # whether it trains on sentences, not on labelled rows
+    views: Literal["made", "given"] | None = None  # whether it makes both views of one column, or takes two columns
+    # The label column of its rows: graded similarities, whole numbers from 0, or absent
+    labels: Literal["scores", "classes", "none"] | None = None
+    classes: int | str | None = None  # how many: a number, or the argument that says so; "outputs": the model's
+    # How teachers' vectors become its labels; None if it learns from none
+    teachers: Literal["sum", "concatenation"] | None = None
+    teachers_weight: str | None = None  # the weight that, at 0, does without teachers
+    judged_pairs: bool = False  # whether it takes judged pairs by its method `use_pair_scores`
+    in_batch: bool = False  # whether it compares the rows of a batch with each other
+    pooler_weight: str | None = None  # the weight that, above 0, needs a PoolerModulusHead
+    one_above_zero: tuple[str, ...] = ()  # weights that must not all be 0
+    cards: Mapping[tuple[str, ...], str] = field(default_factory=dict)  # card templates by the weights that are 0
+    twin: bool = False  # whether these cards are of two towers only
 
     def needs_teachers(self, arguments: Mapping[str, Any]) -> bool:
-        """Say whether it cannot be computed without teachers.
-
-        Args:
-            arguments: What it is given; defaults may be left out.
-        """
+        """Say whether it cannot be computed without teachers."""
         switched_off = self.teachers_weight is not None and arguments.get(self.teachers_weight) == 0
         return self.teachers is not None and not switched_off
 
     def needs_pooler(self, arguments: Mapping[str, Any]) -> bool:
-        """Say whether it compares the towers' pooler outputs.
-
-        Args:
-            arguments: What it is given; defaults, which are above 0, may be left out.
-        """
+        """Say whether it compares the towers' pooler outputs."""
         return self.pooler_weight is not None and arguments.get(self.pooler_weight) != 0
 
     def card(self, arguments: Mapping[str, Any], twin: bool) -> str | None:
-        """Return the name of the card template; None if there is none for this setting.
-
-        Args:
-            arguments: What it is given; defaults, which are above 0, may be left out.
-            twin: Whether the model has two towers.
-        """
+        """Return the name of the card template for a model of two towers or one; None if there is none."""
         off = sorted(name for name, value in arguments.items() if name.endswith("_weight") and not value)
         return self.cards.get(tuple(off)) if twin or not self.twin else None
 
@@ -90,11 +63,7 @@ class DeclaredLoss:
 
     @classmethod
     def misfits(cls, arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Return what is wrong with arguments, all or some: each name, and ``expected X, found Y. Do Z.``.
-
-        Args:
-            arguments: By name.
-        """
+        """Return what is wrong with arguments, all or some: each name, and ``expected X, found Y. Do Z.``."""
         found = misfits(_arguments_model(cls.__init__), arguments)
         together = cls.declaration.one_above_zero
         if together and all(arguments.get(name) == 0 for name in together):
@@ -105,13 +74,8 @@ class DeclaredLoss:
 
     @classmethod
     def check(cls, **arguments: Any) -> None:
-        """Refuse arguments that do not fit.
-
-        Raises:
-            UserError: With a sentence for each.
-        """
-        found = cls.misfits(arguments)
-        if found:
+        """Raise UserError, with a sentence for each argument that does not fit."""
+        if found := cls.misfits(arguments):
             raise UserError(*(f"{name}: {text}" for name, text in found))
 
     def get_config_dict(self) -> dict[str, Any]:

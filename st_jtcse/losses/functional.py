@@ -133,27 +133,14 @@ def _disagreement(p: Tensor, q: Tensor) -> Tensor:
 
 
 def cosines(p: Tensor, q: Tensor) -> Tensor:
-    """Return the cosine of every row of p with every row of q, in float32 at least, in autocast too.
-
-    Args:
-        p: Rows, (N, H).
-        q: Rows, (M, H).
-
-    Returns:
-        (N, M).
-    """
+    """Return the cosine of every row of p, (N, H), with every row of q, (M, H): (N, M), by :func:`products`."""
     return products(F.normalize(_full(p), dim=-1), F.normalize(_full(q), dim=-1))
 
 
 def products(p: Tensor, q: Tensor) -> Tensor:
-    """Return the dot product of every row of p with every row of q, in float32 at least, in autocast too.
+    """Return the dot product of every row of p, (N, H), with every row of q, (M, H): (N, M).
 
-    Args:
-        p: Rows, (N, H).
-        q: Rows, (M, H).
-
-    Returns:
-        (N, M).
+    In float32 at least, in autocast too.
     """
     # At τ = 0.05 a half-precision cosine is off by up to 0.08 in the logit, and similarities that are ranked become
     # equal: keep the product out of autocast.

@@ -15,7 +15,7 @@ from st_jtcse.errors import UserError
 from st_jtcse.losses.declaration import Count, DeclaredLoss, LossDeclaration, NotNegative, Positive
 from st_jtcse.losses.functional import interaction_nt_xent, interaction_tensor_modulus, nt_xent
 from st_jtcse.losses.matryoshka import Terms, cut_as_embedding, whole_dimension
-from st_jtcse.losses.views import encode_views, single_column, split_views
+from st_jtcse.losses.views import encode_views, single_column
 from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 
 Direction = Literal["random", "1_to_2"]
@@ -44,18 +44,13 @@ class JTCSELoss(DeclaredLoss, nn.Module):
         seed: Seed of R. A step's draw follows from the seed and the sentences of the step, so that it is the same in
             a resumed run and in every process of a distributed one.
         gather_across_devices: Whether the terms run over the sentences of all processes.
-        length_chunks: Chunks of similar length that a batch is encoded in, see
-            :func:`~st_jtcse.losses.views.encode_views`; the loss is the same.
+        length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1. The loss is the same.
 
     Raises:
         UserError: A value is out of range, the model lacks what a term needs, or there is not exactly one text column.
 
     Inputs:
-        +----------+--------+
-        | Columns  | Labels |
-        +==========+========+
-        | sentence | none   |
-        +----------+--------+
+        One column, ``sentence``; no labels.
 
     Relations:
         One tower without modulus term: :class:`~st_jtcse.losses.SimCSELoss`. In ST's MatryoshkaLoss the CLS states of
@@ -75,8 +70,7 @@ class JTCSELoss(DeclaredLoss, nn.Module):
             pooling = Pooling(encoder.get_embedding_dimension(), "cls")
             model = SentenceTransformer(modules=[encoder, PoolerModulusHead(), pooling])
             train_dataset = Dataset.from_dict({"sentence": ["It is sunny today.", "He drove to work."]})
-            trainer = SentenceTransformerTrainer(model, train_dataset=train_dataset, loss=JTCSELoss(model))
-            trainer.train()
+            SentenceTransformerTrainer(model, train_dataset=train_dataset, loss=JTCSELoss(model)).train()
 
     References:
         JTCSE (Zong et al.), Eq. 11 to 15; TNCSE (Zong et al., AAAI 2025, doi 10.1609/aaai.v39i24.34816), Eq. 5 to 7.
@@ -91,6 +85,13 @@ class JTCSELoss(DeclaredLoss, nn.Module):
         cards={(): "jtcse", ("cross_weight",): "tncse"},
         twin=True,
     )
+    citation = """
+@inproceedings{zong2025tncse,
+    title = {{TNCSE}: Tensor's Norm Constraints for Unsupervised Contrastive Learning of Sentence Embeddings},
+    author = {Zong, Tianyu and others}, booktitle = {Proceedings of AAAI}, year = {2025},
+    doi = {10.1609/aaai.v39i24.34816},
+}
+"""
 
     def __init__(
         self,
@@ -152,9 +153,8 @@ class JTCSELoss(DeclaredLoss, nn.Module):
             if self.icnce_weight:
                 terms["icnce"] = self.icnce_weight * self._interaction(cls, order)
             if self.cross_weight:
-                terms["icnce_cross"] = self.cross_weight * self._interaction(
-                    self._views(self._cut(encoded, "cross_cls")), order
-                )
+                cross = self._views(self._cut(encoded, "cross_cls"))
+                terms["icnce_cross"] = self.cross_weight * self._interaction(cross, order)
         if self.ictm_weight:
             # Whole under MatryoshkaLoss too: no component of the embedding is one of the poolers'.
             pooler = self._views(encoded["tower_pooler"])
@@ -168,10 +168,10 @@ class JTCSELoss(DeclaredLoss, nn.Module):
 
     def _views(self, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Split (2B, K, H) into one pair of views, (B, H) each, for each of the K towers."""
-        views = split_views(rows)
+        views = rows.chunk(2)
         if self.gather_across_devices:
             # Every process computes the loss of the union; the mean of their gradients is then the union's gradient.
-            views = (all_gather_with_grad(views[0].contiguous()), all_gather_with_grad(views[1].contiguous()))
+            views = tuple(all_gather_with_grad(view.contiguous()) for view in views)
         return list(zip(*(view.unbind(1) for view in views)))
 
     def _interaction(self, towers: list[tuple[Tensor, Tensor]], order: tuple[int, int]) -> Tensor:
@@ -189,16 +189,3 @@ class JTCSELoss(DeclaredLoss, nn.Module):
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + int(checksum))
         reverse = bool(torch.randint(2, (), generator=generator))
         return (1, 0) if reverse else (0, 1)
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the method."""
-        return """
-@inproceedings{zong2025tncse,
-    title = {{TNCSE}: Tensor's Norm Constraints for Unsupervised Contrastive Learning of Sentence Embeddings},
-    author = {Zong, Tianyu and others},
-    booktitle = {Proceedings of AAAI},
-    year = {2025},
-    doi = {10.1609/aaai.v39i24.34816},
-}
-"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -26,12 +26,9 @@ from st_jtcse.losses.negative_ranks import (
     retention,
     smoothed_distribution,
 )
-from st_jtcse.losses.ranking import cosent_in_batch, listmle, listnet
+from st_jtcse.losses.ranking import Ranking, cosent_in_batch, listmle, listnet
 from st_jtcse.losses.simcse import SimCSELoss
-from st_jtcse.losses.teacher import teacher_similarities, view_similarities
-from st_jtcse.losses.views import encode_views, single_column, split_views
-
-RankLoss = Literal["listnet", "listmle", "cosent"]
+from st_jtcse.losses.views import encode_views, single_column, teacher_similarities, view_similarities
 
 _TOKENISED_AT_ONCE = 1000
 
@@ -64,18 +61,13 @@ class LSRNSLoss(SimCSELoss):
         rank_weight: b.
         smoothing_weight: c.
         gather_across_devices: Whether negatives come from all processes.
-        length_chunks: Chunks of similar length that a batch is encoded in, see
-            :func:`~st_jtcse.losses.views.encode_views`; the loss is the same.
+        length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1. The loss is the same.
 
     Raises:
         UserError: A value is out of range, there is not exactly one text column, or there are no labels.
 
     Inputs:
-        +----------+-----------------------------+
-        | Columns  | Labels                      |
-        +==========+=============================+
-        | sentence | scorer vector, (B, D)       |
-        +----------+-----------------------------+
+        One column, ``sentence``; labels: a scorer vector each, (B, D).
 
     Relations:
         With all weights 1 and ε = 0: :class:`~st_jtcse.losses.SimCSELoss`. With teachers and without weights:
@@ -94,8 +86,7 @@ class LSRNSLoss(SimCSELoss):
             sentences = ["It is sunny today.", "He drove to work."]
             labels = scorer.encode(sentences, normalize_embeddings=True)
             train_dataset = Dataset.from_dict({"sentence": sentences, "label": labels})
-            trainer = SentenceTransformerTrainer(student, train_dataset=train_dataset, loss=LSRNSLoss(student))
-            trainer.train()
+            SentenceTransformerTrainer(student, train_dataset=train_dataset, loss=LSRNSLoss(student)).train()
 
     References:
         LS-RNS, label smoothing with ranked negative samples; its equations are our reading, see the documentation.
@@ -111,6 +102,11 @@ class LSRNSLoss(SimCSELoss):
         one_above_zero=("contrastive_weight", "rank_weight", "smoothing_weight"),
         cards={(): "lsrns"},
     )
+    citation = """
+@article{lsrns2025,
+    title = {{LS-RNS}}, journal = {Symmetry}, volume = {17}, number = {5}, pages = {646}, year = {2025},
+}
+"""
 
     def __init__(
         self,
@@ -123,7 +119,7 @@ class LSRNSLoss(SimCSELoss):
         groups: Count = 10,
         retention: Retention = "linear",
         asymmetric: bool = True,
-        rank_loss: RankLoss = "listnet",
+        rank_loss: Ranking = "listnet",
         rank_temperature: Positive = 0.1,
         epsilon: Share = 0.1,
         contrastive_weight: NotNegative = 1.0,
@@ -133,10 +129,7 @@ class LSRNSLoss(SimCSELoss):
         length_chunks: Count | None = None,
     ) -> None:
         super().__init__(
-            model,
-            temperature=temperature,
-            gather_across_devices=gather_across_devices,
-            length_chunks=length_chunks,
+            model, temperature=temperature, gather_across_devices=gather_across_devices, length_chunks=length_chunks
         )
         self.scorer_temperature = scorer_temperature
         self.ranks = ranks
@@ -154,12 +147,10 @@ class LSRNSLoss(SimCSELoss):
         self.check(**self.get_config_dict())
 
     def use_pair_scores(self, pairs: Sequence[tuple[str, str, float]]) -> None:
-        """Take these scores instead of the scorer's similarities wherever both sentences meet in a batch.
-
-        A sentence is recognised by its tokens.
+        """Take these scores instead of the scorer's similarities wherever both sentences, by their tokens, meet.
 
         Args:
-            pairs: Two sentences and their similarity, in either order.
+            pairs: Two sentences, in either order, and their similarity.
 
         Raises:
             UserError: Two pairs of the same tokens have different scores.
@@ -187,21 +178,16 @@ class LSRNSLoss(SimCSELoss):
     ) -> Terms:
         """Encode both views of the batch and return the weighted terms by name."""
         features = single_column(sentence_features, self)
-        views = split_views(encode_views(self.model, features, self.length_chunks)["sentence_embedding"])
+        view_a, view_b = encode_views(self.model, features, self.length_chunks)["sentence_embedding"].chunk(2)
         refuse_cut_labels(labels, self._embedding_dimension)
         scores = teacher_similarities(labels, self, self.gather_across_devices)
         if self._judged:
             scores = self._with_judged(scores, _token_keys(features).to(scores.device))
-        student = view_similarities(*views, self.gather_across_devices)
+        student = view_similarities(view_a, view_b, self.gather_across_devices)
         return self.compute_loss_from_similarities(student, scores.to(student))
 
     def compute_loss_from_similarities(self, student: Tensor, scores: Tensor) -> Terms:
-        """Return the weighted terms by name.
-
-        Args:
-            student: Cosine of view a of sentence i and view b of sentence j, (B, B).
-            scores: The scorer's similarity of sentences i and j, (B, B).
-        """
+        """Return the weighted terms by name, from the views' cosines and the scorer's similarities, (B, B) each."""
         if len(student) == 1:  # The last batch of an epoch: there is no negative.
             on = {"contrastive": self.contrastive_weight, "rank": self.rank_weight, "smoothing": self.smoothing_weight}
             return Terms({name: 0.0 * student.sum() for name, weight in on.items() if weight})
@@ -240,20 +226,6 @@ class LSRNSLoss(SimCSELoss):
             # Only the order counts, and groups and bins leave most of it open, which the scores do not.
             return listmle(student, scores, self.temperature)
         return cosent_in_batch(student, grades, 1 / self.temperature)
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the method."""
-        return """
-@article{lsrns2025,
-    title = {{LS-RNS}},
-    journal = {Symmetry},
-    volume = {17},
-    number = {5},
-    pages = {646},
-    year = {2025},
-}
-"""
 
 
 def _token_keys(features: dict[str, Any]) -> Tensor:

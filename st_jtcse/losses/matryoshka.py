@@ -26,29 +26,17 @@ class Terms(dict[str, Tensor]):
 
 
 def whole_dimension(model: SentenceTransformer) -> int | None:
-    """Return the size of the embeddings that the model gives its loss: `truncate_dim` cuts those of `encode` only.
-
-    Args:
-        model: The model to train.
-    """
+    """Return the size of the embeddings that the model gives its loss: `truncate_dim` cuts those of `encode` only."""
     with model.truncate_embeddings(None):
         dimension: int | None = model.get_embedding_dimension()
     return dimension
 
 
 def cut_as_embedding(rows: Tensor, embedding: Tensor, whole: int | None) -> Tensor:
-    """Keep as many components of the towers' states as MatryoshkaLoss left of the embedding.
+    """Keep as many components of the towers' states, (N, K, H), as MatryoshkaLoss left of the embedding, (N, d).
 
-    Args:
-        rows: States of the towers, (N, K, H).
-        embedding: The model's embeddings as the loss receives them, (N, d).
-        whole: Size of the model's embeddings, uncut.
-
-    Returns:
-        (N, K, d); `rows` where nothing was cut.
-
-    Raises:
-        UserError: The embedding was cut, but is not a sum of the states, so that its first components are not theirs.
+    Raises UserError where an embedding of another `whole` size was cut: it is not a sum of the states, so that its
+    first components are not theirs.
     """
     left = embedding.shape[-1]
     if left == whole:
@@ -62,14 +50,9 @@ def cut_as_embedding(rows: Tensor, embedding: Tensor, whole: int | None) -> Tens
 
 
 def refuse_cut_labels(labels: Tensor | None, whole: int | None) -> None:
-    """Refuse teacher vectors that MatryoshkaLoss cut: their products are no longer the teacher's similarities.
+    """Refuse teacher vectors, (B, D), that MatryoshkaLoss cut: they no longer give the teacher's similarities.
 
-    Args:
-        labels: One vector a sentence, (B, D).
-        whole: Size of the model's embeddings, uncut.
-
-    Raises:
-        UserError: The labels are the first components of wider ones.
+    It cuts labels that are as wide as the model's `whole` embeddings.
     """
     # A slice keeps the stride of what it was cut from.
     if labels is not None and labels.dim() == 2 and labels.stride(0) == whole and labels.shape[1] < whole:

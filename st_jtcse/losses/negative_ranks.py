@@ -1,7 +1,7 @@
 """Ranks of in-batch negatives by a frozen scorer, and what LS-RNS makes of them, as pure functions of tensors.
 
 Matrices are (B, B): row i is an anchor, column j ≠ i one of its M = B - 1 negatives. The diagonal is no negative; it
-is 0 in every result.
+is 0 in every result. S, the student's, compares view a of sentence i with view b of sentence j; losses are scalars.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ELEMENTS = 1 << 24
 
 
 def negative_ranks(scores: Tensor, kind: Ranks = "soft", softness: float = 0.05, groups: int = 10) -> Tensor:
-    r"""Rank of each negative among its anchor's, in 1..M, 1 the most similar.
+    r"""Rank r of each negative among its anchor's, (B, B), in 1..M, 1 the most similar.
 
     ``"soft"``: a smooth rank, in which equal scores are equal:
 
@@ -33,9 +33,6 @@ def negative_ranks(scores: Tensor, kind: Ranks = "soft", softness: float = 0.05,
         kind: The rank function.
         softness: δ > 0, in units of similarity.
         groups: Number of groups or bins.
-
-    Returns:
-        r, (B, B).
 
     References:
         LS-RNS, rank functions; the formulas are our reading.
@@ -121,13 +118,10 @@ def smoothed_distribution(scores: Tensor, kept: Tensor, temperature: float) -> T
 
 
 def negative_weights(distribution: Tensor) -> Tensor:
-    r"""Weight of each negative in the asymmetric contrastive loss, w_{ij} = M \bar q_{ij}, of mean 1 over an anchor's.
+    r"""Weight of each negative in the asymmetric contrastive loss, w_{ij} = M \bar q_{ij}, (B, B), of mean 1 by row.
 
     Args:
         distribution: From :func:`smoothed_distribution`, (B, B).
-
-    Returns:
-        w, (B, B).
 
     References:
         LS-RNS, asymmetric contrastive loss; scaling to mean 1 is our reading.
@@ -142,12 +136,12 @@ def asymmetric_contrastive(student: Tensor, weights: Tensor, temperature: float)
         \frac{e^{S_{ii} / \tau}}{e^{S_{ii} / \tau} + \sum_{j \ne i} w_{ij} e^{S_{ij} / \tau}}
 
     Args:
-        student: Cosine of view a of sentence i and view b of sentence j, (B, B).
+        student: S, (B, B).
         weights: w, (B, B); the diagonal is ignored.
         temperature: τ > 0.
 
     Returns:
-        The loss, a scalar; that of SimCSE if all weights are 1.
+        The loss; that of SimCSE if all weights are 1.
 
     References:
         LS-RNS, contrastive loss with ranked negatives.
@@ -170,7 +164,7 @@ def label_smoothing(student: Tensor, distribution: Tensor, temperature: float, e
         epsilon: ε in [0, 1), the mass of the negatives.
 
     Returns:
-        The loss, a scalar; that of SimCSE for ε = 0.
+        The loss; that of SimCSE for ε = 0.
 
     References:
         LS-RNS, label-smoothing loss.
@@ -181,11 +175,7 @@ def label_smoothing(student: Tensor, distribution: Tensor, temperature: float, e
 
 
 def relevance(ranks: Tensor) -> Tensor:
-    """Return 1 - (r - 1) / M, the ranks as grades: 1 for the first, more than 0 for the last.
-
-    Args:
-        ranks: r, (B, B).
-    """
+    """Return the ranks as grades, 1 - (r - 1) / M, (B, B): 1 for the first, more than 0 for the last."""
     return (1 - (ranks - 1) / max(len(ranks) - 1, 1)).masked_fill(~negatives(ranks), 0.0)
 
 

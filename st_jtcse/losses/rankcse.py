@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_jtcse.losses.declaration import Count, LossDeclaration, NotNegative, Positive
 from st_jtcse.losses.matryoshka import Terms, refuse_cut_labels
-from st_jtcse.losses.ranking import cosent_in_batch, listmle, listnet, ranking_consistency
+from st_jtcse.losses.ranking import Ranking, cosent_in_batch, listmle, listnet, ranking_consistency
 from st_jtcse.losses.simcse import SimCSELoss
-from st_jtcse.losses.teacher import teacher_similarities, view_similarities
-from st_jtcse.losses.views import encode_views, single_column, split_views
-
-Ranking = Literal["listnet", "listmle", "cosent"]
+from st_jtcse.losses.views import encode_views, single_column, teacher_similarities, view_similarities
 
 
 class RankCSELoss(SimCSELoss):
@@ -24,31 +21,25 @@ class RankCSELoss(SimCSELoss):
     .. math:: L = L_{NCE} + \beta L_{consistency} + \gamma L_{distillation}
 
     S_{ij} is the cosine of view a of sentence i and view b of sentence j, T_{ij} the dot product of the label vectors:
-    the weighted sum of the teachers' cosines, if the labels are the concatenation that ``st-train`` makes from
-    ``teachers``. A weight of 0 switches a term off.
+    the weighted sum of the teachers' cosines, if the labels are the concatenation that ``st-train`` makes. A weight of
+    0 switches a term off.
 
     Args:
         model: The student; its dropout makes the views.
         temperature: τ > 0 of the contrastive and the ranking terms.
-        ranking: Form of the distillation: ``"listnet"``, ``"listmle"`` or ``"cosent"``, see
-            :mod:`st_jtcse.losses.ranking`.
+        ranking: Form of the distillation, see :mod:`st_jtcse.losses.ranking`.
         teacher_temperature: τ_T > 0 of ListNet's targets; None for τ / 2, as in RankCSE.
         cosent_scale: λ of the CoSENT form.
         consistency_weight: β.
         distillation_weight: γ.
         gather_across_devices: Whether the terms run over the sentences of all processes.
-        length_chunks: Chunks of similar length that a batch is encoded in, see
-            :func:`~st_jtcse.losses.views.encode_views`; the loss is the same.
+        length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1. The loss is the same.
 
     Raises:
         UserError: A value is out of range, there is not exactly one text column, or there are no labels.
 
     Inputs:
-        +----------+-----------------------------+
-        | Columns  | Labels                      |
-        +==========+=============================+
-        | sentence | teacher vector, (B, D)      |
-        +----------+-----------------------------+
+        One column, ``sentence``; labels: a teacher vector each, (B, D).
 
     Relations:
         Without teachers: :class:`~st_jtcse.losses.SimCSELoss`, the L_NCE of this loss. ST's MatryoshkaLoss cuts the
@@ -67,8 +58,7 @@ class RankCSELoss(SimCSELoss):
             labels = teacher.encode(sentences, normalize_embeddings=True)
             train_dataset = Dataset.from_dict({"sentence": sentences, "label": labels})
             loss = RankCSELoss(student, ranking="cosent")
-            trainer = SentenceTransformerTrainer(student, train_dataset=train_dataset, loss=loss)
-            trainer.train()
+            SentenceTransformerTrainer(student, train_dataset=train_dataset, loss=loss).train()
 
     References:
         Liu et al., RankCSE, ACL 2023; Huang et al., CoSENT, TASLP 2024, for the CoSENT form.
@@ -83,6 +73,12 @@ class RankCSELoss(SimCSELoss):
         in_batch=True,
         cards={(): "rankcse"},
     )
+    citation = """
+@inproceedings{liu2023rankcse,
+    title = {{RankCSE}: Unsupervised Sentence Representations Learning via Learning to Rank},
+    author = {Liu, Jiduan and others}, booktitle = {Proceedings of ACL}, year = {2023},
+}
+"""
 
     def __init__(
         self,
@@ -98,10 +94,7 @@ class RankCSELoss(SimCSELoss):
         length_chunks: Count | None = None,
     ) -> None:
         super().__init__(
-            model,
-            temperature=temperature,
-            gather_across_devices=gather_across_devices,
-            length_chunks=length_chunks,
+            model, temperature=temperature, gather_across_devices=gather_across_devices, length_chunks=length_chunks
         )
         self.ranking = ranking
         self.teacher_temperature = temperature / 2 if teacher_temperature is None else teacher_temperature
@@ -116,10 +109,9 @@ class RankCSELoss(SimCSELoss):
     ) -> Terms:
         """Encode both views of the batch and return the weighted terms by name."""
         features = single_column(sentence_features, self)
-        encoded = encode_views(self.model, features, self.length_chunks)
-        views = split_views(encoded["sentence_embedding"])
-        terms = Terms(nce=self.compute_loss_from_embeddings(list(views)))
-        student = view_similarities(*views, self.gather_across_devices)
+        view_a, view_b = encode_views(self.model, features, self.length_chunks)["sentence_embedding"].chunk(2)
+        terms = Terms(nce=self.compute_loss_from_embeddings([view_a, view_b]))
+        student = view_similarities(view_a, view_b, self.gather_across_devices)
         if self.consistency_weight:
             terms["consistency"] = self.consistency_weight * ranking_consistency(student, self.temperature)
         if self.distillation_weight:
@@ -134,15 +126,3 @@ class RankCSELoss(SimCSELoss):
         if self.ranking == "listmle":
             return listmle(student, teacher, self.temperature)
         return cosent_in_batch(student, teacher, self.cosent_scale)
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the method."""
-        return """
-@inproceedings{liu2023rankcse,
-    title = {{RankCSE}: Unsupervised Sentence Representations Learning via Learning to Rank},
-    author = {Liu, Jiduan and others},
-    booktitle = {Proceedings of ACL},
-    year = {2023},
-}
-"""

@@ -1,12 +1,19 @@
-"""Ranking terms over similarities, as pure functions of tensors."""
+"""Ranking terms over similarities, as pure functions of tensors; each returns a scalar.
+
+S, the student's, compares view a of sentence i with view b of sentence j, (B, B); T, the teacher's, is (B, B) too.
+"""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss
 from torch import Tensor
 
 from st_jtcse.losses.negative_ranks import negatives
+
+Ranking = Literal["listnet", "listmle", "cosent"]
 
 
 def cosent(scores: Tensor, labels: Tensor, scale: float) -> Tensor:
@@ -22,33 +29,26 @@ def cosent(scores: Tensor, labels: Tensor, scale: float) -> Tensor:
         scale: λ.
 
     Returns:
-        The loss, a scalar; 0 if all labels are equal.
+        The loss; 0 if all labels are equal.
 
     References:
         Huang et al., CoSENT, TASLP 2024, Eq. 8 to 11.
     """
     # The parent's arithmetic, on scores that are there already.
-    loss = CoSENTLoss(None, scale=scale, similarity_fct=_first)  # type: ignore[arg-type]
+    loss = CoSENTLoss(None, scale=scale, similarity_fct=lambda given, _: given)  # type: ignore[arg-type]
     return loss.compute_loss_from_embeddings([scores, scores], labels)
-
-
-def _first(scores: Tensor, _: Tensor) -> Tensor:
-    return scores
 
 
 def cosent_in_batch(student: Tensor, teacher: Tensor, scale: float) -> Tensor:
     r"""CoSENT over the B(B - 1) ordered pairs of a batch, ranked by the teacher's similarities.
 
     Args:
-        student: Similarities of view a's sentence i and view b's sentence j, (B, B).
-        teacher: The teacher's similarities of sentences i and j, (B, B).
+        student: S.
+        teacher: T, whose values are the labels.
         scale: λ.
 
-    Returns:
-        The loss, a scalar.
-
     References:
-        Huang et al., CoSENT, TASLP 2024, Eq. 8, with the teacher's similarities as labels.
+        Huang et al., CoSENT, TASLP 2024, Eq. 8.
     """
     others = negatives(student)
     return cosent(student[others], teacher[others], scale)
@@ -60,14 +60,12 @@ def ranking_consistency(student: Tensor, temperature: float) -> Tensor:
     .. math:: \frac{1}{B} \sum_i JS\big(\mathrm{softmax}_{j \ne i}(S_{ij} / \tau),\,
         \mathrm{softmax}_{j \ne i}(S_{ji} / \tau)\big)
 
-    S_{ij} compares view a of sentence i with view b of sentence j, so that S_{ji} is the list of its other view.
-
     Args:
-        student: S, (B, B).
+        student: S, whose columns S_{ji} are the lists of the other views.
         temperature: τ > 0.
 
     Returns:
-        The divergence, a scalar in [0, log 2].
+        The divergence, in [0, log 2].
 
     References:
         Liu et al., RankCSE, ACL 2023, ranking consistency.
@@ -87,13 +85,10 @@ def listnet(student: Tensor, teacher: Tensor, temperature: float, teacher_temper
         \mathrm{softmax}_j(T_{ij} / \tau_T) \log \mathrm{softmax}_j(S_{ij} / \tau)
 
     Args:
-        student: S, (B, B).
-        teacher: T, (B, B).
+        student: S.
+        teacher: T.
         temperature: τ > 0.
         teacher_temperature: τ_T > 0.
-
-    Returns:
-        The loss, a scalar.
 
     References:
         Liu et al., RankCSE, ACL 2023, ranking distillation with ListNet.
@@ -112,12 +107,9 @@ def listmle(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     batch.
 
     Args:
-        student: S, (B, B).
-        teacher: T, (B, B); only its order counts.
+        student: S.
+        teacher: T; only its order counts.
         temperature: τ > 0.
-
-    Returns:
-        The loss, a scalar.
 
     References:
         Liu et al., RankCSE, ACL 2023, ranking distillation with ListMLE.

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from st_jtcse.losses.declaration import Count, DeclaredLoss, LossDeclaration, Positive
 from st_jtcse.losses.matryoshka import whole_dimension
-from st_jtcse.losses.views import encode_views, single_column, split_views
+from st_jtcse.losses.views import encode_views, single_column
 
 Candidates = Literal["other_view", "both_views"]
 
@@ -30,18 +30,13 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
         candidates: ``"other_view"``: the B rows of view b, as in SimCSE. ``"both_views"``: NT-Xent, the 2B - 1
             other rows of both views, averaged over the rows of both, as in the JTCSE and TNCSE code.
         gather_across_devices: Whether candidates come from all processes.
-        length_chunks: Chunks of similar length that a batch is encoded in, see
-            :func:`~st_jtcse.losses.views.encode_views`; the loss is the same.
+        length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1. The loss is the same.
 
     Raises:
         UserError: A value is out of range, or there is not exactly one text column.
 
     Inputs:
-        +----------+--------+
-        | Columns  | Labels |
-        +==========+========+
-        | sentence | none   |
-        +----------+--------+
+        One column, ``sentence``; no labels.
 
     Relations:
         With labelled pairs use MultipleNegativesRankingLoss; with two towers use
@@ -56,8 +51,7 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
 
             model = SentenceTransformer("bert-base-uncased")
             train_dataset = Dataset.from_dict({"sentence": ["It is sunny today.", "He drove to work."]})
-            trainer = SentenceTransformerTrainer(model, train_dataset=train_dataset, loss=SimCSELoss(model))
-            trainer.train()
+            SentenceTransformerTrainer(model, train_dataset=train_dataset, loss=SimCSELoss(model)).train()
 
     References:
         Gao et al., SimCSE, EMNLP 2021, Eq. 4; JTCSE (Zong et al.), Eq. 11.
@@ -66,6 +60,12 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
     declaration: ClassVar[LossDeclaration] = LossDeclaration(
         sentences=True, views="made", in_batch=True, cards={(): "simcse"}
     )
+    citation = """
+@inproceedings{gao2021simcse,
+    title = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},
+    author = {Gao, Tianyu and Yao, Xingcheng and Chen, Danqi}, booktitle = {Proceedings of EMNLP}, year = {2021},
+}
+"""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
         """Encode both views of the batch and return the loss."""
         features = single_column(sentence_features, self)
         encoded = encode_views(self.model, features, self.length_chunks)
-        return self.compute_loss_from_embeddings(list(split_views(encoded["sentence_embedding"])), labels)
+        return self.compute_loss_from_embeddings(list(encoded["sentence_embedding"].chunk(2)), labels)
 
     def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None = None) -> Tensor:
         """Return the loss of the two views' embeddings, (B, H) each."""
@@ -102,15 +102,3 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
         # The parent scores the rows of its first column only; NT-Xent is the mean over the rows of both.
         swapped = super().compute_loss_from_embeddings(embeddings[::-1], cast(Tensor, labels))
         return (loss + swapped) / 2
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the method."""
-        return """
-@inproceedings{gao2021simcse,
-    title = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},
-    author = {Gao, Tianyu and Yao, Xingcheng and Chen, Danqi},
-    booktitle = {Proceedings of EMNLP},
-    year = {2021},
-}
-"""

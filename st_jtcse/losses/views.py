@@ -1,4 +1,4 @@
-"""Two dropout views of a column: the one place where views are made."""
+"""What losses read of a batch: two dropout views of its column, and similarities between them or of its teachers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from sentence_transformers.util.distributed import all_gather, all_gather_with_grad
 from torch import Tensor, nn
 
 from st_jtcse.errors import UserError
+from st_jtcse.losses.functional import cosines, products
 
 LENGTH_CHUNKS_ON_CPU = 4
 # What losses read from the model, one row a sentence.
@@ -16,18 +18,7 @@ OUTPUTS = ("sentence_embedding", "tower_cls", "cross_cls", "tower_pooler")
 
 
 def single_column(sentence_features: Iterable[dict[str, Any]], loss: nn.Module) -> dict[str, Any]:
-    """Return the features of the only column, or say what to do with several.
-
-    Args:
-        sentence_features: One features dict a text column.
-        loss: The loss that asks, for the message.
-
-    Returns:
-        The features of the sentence column.
-
-    Raises:
-        UserError: There is not exactly one text column.
-    """
+    """Return the features of the only text column; raises UserError where there are several."""
     columns = list(sentence_features)
     if len(columns) != 1:
         raise UserError(
@@ -40,20 +31,12 @@ def single_column(sentence_features: Iterable[dict[str, Any]], loss: nn.Module) 
 def encode_views(
     model: nn.Module, features: dict[str, Any], length_chunks: int | None = None, **requests: Any
 ) -> dict[str, Tensor]:
-    """Encode a tokenised batch twice; it is tokenised once, and dropout differs row by row.
+    """Encode a tokenised batch of B sentences twice; dropout differs row by row.
 
-    The 2B rows are encoded in chunks of similar length, each padded to its own longest row only: the same rows and
-    the same loss as in one pass, for less padding.
-
-    Args:
-        model: The SentenceTransformer, possibly wrapped for distributed training.
-        features: The features of B sentences.
-        length_chunks: Number of chunks. None: 4 on the CPU, where padding costs most, 1 elsewhere, where small
-            launches do.
-        **requests: Further features for the model, e.g. ``tower_outputs=True``.
-
-    Returns:
-        Every per-sentence output of the model, with 2B rows, view-major: rows 0..B-1 are view a, B..2B-1 view b.
+    Every per-sentence output of the model has 2B rows: 0..B-1 are view a, B..2B-1 view b. They are encoded in chunks of
+    similar length, each padded to its own longest row only: the same rows and the same loss as in one pass. None: 4 on
+    the CPU, where padding costs most, 1 elsewhere, where small launches do. `requests` are further features, such as
+    ``tower_outputs=True``.
     """
     mask = features["attention_mask"]
     sentences, tokens = mask.shape
@@ -77,7 +60,28 @@ def encode_views(
     return {key: torch.cat([chunk[key] for chunk in encoded])[back] for key in encoded[0]}
 
 
-def split_views(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Split (2B, ...) rows into view a and view b, (B, ...) each."""
-    view_a, view_b = rows.chunk(2)
-    return view_a, view_b
+def view_similarities(view_a: Tensor, view_b: Tensor, gather: bool) -> Tensor:
+    """Return the cosines of view a of sentence i and view b of sentence j, (B, B).
+
+    Where B counts the sentences of all processes, every one compares the union: the mean of their gradients is its.
+    """
+    if gather:
+        view_a, view_b = all_gather_with_grad(view_a.contiguous()), all_gather_with_grad(view_b.contiguous())
+    return cosines(view_a, view_b)
+
+
+def teacher_similarities(labels: Tensor | None, loss: nn.Module, gather: bool) -> Tensor:
+    """Return the dot products of the label vectors, one a sentence, (B, B), without gradient.
+
+    Raises UserError where there are no labels, or they are no vectors.
+    """
+    if labels is None or labels.dim() != 2:
+        found = "none" if labels is None else f"labels of shape {tuple(labels.shape)}"
+        raise UserError(
+            f"{type(loss).__name__} needs one teacher vector a sentence as its label, found {found}; give "
+            "teachers, or a column 'label' of vectors."
+        )
+    vectors = labels.detach().float()
+    if gather:
+        vectors = all_gather(vectors.contiguous())
+    return products(vectors, vectors)

@@ -8,12 +8,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel
 
+from st_jtcse.atomic import new_folder
 from st_jtcse.errors import UserError
 from st_jtcse.modules.inference import save_for_inference
 from st_jtcse.modules.joining import tokenizer_of
 from st_jtcse.modules.loading import load_config, reading
 from st_jtcse.modules.twin_encoder import TwinCrossAttentionEncoder
-from st_jtcse.output_folder import new_folder
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_twin_encoder import CrossResidual
 

@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from st_jtcse.diagnostics.attention_sink import GROUPS, AttentionSink
-from st_jtcse.diagnostics.cls_energy import CLSEnergy
-from st_jtcse.diagnostics.cosine_density import FIFTHS, CosineDensity
-from st_jtcse.diagnostics.modulus import Modulus
-from st_jtcse.diagnostics.sentence_map import SentenceMap
+from st_jtcse.diagnostics.embedding_space import FIFTHS, CosineDensity, SentenceMap
+from st_jtcse.diagnostics.encoders import GROUPS, AttentionSink, CLSEnergy, Modulus
 from st_jtcse.reports.drawing import house_style, legend_name, panels, series
 
 if TYPE_CHECKING:

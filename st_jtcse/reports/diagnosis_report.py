@@ -9,8 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from st_jtcse.diagnostics.attention_sink import GROUPS
 from st_jtcse.diagnostics.diagnosis import Diagnosis, Plan
+from st_jtcse.diagnostics.encoders import GROUPS
 from st_jtcse.reports import diagnosis_pictures as pictures
 from st_jtcse.reports.drawing import save
 from st_jtcse.reports.page import Picture, Section, render_page

@@ -15,9 +15,9 @@ from transformers import set_seed
 
 from st_jtcse import processes
 from st_jtcse.data.labelled import Labelled
-from st_jtcse.data.round_trip import Pivot, round_trip
 from st_jtcse.data.shards import DEFAULT_CACHE
 from st_jtcse.data.teachers import label_size, with_teacher_labels
+from st_jtcse.data.translation import Pivot, round_trip
 from st_jtcse.errors import UserError
 from st_jtcse.losses.catalogue import declaration_of, loss_class
 from st_jtcse.recipe.data_blocks import DEV

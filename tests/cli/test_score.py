@@ -6,8 +6,7 @@ from transformers import AutoTokenizer
 
 from st_jtcse.cli.score import main
 from st_jtcse.data import Source, load_pair_scores
-from st_jtcse.data.judge import Judge, judged_scores, score_of
-from st_jtcse.data.neighbours import neighbour_pairs
+from st_jtcse.data.judge import Judge, judged_scores, neighbour_pairs, score_of
 from st_jtcse.errors import UserError
 
 

@@ -12,8 +12,8 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from st_jtcse.data.judge import Judge, judged_scores
-from st_jtcse.data.round_trip import Pivot, round_trip
 from st_jtcse.data.teachers import with_teacher_labels
+from st_jtcse.data.translation import Pivot, round_trip
 from st_jtcse.embedding_hash import embedding_sha256
 from st_jtcse.hashing import weights_sha256
 

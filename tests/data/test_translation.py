@@ -28,8 +28,7 @@ from transformers import (
     MarianTokenizer,
 )
 
-from st_jtcse.data.round_trip import Pivot, round_trip
-from st_jtcse.data.translator import Translator
+from st_jtcse.data.translation import Pivot, Translator, round_trip
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import sha256
 

@@ -29,7 +29,7 @@ from st_jtcse.losses.negative_ranks import (
     retention,
     smoothed_distribution,
 )
-from st_jtcse.losses.teacher import teacher_similarities, view_similarities
+from st_jtcse.losses.views import teacher_similarities, view_similarities
 
 RANKS, RETENTIONS = get_args(Ranks), get_args(Retention)
 

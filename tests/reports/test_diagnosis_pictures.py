@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from st_jtcse.diagnostics import AttentionSink, Modulus, SentenceMap, cosine_density
-from st_jtcse.diagnostics.cls_energy import CLSEnergy
+from st_jtcse.diagnostics.encoders import CLSEnergy
 from st_jtcse.errors import UserError
 from st_jtcse.reports import diagnosis_pictures as pictures
 from st_jtcse.reports.drawing import series, to_bytes
