@@ -10,6 +10,7 @@ A name is ``embedded`` (the backbone of :mod:`st_jtcse.embedded`), a folder or a
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
-from sentence_transformers.util import load_file_path
+from sentence_transformers.util import import_from_string, load_file_path
 from torch import nn
 from transformers import AutoConfig
 
@@ -32,6 +33,7 @@ from st_jtcse.modules.listing import MODULES, read_listing
 from st_jtcse.pooling_names import TrainedPoolingName
 
 CONFIG = "config.json"
+SETTINGS = "config_sentence_transformers.json"
 
 
 def load_sentence_transformer(
@@ -81,11 +83,45 @@ def load_sentence_transformer(
             f"{name} has no {MODULES}: it is a plain encoder, and nothing says how its tokens make an embedding",
             "name its pooling, e.g. pooling='cls'",
         )
-    with reading(name):
-        model = SentenceTransformer(place, device=device, **hub)
+    model = _whole(place, name, device, hub)
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
     return model
+
+
+def _whole(place: str, name: str | os.PathLike[str], device: str | None, hub: dict[str, Any]) -> SentenceTransformer:
+    """Load a Sentence-Transformers model as it is.
+
+    Sentence-Transformers takes classes that are not its own with the flag only, and then those of any package, and code
+    that lies in the folder. Those of this package need no trust in the folder: they are built here.
+    """
+    entries = _listing(place, hub["revision"])
+    foreign = [entry["type"] for entry in entries if not entry["type"].startswith("sentence_transformers.")]
+    if hub["trust_remote_code"] or not foreign:
+        with reading(name):
+            return SentenceTransformer(place, device=device, **hub)
+    own = {f"{kind.__module__}.{kind.__name__}": kind for kind in own_modules()}
+    unknown = next((kind for kind in foreign if kind not in own), None)
+    if unknown is not None:
+        raise CodeNotTrusted(
+            f"The model '{name}' cannot be loaded: it is made of the class {unknown}, which runs only where that is "
+            "asked for",
+            "if you trust it, load it with trust_remote_code=True",
+        )
+    with reading(name):
+        kinds: list[Any] = [own.get(entry["type"]) or import_from_string(entry["type"]) for entry in entries]
+        modules = [kind.load(place, subfolder=entry["path"], **hub) for kind, entry in zip(kinds, entries)]
+        settings = load_file_path(place, SETTINGS, revision=hub["revision"])
+        told = json.loads(Path(settings).read_text(encoding="utf-8")) if settings else {}
+    kept = ("prompts", "default_prompt_name", "similarity_fn_name")
+    return SentenceTransformer(modules=modules, device=device, **{key: told[key] for key in kept if key in told})
+
+
+def own_modules() -> list[Any]:
+    """Return the classes of this package that a saved model may name, as plain `save_pretrained` names all of them."""
+    from st_jtcse import modules
+
+    return [found for name in modules.__all__ if isinstance(found := getattr(modules, name), type)]
 
 
 def load_encoder(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from st_jtcse.errors import UserError
 from st_jtcse.modules.inference import save_for_inference
 from st_jtcse.modules.joining import told_by_the_user
+from st_jtcse.modules.loading import load_sentence_transformer
 from st_jtcse.towers.modeling_ensemble_encoder import check_weights
 
 _PART_KWARGS = ("model_kwargs", "processor_kwargs", "config_kwargs")
@@ -127,7 +128,10 @@ class MultiTokenizerEnsemble(InputModule):
             # Copies, because from_pretrained takes arguments out of what it is given.
             parts: dict[str, Any] = {key: dict(kwargs[key]) for key in _PART_KWARGS if kwargs.get(key)}
             # On the CPU: the model is moved as a whole afterwards.
-            members.append(SentenceTransformer(folder, device="cpu", **options, **parts))
+            if options["trust_remote_code"]:
+                members.append(SentenceTransformer(folder, device="cpu", **options, **parts))
+            else:
+                members.append(load_sentence_transformer(str(folder), device="cpu"))
         return cls(members, weights)
 
 

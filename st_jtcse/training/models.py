@@ -22,7 +22,6 @@ from st_jtcse.modules import (
     loading,
 )
 from st_jtcse.modules.joining import tokenizer_of, transformer_of
-from st_jtcse.modules.listing import may_run
 from st_jtcse.modules.loading import is_pooled_by_cls, pooling_of, reading
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
 from st_jtcse.towers import TwinEncoderConfig
@@ -113,19 +112,15 @@ def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransforme
     """Load a model that is not trained, a teacher or a member of an ensemble, with :func:`resolver`'s function."""
     name = resolve(spec.model)
     with ways_out(_KEYS):
-        return load_sentence_transformer(name, pooling=spec.pooling, **_hub(spec.model, name, spec))
+        return load_sentence_transformer(
+            name, pooling=spec.pooling, revision=spec.revision, trust_remote_code=spec.trust_remote_code
+        )
 
 
 def load_config(name: str, spec: ModelSpec) -> Any:
     """Load the configuration only of a model in a recipe's block, by its folder or Hub id."""
     with ways_out(_KEYS):
         return loading.load_config(name, revision=spec.revision, trust_remote_code=spec.trust_remote_code)
-
-
-def _hub(written: str, name: str, spec: ModelSpec | WeightedModelSpec) -> dict[str, Any]:
-    # A stage of this run may be of a class that Sentence-Transformers takes with the flag only; it is our own.
-    trust = may_run(name, spec.trust_remote_code) if written.startswith(STAGE_PREFIX) else spec.trust_remote_code
-    return {"revision": spec.revision, "trust_remote_code": trust}
 
 
 def _twin(spec: ModelSpec, resolve: Resolve, seed: int) -> SentenceTransformer:
@@ -151,7 +146,7 @@ def _twin(spec: ModelSpec, resolve: Resolve, seed: int) -> SentenceTransformer:
 
 def _single(spec: ModelSpec, resolve: Resolve) -> SentenceTransformer:
     name = resolve(str(spec.base))
-    hub = _hub(str(spec.base), name, spec)
+    hub: dict[str, Any] = {"revision": spec.revision, "trust_remote_code": spec.trust_remote_code}
     if spec.pooling is not None:
         encoder = _encoder(name, spec, hub, spec.max_seq_length)
         return SentenceTransformer(modules=[encoder, *pooling_of(encoder, spec.pooling, name, spec.revision)])
