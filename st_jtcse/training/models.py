@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
@@ -13,16 +13,9 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from st_jtcse import embedded
 from st_jtcse.errors import CodeNotTrusted, PoolerNeeded, PoolingNeeded, UserError, ways_out
-from st_jtcse.modules import (
-    PoolerModulusHead,
-    TrainingHead,
-    TwinCrossAttentionEncoder,
-    ensemble_of,
-    load_sentence_transformer,
-    loading,
-)
+from st_jtcse.modules import PoolerModulusHead, TrainingHead, TwinCrossAttentionEncoder, ensemble_of, loading
 from st_jtcse.modules.joining import tokenizer_of, transformer_of
-from st_jtcse.modules.loading import is_pooled_by_cls, pooling_of, reading
+from st_jtcse.modules.loading import is_pooled_by_cls, load_sentence_transformer, pooling_of, reading
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.training.run_folder import RunFolder
@@ -38,11 +31,7 @@ Resolve = Callable[[str], str]
 
 
 def resolver(folder: RunFolder) -> Resolve:
-    """Return the function that turns a recipe's model name into a folder or Hub id.
-
-    Args:
-        folder: The run, whose finished stages are the ``stage:NAME`` models.
-    """
+    """Return the function that turns a recipe's model name into a folder or Hub id; a run has the ``stage:`` models."""
 
     def resolve(name: str) -> str:
         if not name.startswith(STAGE_PREFIX):
@@ -66,9 +55,6 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
         resolve: From :func:`resolver`.
         with_head: Whether the loss needs the towers' pooler outputs.
         seed: Seed of poolers that are drawn.
-
-    Returns:
-        Encoder, pooler head where needed, and what makes an embedding of its tokens.
 
     Raises:
         UserError: A model cannot be loaded, or does not fit the block.
@@ -166,15 +152,13 @@ def _encoder(name: str, spec: ModelSpec, hub: dict[str, Any], max_seq_length: in
     if spec.tower is not None and not is_twin:
         raise UserError(f"'tower' needs a twin as 'base', found a {config.model_type} model; remove 'tower'.")
     if spec.fresh is not None:
-        model = _fresh(config, spec)
-        encoder = transformer_of(Transformer, model, tokenizer_of(name, hub), max_seq_length=max_seq_length)
+        encoder = transformer_of(Transformer, _fresh(config, spec), tokenizer_of(name, hub), max_seq_length)
     else:
         kind = TwinCrossAttentionEncoder if is_twin else Transformer
         encoder = loading.load_encoder(name, kind, max_seq_length=max_seq_length, **hub)
         if spec.tower is not None:
             twin: Any = encoder
-            tower = twin.model.towers[spec.tower - 1]
-            encoder = transformer_of(Transformer, tower, twin.tokenizer, max_seq_length=max_seq_length)
+            encoder = transformer_of(Transformer, twin.model.towers[spec.tower - 1], twin.tokenizer, max_seq_length)
     if spec.layers is not None:
         _keep_layers(encoder.model, spec.layers)
     return encoder
@@ -199,11 +183,9 @@ def _fresh(config: Any, spec: ModelSpec) -> PreTrainedModel:
     unknown = [key for key in spec.fresh or () if key not in settings]
     if unknown:
         raise UserError(f"'fresh' changes {unknown[0]}, which the configuration of {spec.base} does not have.")
+    changed = AutoConfig.for_model(settings.pop("model_type"), **settings | (spec.fresh or {}))
     # Drawn from the global generator, which the stage has seeded.
-    model: PreTrainedModel = AutoModel.from_config(
-        AutoConfig.for_model(settings.pop("model_type"), **settings | (spec.fresh or {}))
-    )
-    return model
+    return cast(PreTrainedModel, AutoModel.from_config(changed))
 
 
 def _with_modules(model: SentenceTransformer, modules: list[nn.Module]) -> SentenceTransformer:
