@@ -53,6 +53,8 @@ def shrink_models(shrunk, tiny):
             shrunk[key] = str(tiny / "backbone")
     if isinstance(shrunk.get("model"), str) and not shrunk["model"].startswith("stage:"):
         shrunk["model"] = str(tiny / "backbone")
+        # The embedded model comes with a pooling of its own, its stand-in does not.
+        shrunk.setdefault("pooling", "mean")
 
 
 def shrink(value, tiny):
