@@ -30,19 +30,9 @@ def join_towers(
     max_seq_length: int | None = None,
     pooler_seed: int | None = None,
 ) -> None:
-    """Save a twin of two encoders, with CLS pooling; every weight is kept bit by bit.
+    """Save a twin with CLS pooling of two folders or Hub ids, by ``from_towers``, whose arguments these are.
 
-    Args:
-        tower_1: Tower I: folder or Hub id; this and the rest are :func:`~st_jtcse.modules.joining.twin_of`'s.
-        tower_2: Tower II, likewise.
-        output: Folder of the twin; it appears whole or not at all.
-        cross_attention_every: k of the cross-attention layers, None for none.
-        cross_residual: Residual of the cross stream.
-        max_seq_length: Longest input in tokens; None keeps the tokenizer's.
-        pooler_seed: Seed of the poolers of towers that come without; None refuses such towers.
-
-    Raises:
-        UserError: The towers differ or lack weights, or the output folder holds something.
+    Every weight is kept bit by bit; the output folder appears whole or not at all, and must hold nothing.
     """
     with new_folder(output) as folder:
         encoder = TwinCrossAttentionEncoder.from_towers(
@@ -53,14 +43,9 @@ def join_towers(
 
 
 def split_twin(twin: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
-    """Save the towers of a twin as plain encoders with tokenizer and pooler; every weight is kept bit by bit.
+    """Save the towers of a twin, a folder or Hub id, as plain encoders in the folders ``tower_1`` and ``tower_2``.
 
-    Args:
-        twin: Folder or Hub id of a saved twin.
-        output: Folder of the folders ``tower_1`` and ``tower_2``; it appears whole or not at all.
-
-    Raises:
-        UserError: The model is no twin or lacks weights, or the output folder holds something.
+    Each has tokenizer and pooler. Every weight is kept bit by bit; the output folder appears whole or not at all.
     """
     with new_folder(output) as folder:
         found = load_config(twin).model_type

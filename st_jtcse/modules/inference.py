@@ -48,20 +48,16 @@ def save_for_inference(model: SentenceTransformer, path: str | os.PathLike[str],
             entry["type"] = "sentence_transformers.base.modules.transformer.Transformer"
         kept.append(entry | {"idx": len(kept), "name": str(len(kept))})
     Path(path, MODULES).write_text(json.dumps(kept, indent=2), encoding="utf-8")
-    _tell_in_card(Path(path, "README.md"), _way_of_loading(model, Path(path)))
+    # By name: a class that was loaded from a model's own folder is another one.
+    own_types = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
+    if own_class(path):
+        _tell_in_card(Path(path, "README.md"), FLAG_NEEDED)
+    elif getattr(model.config, "model_type", None) in own_types:
+        _tell_in_card(Path(path, "README.md"), IMPORT_OR_FLAG)
 
 
-def _way_of_loading(model: SentenceTransformer, folder: Path) -> str | None:
-    if own_class(folder):
-        return FLAG_NEEDED
-    own = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
-    return IMPORT_OR_FLAG if getattr(model.config, "model_type", None) in own else None
-
-
-def _tell_in_card(card: Path, sentence: str | None) -> None:
-    if sentence is None or not card.exists():
-        return
-    text = card.read_text(encoding="utf-8")
+def _tell_in_card(card: Path, sentence: str) -> None:
+    text = card.read_text(encoding="utf-8") if card.exists() else sentence
     if sentence not in text:
         before, heading, after = text.partition("## Usage\n")
         card.write_text(f"{before}{heading or '## Usage'}\n{sentence}\n{after}", encoding="utf-8")

@@ -14,7 +14,6 @@ from sentence_transformers.base.modules import Transformer
 from torch import nn
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
-from typing_extensions import Self
 
 from st_jtcse.errors import PoolerNeeded, UserError
 from st_jtcse.modules.loading import load_config, located, reading
@@ -31,18 +30,9 @@ Module = TypeVar("Module", bound=Transformer)
 SUMMED_TYPES = (*MEMBER_TYPES, TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
 # What two towers must share: the twin keeps one tower configuration, one tokenizer and one embedding size.
 _SHAPE_KEYS = (
-    "model_type",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "layer_norm_eps",
-    "vocab_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "pad_token_id",
-)
+    "model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
+    "layer_norm_eps", "vocab_size", "max_position_embeddings", "type_vocab_size", "pad_token_id",
+)  # fmt: skip
 # How a checkpoint is found; a tokenizer takes these, but nothing else that a model does.
 _HUB_KEYS = ("revision", "token", "cache_dir", "local_files_only", "trust_remote_code")
 
@@ -59,23 +49,6 @@ class JoinedEncoder(Transformer):
         if found != self.joined_type:
             raise UserError(f"{model_name_or_path} holds a {found} model, not {self.wanted}.")
 
-    @classmethod
-    def _around(
-        cls,
-        model: PreTrainedModel,
-        first: Encoder,
-        tokenizer: PreTrainedTokenizerBase | None,
-        max_seq_length: int | None,
-        load_kwargs: dict[str, Any],
-    ) -> Self:
-        return transformer_of(
-            cls,
-            model,
-            tokenizer_of(first, load_kwargs) if tokenizer is None else tokenizer,
-            max_seq_length=max_seq_length,
-            attn_implementation=load_kwargs.get("attn_implementation"),
-        )
-
 
 def twin_of(
     tower_1: Encoder,
@@ -85,23 +58,7 @@ def twin_of(
     pooler_seed: int | None = 0,
     **load_kwargs: Any,
 ) -> TwinEncoderModel:
-    """Join two encoders of one shape into a twin.
-
-    Args:
-        tower_1: Tower I: a BERT or RoBERTa model, a folder or a Hub id.
-        tower_2: Tower II, likewise.
-        cross_attention_every: k of the cross-attention layers, None for none.
-        cross_residual: Residual of the cross stream, see :class:`~st_jtcse.towers.TwinEncoderConfig`.
-        pooler_seed: Seed of the poolers of towers that come without, which is told once; None refuses such towers.
-        **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
-
-    Returns:
-        The twin.
-
-    Raises:
-        PoolerNeeded: A tower has no pooler, and `pooler_seed` is None.
-        UserError: The towers differ (the first difference is named), or lack weights.
-    """
+    """Join two encoders as :meth:`~st_jtcse.modules.TwinCrossAttentionEncoder.from_towers` does, without tokenizer."""
     towers = [_load(tower, TOWER_TYPES, "A tower", load_kwargs) for tower in (tower_1, tower_2)]
     first, second = ({k: getattr(t.config, k, None) for k in _SHAPE_KEYS} | {"dtype": t.dtype} for t in towers)
     for key, value in first.items():
@@ -131,21 +88,7 @@ def twin_of(
 def ensemble_encoder_of(
     members: Sequence[Encoder], weights: Sequence[float] | None = None, **load_kwargs: Any
 ) -> EnsembleEncoderModel:
-    """Join encoders that share a tokenizer into an ensemble.
-
-    Args:
-        members: BERT or RoBERTa models, folders or Hub ids. A twin counts as its two towers, an ensemble as its
-            members, their weights multiplied by the one given here.
-        weights: Factor w_k of each member; 1.0 by default.
-        **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
-
-    Returns:
-        The ensemble, in the first member's dtype.
-
-    Raises:
-        UserError: There is no member, the weights do not match, or the members differ in size, vocabulary or tokenizer;
-            the first difference is named.
-    """
+    """Join encoders as :meth:`~st_jtcse.modules.EnsembleEncoder.from_members` does, without tokenizer."""
     with told_by_the_user():
         factors = check_weights(weights, len(members))
     models = [_load(member, SUMMED_TYPES, "A member", load_kwargs) for member in members]
@@ -153,13 +96,11 @@ def ensemble_encoder_of(
         check_shared([model.config for model in models])
     _compare_tokenizers(members, load_kwargs, OTHER_TOKENIZERS)
     parts = [(encoder, factor * own) for model, factor in zip(models, factors) for encoder, own in _encoders_of(model)]
-    ensemble = EnsembleEncoderModel(
-        EnsembleEncoderConfig([encoder.config for encoder, _ in parts], [weight for _, weight in parts])
-    )
+    encoders, products = zip(*parts)
+    ensemble = EnsembleEncoderModel(EnsembleEncoderConfig([encoder.config for encoder in encoders], products))
     ensemble.to(dtype=models[0].dtype)  # type: ignore[call-arg]  # transformers wraps `to` without its types
-    for own, (encoder, _) in zip(ensemble.members, parts):
-        state = {key: value for key, value in encoder.state_dict().items() if not key.startswith("pooler.")}
-        own.load_state_dict(state)
+    for own, encoder in zip(ensemble.members, encoders):
+        own.load_state_dict({k: v for k, v in encoder.state_dict().items() if not k.startswith("pooler.")})
     return ensemble
 
 
@@ -183,8 +124,7 @@ def tokenizer_of(source: Encoder, load_kwargs: dict[str, Any]) -> PreTrainedToke
     hub = {key: load_kwargs[key] for key in _HUB_KEYS if key in load_kwargs}
     place = located(source)
     with reading(source):
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place, **hub)
-    return tokenizer
+        return AutoTokenizer.from_pretrained(place, **hub)
 
 
 def transformer_of(
@@ -202,11 +142,8 @@ def transformer_of(
         model.config.save_pretrained(folder)
         save_file(model.state_dict(), os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
         tokenizer.save_pretrained(folder)
-        built = module(
-            folder,
-            max_seq_length=max_seq_length,
-            model_kwargs={"dtype": model.dtype, "attn_implementation": attn_implementation},
-        )
+        kwargs = {"dtype": model.dtype, "attn_implementation": attn_implementation}
+        built = module(folder, max_seq_length=max_seq_length, model_kwargs=kwargs)
     # The folder is gone: an adapter that named it as its base could not be loaded.
     built.model.name_or_path = ""
     return built
@@ -229,8 +166,7 @@ def _load(source: Encoder, types: Sequence[str], role: str, load_kwargs: dict[st
         raise UserError(f"{source} lacks the weight {lost[0]!r}; it is no whole {found} model.")
     if missing and found in TOWER_TYPES:
         model.pooler = None  # Drawn by twin_of instead, from a generator of its own.
-    whole: PreTrainedModel = model
-    return whole
+    return model
 
 
 def _encoders_of(model: Any) -> list[tuple[PreTrainedModel, float]]:

@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 from typing_extensions import Self
 
-from st_jtcse.modules.joining import Encoder, JoinedEncoder, twin_of
+from st_jtcse.modules.joining import Encoder, JoinedEncoder, tokenizer_of, transformer_of, twin_of
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_twin_encoder import CrossResidual
 
@@ -18,14 +18,9 @@ logger = logging.get_logger(__name__)
 class TwinCrossAttentionEncoder(JoinedEncoder):
     r"""Two encoders as the first module of a SentenceTransformer; the embedding is h_I + h_II.
 
-    At inference this is an ordinary Transformer module around a
-    :class:`~st_jtcse.towers.TwinEncoderModel`. When a loss asks for it with the feature ``tower_outputs``, the features
-    also hold
-
-    - ``tower_cls``, (B, 2, H): the towers' CLS states,
-    - ``cross_cls``, (B, 2, H): the CLS states of their cross streams, if the twin has cross-attention,
-
-    whether the model is in training or evaluation mode.
+    At inference this is an ordinary Transformer module around a :class:`~st_jtcse.towers.TwinEncoderModel`. When a loss
+    asks for it with the feature ``tower_outputs``, in whatever mode, the features also hold ``tower_cls``, (B, 2, H),
+    the towers' CLS states, and, if the twin has cross-attention, ``cross_cls``, (B, 2, H), those of the cross streams.
 
     Args:
         model_name_or_path: Folder or Hub id of a saved twin.
@@ -65,22 +60,35 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
         max_seq_length: int | None = None,
         **load_kwargs: Any,
     ) -> Self:
-        """Join two encoders of one shape by :func:`~st_jtcse.modules.joining.twin_of`, whose arguments these are.
+        """Join two encoders of one shape.
 
-        `tokenizer` is that of both towers, needed when `tower_1` is a model; `max_seq_length` is counted in tokens.
+        Args:
+            tower_1: Tower I: a BERT or RoBERTa model, a folder or a Hub id.
+            tower_2: Tower II, likewise.
+            cross_attention_every: k of the cross-attention layers, None for none.
+            cross_residual: Residual of the cross stream, see :class:`~st_jtcse.towers.TwinEncoderConfig`.
+            pooler_seed: Seed of the poolers of towers that come without, which is told once; None refuses such towers.
+            tokenizer: That of both towers, needed when `tower_1` is a model.
+            max_seq_length: Longest input in tokens; None: the tokenizer's.
+            **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
+
+        Raises:
+            PoolerNeeded: A tower has no pooler, and `pooler_seed` is None.
+            UserError: The towers differ (the first difference is named), or lack weights.
         """
         twin = twin_of(tower_1, tower_2, cross_attention_every, cross_residual, pooler_seed, **load_kwargs)
-        return cls._around(twin, tower_1, tokenizer, max_seq_length, load_kwargs)
+        if tokenizer is None:
+            tokenizer = tokenizer_of(tower_1, load_kwargs)
+        attention = load_kwargs.get("attn_implementation")
+        return transformer_of(cls, twin, tokenizer, max_seq_length=max_seq_length, attn_implementation=attention)
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add ``token_embeddings``, and the towers' own states where ``tower_outputs`` is asked for."""
         if not features.get("tower_outputs"):
-            encoded: dict[str, Any] = super().forward(features, **kwargs)
-            return encoded
+            return super().forward(features, **kwargs)
         inputs = {key: features[key] for key in ("input_ids", "attention_mask", "token_type_ids") if key in features}
         output = self.model(**inputs, tower_outputs=True, cls_only=True)
-        features["token_embeddings"] = output.last_hidden_state
-        features["tower_cls"] = output.tower_cls
+        features |= {"token_embeddings": output.last_hidden_state, "tower_cls": output.tower_cls}
         if output.cross_cls is not None:
             features["cross_cls"] = output.cross_cls
         return features
