@@ -53,14 +53,14 @@ def _length(text: str) -> int:
 
 def _join(options: argparse.Namespace) -> None:
     # After the cheap answers: this import takes seconds.
-    from st_jtcse.modules.conversion import join_towers
+    from st_jtcse.modules.twin_encoder import join_towers
 
     join_towers(
         options.tower_1,
         options.tower_2,
         options.output,
-        options.cross_attention_every,
-        options.cross_residual,
+        cross_attention_every=options.cross_attention_every,
+        cross_residual=options.cross_residual,
         max_seq_length=options.max_seq_length,
         # Any fixed number: the same towers then always give the same twin.
         pooler_seed=0 if options.random_pooler else None,
@@ -68,7 +68,7 @@ def _join(options: argparse.Namespace) -> None:
 
 
 def _split(options: argparse.Namespace) -> None:
-    from st_jtcse.modules.conversion import split_twin
+    from st_jtcse.modules.twin_encoder import split_twin
 
     split_twin(options.twin, options.output)
 

@@ -67,9 +67,8 @@ class AttentionPooling(Module):
         self.save_torch_weights(output_path, safe_serialization=safe_serialization)
 
     @classmethod
-    def load(cls, model_name_or_path: str, *args: Any, **kwargs: Any) -> Self:
+    def load(cls, model_name_or_path: str, subfolder: str = "", *args: Any, **kwargs: Any) -> Self:
         """Read a saved module."""
-        own = super().load(model_name_or_path, *args, **kwargs)
-        places = ("subfolder", "token", "cache_folder", "revision", "local_files_only")
-        hub = dict(zip(places, args)) | {key: kwargs[key] for key in places if key in kwargs}
-        return cls.load_torch_weights(model_name_or_path, model=own, **hub)
+        hub = {key: kwargs[key] for key in ("token", "cache_folder", "revision", "local_files_only") if key in kwargs}
+        own = cls(**cls.load_config(model_name_or_path, subfolder=subfolder, **hub))
+        return cls.load_torch_weights(model_name_or_path, subfolder=subfolder, model=own, **hub)

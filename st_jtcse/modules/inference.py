@@ -49,14 +49,10 @@ def save_for_inference(model: SentenceTransformer, path: str | os.PathLike[str],
         kept.append(entry | {"idx": len(kept), "name": str(len(kept))})
     Path(path, MODULES).write_text(json.dumps(kept, indent=2), encoding="utf-8")
     # By name: a class that was loaded from a model's own folder is another one.
-    own_types = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
-    if own_class(path):
-        _tell_in_card(Path(path, "README.md"), FLAG_NEEDED)
-    elif getattr(model.config, "model_type", None) in own_types:
-        _tell_in_card(Path(path, "README.md"), IMPORT_OR_FLAG)
-
-
-def _tell_in_card(card: Path, sentence: str) -> None:
+    joined_types = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
+    is_joined = getattr(model.config, "model_type", None) in joined_types
+    sentence = FLAG_NEEDED if own_class(path) else IMPORT_OR_FLAG if is_joined else ""
+    card = Path(path, "README.md")
     text = card.read_text(encoding="utf-8") if card.exists() else sentence
     if sentence not in text:
         before, heading, after = text.partition("## Usage\n")

@@ -1,14 +1,21 @@
-"""The Sentence-Transformers face of the twin encoder."""
+"""The Sentence-Transformers face of the twin encoder, and its way from two saved encoders and back to them."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import AutoModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 from typing_extensions import Self
 
+from st_jtcse.atomic import new_folder
+from st_jtcse.errors import UserError
+from st_jtcse.modules.inference import save_for_inference
 from st_jtcse.modules.joining import Encoder, JoinedEncoder, tokenizer_of, transformer_of, twin_of
+from st_jtcse.modules.loading import load_config, reading
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_twin_encoder import CrossResidual
 
@@ -101,3 +108,40 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
                 f"The adapter in {output_path} names no base, because its twin came from no folder of its own; load it "
                 "with load_adapter on the saved twin, or add adapters to TwinCrossAttentionEncoder(folder)."
             )
+
+
+def join_towers(
+    tower_1: Encoder,
+    tower_2: Encoder,
+    output: str | os.PathLike[str],
+    *,
+    pooler_seed: int | None = None,
+    **options: Any,
+) -> None:
+    """Save a twin with CLS pooling of two folders or Hub ids; the options are ``from_towers``'s.
+
+    Every weight is kept bit by bit; the output folder appears whole or not at all, and must hold nothing.
+    """
+    with new_folder(output) as folder:
+        encoder = TwinCrossAttentionEncoder.from_towers(tower_1, tower_2, pooler_seed=pooler_seed, **options)
+        pooling = Pooling(encoder.get_embedding_dimension(), "cls")
+        save_for_inference(SentenceTransformer(modules=[encoder, pooling], device="cpu"), folder)
+
+
+def split_twin(twin: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
+    """Save the towers of a twin, a folder or Hub id, as plain encoders in the folders ``tower_1`` and ``tower_2``.
+
+    Each has tokenizer and pooler. Every weight is kept bit by bit; the output folder appears whole or not at all.
+    """
+    with new_folder(output) as folder:
+        found = load_config(twin).model_type
+        if found != TwinEncoderConfig.model_type:
+            raise UserError(f"{twin} holds a {found} model, not a twin encoder.")
+        with reading(twin):
+            model, report = AutoModel.from_pretrained(twin, output_loading_info=True)
+        if report["missing_keys"]:
+            raise UserError(f"{twin} lacks the weight {min(report['missing_keys'])!r}; it is no whole twin.")
+        tokenizer = tokenizer_of(twin, {})
+        for name, tower in zip(("tower_1", "tower_2"), model.to_towers()):
+            tower.save_pretrained(folder / name)
+            tokenizer.save_pretrained(folder / name)
