@@ -64,7 +64,9 @@ from transformers import AutoConfig
 @pytest.fixture(scope="module")
 def saved(tower_folders, tmp_path_factory):
     folders = [tmp_path_factory.mktemp("saved") / name for name in ("twin", "ensemble")]
-    for folder, model in zip(folders, (make_pipeline(tower_folders), ensemble_of(tower_folders, (0.5, 0.5), pooling="cls"))):
+    for folder, model in zip(
+        folders, (make_pipeline(tower_folders), ensemble_of(tower_folders, (0.5, 0.5), pooling="cls"))
+    ):
         save_for_inference(model, folder)
     return [str(folder) for folder in folders]
 

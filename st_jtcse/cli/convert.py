@@ -53,7 +53,7 @@ def _length(text: str) -> int:
 
 def _join(options: argparse.Namespace) -> None:
     # After the cheap answers: this import takes seconds.
-    from st_jtcse.modules.conversion import join_towers
+    from st_jtcse.modules.twin_encoder import join_towers
 
     join_towers(
         options.tower_1,
@@ -68,7 +68,7 @@ def _join(options: argparse.Namespace) -> None:
 
 
 def _split(options: argparse.Namespace) -> None:
-    from st_jtcse.modules.conversion import split_twin
+    from st_jtcse.modules.twin_encoder import split_twin
 
     split_twin(options.twin, options.output)
 

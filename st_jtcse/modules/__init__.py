@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from st_jtcse.modules.assembly import ensemble_of
 from st_jtcse.modules.attention_pooling import AttentionPooling
 from st_jtcse.modules.ensemble_encoder import EnsembleEncoder
 from st_jtcse.modules.inference import save_for_inference, to_inference
 from st_jtcse.modules.loading import load_sentence_transformer
-from st_jtcse.modules.multi_tokenizer_ensemble import MultiTokenizerEnsemble
+from st_jtcse.modules.multi_tokenizer_ensemble import MultiTokenizerEnsemble, ensemble_of
 from st_jtcse.modules.pooler_head import PoolerModulusHead
 from st_jtcse.modules.training_head import TrainingHead
 from st_jtcse.modules.twin_encoder import TwinCrossAttentionEncoder

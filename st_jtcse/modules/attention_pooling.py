@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from sentence_transformers.base.modules import Module
-from torch import Tensor, nn
+from torch import nn
 from typing_extensions import Self
 
 
@@ -29,12 +29,10 @@ class AttentionPooling(Module):
     Example:
         ::
 
-            from sentence_transformers import SentenceTransformer
-            from sentence_transformers.sentence_transformer.modules import Transformer
-            from st_jtcse.modules import AttentionPooling
+            from st_jtcse.modules import AttentionPooling, load_sentence_transformer
 
-            encoder = Transformer("bert-base-uncased")
-            model = SentenceTransformer(modules=[encoder, AttentionPooling(encoder.get_embedding_dimension())])
+            model = load_sentence_transformer("bert-base-uncased", pooling="attention")
+            assert isinstance(model[1], AttentionPooling)
 
     References:
         LS-RNS (*Symmetry* 2025, 17(5), 646), Table 6, names attention pooling without an equation; this is the form of
@@ -50,7 +48,7 @@ class AttentionPooling(Module):
         self.context = nn.Linear(embedding_dimension, 1, bias=False)
         nn.init.zeros_(self.context.weight)
 
-    def forward(self, features: dict[str, Tensor | Any], **kwargs: Any) -> dict[str, Tensor | Any]:
+    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add ``sentence_embedding``."""
         tokens = features["token_embeddings"]
         scores = self.context(torch.tanh(self.projection(tokens)))  # (B, T, 1)
@@ -69,11 +67,8 @@ class AttentionPooling(Module):
         self.save_torch_weights(output_path, safe_serialization=safe_serialization)
 
     @classmethod
-    def load(  # type: ignore[override]  # ST passes more by name than a module of weights and numbers needs.
-        cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any
-    ) -> Self:
+    def load(cls, model_name_or_path: str, subfolder: str = "", *args: Any, **kwargs: Any) -> Self:
         """Read a saved module."""
         hub = {key: kwargs[key] for key in ("token", "cache_folder", "revision", "local_files_only") if key in kwargs}
-        config = cls.load_config(model_name_or_path, subfolder=subfolder, **hub)
-        loaded: Self = cls.load_torch_weights(model_name_or_path, subfolder=subfolder, model=cls(**config), **hub)
-        return loaded
+        own = cls(**cls.load_config(model_name_or_path, subfolder=subfolder, **hub))
+        return cls.load_torch_weights(model_name_or_path, subfolder=subfolder, model=own, **hub)

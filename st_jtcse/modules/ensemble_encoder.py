@@ -28,13 +28,11 @@ class EnsembleEncoder(JoinedEncoder):
     Example:
         ::
 
-            from sentence_transformers import SentenceTransformer
-            from sentence_transformers.sentence_transformer.modules import Pooling
-            from st_jtcse.modules import EnsembleEncoder, save_for_inference
+            from st_jtcse.modules import ensemble_of, save_for_inference
 
-            encoder = EnsembleEncoder.from_members(["path/to/encoder_1", "path/to/encoder_2"], [0.3, 0.7])
-            pooling = Pooling(encoder.get_embedding_dimension(), "cls")
-            save_for_inference(SentenceTransformer(modules=[encoder, pooling]), "my-ensemble")
+            # Its first module is an EnsembleEncoder.
+            model = ensemble_of(["path/to/encoder_1", "path/to/encoder_2"], [0.3, 0.7], pooling="cls")
+            save_for_inference(model, "my-ensemble")
 
     References:
         Zong and Zhang, EDFSE, AAAI 2023 (six encoders, w_k = 1); JTCSE (Zong et al.), fusion with another unsupervised
@@ -54,10 +52,22 @@ class EnsembleEncoder(JoinedEncoder):
         max_seq_length: int | None = None,
         **load_kwargs: Any,
     ) -> Self:
-        """Join encoders by :func:`~st_jtcse.modules.joining.ensemble_encoder_of`, whose arguments these are.
+        """Join encoders that share a tokenizer, in the first one's dtype.
 
-        `tokenizer` is that of all members, needed when the first is a model; `max_seq_length` is counted in tokens.
+        Args:
+            members: BERT or RoBERTa models, folders or Hub ids. A twin counts as its two towers, an ensemble as its
+                members, their weights multiplied by the one given here.
+            weights: Factor w_k of each member; 1.0 by default.
+            tokenizer: That of all members, needed when the first is a model.
+            max_seq_length: Longest input in tokens; None: the tokenizer's.
+            **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
+
+        Raises:
+            UserError: There is no member, the weights do not match, or the members differ in size, vocabulary or
+                tokenizer; the first difference is named.
         """
         ensemble = ensemble_encoder_of(members, weights, **load_kwargs)
-        tokenizer = tokenizer_of(members[0], load_kwargs) if tokenizer is None else tokenizer
-        return transformer_of(cls, ensemble, tokenizer, max_seq_length, load_kwargs.get("attn_implementation"))
+        if tokenizer is None:
+            tokenizer = tokenizer_of(members[0], load_kwargs)
+        attention = load_kwargs.get("attn_implementation")
+        return transformer_of(cls, ensemble, tokenizer, max_seq_length=max_seq_length, attn_implementation=attention)

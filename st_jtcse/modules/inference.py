@@ -48,20 +48,12 @@ def save_for_inference(model: SentenceTransformer, path: str | os.PathLike[str],
             entry["type"] = "sentence_transformers.base.modules.transformer.Transformer"
         kept.append(entry | {"idx": len(kept), "name": str(len(kept))})
     Path(path, MODULES).write_text(json.dumps(kept, indent=2), encoding="utf-8")
-    _tell_in_card(Path(path, "README.md"), _way_of_loading(model, Path(path)))
-
-
-def _way_of_loading(model: SentenceTransformer, folder: Path) -> str | None:
-    if own_class(folder):
-        return FLAG_NEEDED
-    own = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
-    return IMPORT_OR_FLAG if getattr(model.config, "model_type", None) in own else None
-
-
-def _tell_in_card(card: Path, sentence: str | None) -> None:
-    if sentence is None or not card.exists():
-        return
-    text = card.read_text(encoding="utf-8")
+    # By name: a class that was loaded from a model's own folder is another one.
+    joined_types = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
+    is_joined = getattr(model.config, "model_type", None) in joined_types
+    sentence = FLAG_NEEDED if own_class(path) else IMPORT_OR_FLAG if is_joined else ""
+    card = Path(path, "README.md")
+    text = card.read_text(encoding="utf-8") if card.exists() else sentence
     if sentence not in text:
         before, heading, after = text.partition("## Usage\n")
         card.write_text(f"{before}{heading or '## Usage'}\n{sentence}\n{after}", encoding="utf-8")

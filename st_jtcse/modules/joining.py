@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from safetensors.torch import save_file
@@ -30,18 +30,9 @@ Module = TypeVar("Module", bound=Transformer)
 SUMMED_TYPES = (*MEMBER_TYPES, TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
 # What two towers must share: the twin keeps one tower configuration, one tokenizer and one embedding size.
 _SHAPE_KEYS = (
-    "model_type",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "layer_norm_eps",
-    "vocab_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "pad_token_id",
-)
+    "model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
+    "layer_norm_eps", "vocab_size", "max_position_embeddings", "type_vocab_size", "pad_token_id",
+)  # fmt: skip
 # How a checkpoint is found; a tokenizer takes these, but nothing else that a model does.
 _HUB_KEYS = ("revision", "token", "cache_dir", "local_files_only", "trust_remote_code")
 
@@ -67,20 +58,7 @@ def twin_of(
     pooler_seed: int | None = 0,
     **load_kwargs: Any,
 ) -> TwinEncoderModel:
-    """Join two encoders of one shape into a twin.
-
-    Args:
-        tower_1: Tower I: a BERT or RoBERTa model, a folder or a Hub id.
-        tower_2: Tower II, likewise.
-        cross_attention_every: k of the cross-attention layers, None for none.
-        cross_residual: Residual of the cross stream, see :class:`~st_jtcse.towers.TwinEncoderConfig`.
-        pooler_seed: Seed of the poolers of towers that come without, which is told once; None refuses such towers.
-        **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
-
-    Raises:
-        PoolerNeeded: A tower has no pooler, and `pooler_seed` is None.
-        UserError: The towers differ (the first difference is named), or lack weights.
-    """
+    """Join two encoders as :meth:`~st_jtcse.modules.TwinCrossAttentionEncoder.from_towers` does, without tokenizer."""
     towers = [_load(tower, TOWER_TYPES, "A tower", load_kwargs) for tower in (tower_1, tower_2)]
     first, second = ({k: getattr(t.config, k, None) for k in _SHAPE_KEYS} | {"dtype": t.dtype} for t in towers)
     for key, value in first.items():
@@ -110,21 +88,7 @@ def twin_of(
 def ensemble_encoder_of(
     members: Sequence[Encoder], weights: Sequence[float] | None = None, **load_kwargs: Any
 ) -> EnsembleEncoderModel:
-    """Join encoders that share a tokenizer into an ensemble.
-
-    Args:
-        members: BERT or RoBERTa models, folders or Hub ids. A twin counts as its two towers, an ensemble as its
-            members, their weights multiplied by the one given here.
-        weights: Factor w_k of each member; 1.0 by default.
-        **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
-
-    Returns:
-        The ensemble, in the first member's dtype.
-
-    Raises:
-        UserError: There is no member, the weights do not match, or the members differ in size, vocabulary or tokenizer;
-            the first difference is named.
-    """
+    """Join encoders as :meth:`~st_jtcse.modules.EnsembleEncoder.from_members` does, without tokenizer."""
     with told_by_the_user():
         factors = check_weights(weights, len(members))
     models = [_load(member, SUMMED_TYPES, "A member", load_kwargs) for member in members]
@@ -132,13 +96,11 @@ def ensemble_encoder_of(
         check_shared([model.config for model in models])
     _compare_tokenizers(members, load_kwargs, OTHER_TOKENIZERS)
     parts = [(encoder, factor * own) for model, factor in zip(models, factors) for encoder, own in _encoders_of(model)]
-    ensemble = EnsembleEncoderModel(
-        EnsembleEncoderConfig([encoder.config for encoder, _ in parts], [weight for _, weight in parts])
-    )
+    encoders, products = zip(*parts)
+    ensemble = EnsembleEncoderModel(EnsembleEncoderConfig([encoder.config for encoder in encoders], products))
     ensemble.to(dtype=models[0].dtype)  # type: ignore[call-arg]  # transformers wraps `to` without its types
-    for own, (encoder, _) in zip(ensemble.members, parts):
-        state = {key: value for key, value in encoder.state_dict().items() if not key.startswith("pooler.")}
-        own.load_state_dict(state)
+    for own, encoder in zip(ensemble.members, encoders):
+        own.load_state_dict({k: v for k, v in encoder.state_dict().items() if not k.startswith("pooler.")})
     return ensemble
 
 
@@ -159,9 +121,10 @@ def tokenizer_of(source: Encoder, load_kwargs: dict[str, Any]) -> PreTrainedToke
     """Load the tokenizer stored beside an encoder; of the model's `load_kwargs` it takes its own."""
     if isinstance(source, PreTrainedModel):
         raise UserError("Encoders given as models come without a tokenizer; pass tokenizer=.")
-    hub = {key: load_kwargs[key] for key in _HUB_KEYS if key in load_kwargs}
+    # Said in any case: where nothing is said, transformers asks on the terminal whether a model's code may run.
+    hub = {"trust_remote_code": False} | {key: load_kwargs[key] for key in _HUB_KEYS if key in load_kwargs}
     with reading(source) as place:
-        return cast(PreTrainedTokenizerBase, AutoTokenizer.from_pretrained(place, **hub))
+        return AutoTokenizer.from_pretrained(place, **hub)
 
 
 def transformer_of(
@@ -178,8 +141,8 @@ def transformer_of(
         model.config.save_pretrained(folder)
         save_file(model.state_dict(), os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
         tokenizer.save_pretrained(folder)
-        options = {"dtype": model.dtype, "attn_implementation": attn_implementation}
-        built = module(folder, max_seq_length=max_seq_length, model_kwargs=options)
+        kwargs = {"dtype": model.dtype, "attn_implementation": attn_implementation}
+        built = module(folder, max_seq_length=max_seq_length, model_kwargs=kwargs)
     # The folder is gone: an adapter that named it as its base could not be loaded.
     built.model.name_or_path = ""
     return built
@@ -195,12 +158,15 @@ def _load(source: Encoder, types: Sequence[str], role: str, load_kwargs: dict[st
     if isinstance(source, PreTrainedModel):
         return source
     with reading(source) as place:
-        model, report = AutoModel.from_pretrained(place, output_loading_info=True, **load_kwargs)
-    if lost := [key for key in sorted(report["missing_keys"]) if "pooler." not in key]:
+        model, report = AutoModel.from_pretrained(
+            place, output_loading_info=True, **{"trust_remote_code": False} | load_kwargs
+        )
+    missing = sorted(report["missing_keys"])
+    if lost := [key for key in missing if "pooler." not in key]:
         raise UserError(f"{source} lacks the weight {lost[0]!r}; it is no whole {found} model.")
-    if report["missing_keys"] and found in TOWER_TYPES:
+    if missing and found in TOWER_TYPES:
         model.pooler = None  # Drawn by twin_of instead, from a generator of its own.
-    return cast(PreTrainedModel, model)
+    return model
 
 
 def _encoders_of(model: Any) -> list[tuple[PreTrainedModel, float]]:

@@ -1,20 +1,25 @@
-"""An ensemble of whole models, each with a tokenizer of its own."""
+"""An ensemble of whole models, each with a tokenizer of its own, and the right ensemble for any members."""
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import InputModule
-from torch import Tensor, nn
+from sentence_transformers.base.modules import InputModule, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import nn
 from typing_extensions import Self
 
 from st_jtcse.errors import UserError
+from st_jtcse.modules.ensemble_encoder import EnsembleEncoder
 from st_jtcse.modules.inference import save_for_inference
-from st_jtcse.modules.joining import told_by_the_user
+from st_jtcse.modules.joining import SUMMED_TYPES, tokenizer_difference, told_by_the_user
 from st_jtcse.modules.loading import load_sentence_transformer
+from st_jtcse.pooling_names import PoolingName
 from st_jtcse.towers.modeling_ensemble_encoder import check_weights
 
 _PART_KWARGS = ("model_kwargs", "processor_kwargs", "config_kwargs")
@@ -58,7 +63,18 @@ class MultiTokenizerEnsemble(InputModule):
         super().__init__()
         with told_by_the_user():
             self.weights = check_weights(weights, len(members))
-        _check(members)
+        sizes = [member.get_embedding_dimension() for member in members]
+        for number, (size, member) in enumerate(zip(sizes, members), start=1):
+            if size != sizes[0]:
+                raise UserError(
+                    f"The members' embeddings differ in size: {sizes[0]} in the first, {size} in no. {number}; "
+                    "a sum needs one size."
+                )
+            if member.truncate_dim is not None:
+                raise UserError(
+                    f"Member no. {number} cuts its embeddings to {member.truncate_dim} (truncate_dim), which is not "
+                    "saved with it; load it without, and cut the ensemble's."
+                )
         # Typed as Any: nn.ModuleList forgets what it holds.
         self.members: Any = nn.ModuleList(members)
         self.forward_kwargs = {key for member in members for key in member.get_model_kwargs()}
@@ -75,19 +91,17 @@ class MultiTokenizerEnsemble(InputModule):
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add ``sentence_embedding``, (B, H)."""
-        total: Tensor | None = None
+        parts = []
         for number, (member, weight) in enumerate(zip(self.members, self.weights), start=1):
             prefix = f"{_name(number)}_"
             own = {key.removeprefix(prefix): value for key, value in features.items() if key.startswith(prefix)}
-            embedding = weight * member(own, **kwargs)["sentence_embedding"]
-            total = embedding if total is None else total + embedding
-        features["sentence_embedding"] = total
+            parts.append(weight * member(own, **kwargs)["sentence_embedding"])
+        features["sentence_embedding"] = reduce(operator.add, parts)
         return features
 
     def get_embedding_dimension(self) -> int | None:
         """Return H."""
-        dimension: int | None = self.members[0].get_embedding_dimension()
-        return dimension
+        return self.members[0].get_embedding_dimension()
 
     @property
     def max_seq_length(self) -> int | None:
@@ -108,14 +122,12 @@ class MultiTokenizerEnsemble(InputModule):
             save_for_inference(member, folder, create_model_card=False, safe_serialization=safe_serialization)
 
     @classmethod
-    def load(  # type: ignore[override]  # ST passes by name what it would pass to a model.
-        cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any
-    ) -> Self:
+    def load(cls, model_name_or_path: str, subfolder: str = "", *args: Any, **kwargs: Any) -> Self:
         """Load the members and their weights; the arguments are those of SentenceTransformer."""
         hub = {key: kwargs[key] for key in ("token", "cache_folder", "revision", "local_files_only") if key in kwargs}
         weights = cls.load_config(model_name_or_path, subfolder=subfolder, **hub)["weights"]
-        options = {key: kwargs[key] for key in ("trust_remote_code", "local_files_only") if key in kwargs}
         members = []
+        options = {key: kwargs.get(key, False) for key in ("trust_remote_code", "local_files_only")}
         for number in range(1, len(weights) + 1):
             folder = cls.load_dir_path(model_name_or_path, os.path.join(subfolder, _name(number)), **hub)
             # Copies, because from_pretrained takes arguments out of what it is given.
@@ -128,20 +140,73 @@ class MultiTokenizerEnsemble(InputModule):
         return cls(members, weights)
 
 
-def _check(members: Sequence[SentenceTransformer]) -> None:
-    sizes = [member.get_embedding_dimension() for member in members]
-    for number, (size, member) in enumerate(zip(sizes, members), start=1):
-        if size != sizes[0]:
-            raise UserError(
-                f"The members' embeddings differ in size: {sizes[0]} in the first, {size} in no. {number}; "
-                "a sum needs one size."
-            )
-        if member.truncate_dim is not None:
-            raise UserError(
-                f"Member no. {number} cuts its embeddings to {member.truncate_dim} (truncate_dim), which is not saved "
-                "with it; load it without, and cut the ensemble's."
-            )
-
-
 def _name(number: int) -> str:
     return f"member_{number}"
+
+
+def ensemble_of(
+    models: Sequence[SentenceTransformer | str | os.PathLike[str]],
+    weights: Sequence[float] | None = None,
+    *,
+    pooling: PoolingName | None = None,
+    max_seq_length: int | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> SentenceTransformer:
+    """Build the model whose embedding is the weighted sum of the given models' embeddings.
+
+    Models that pool CLS and share a tokenizer become an :class:`~st_jtcse.modules.EnsembleEncoder`; any others become a
+    :class:`~st_jtcse.modules.MultiTokenizerEnsemble`.
+
+    Args:
+        models: Models, or their folders or Hub ids.
+        weights: Factor of each model; 1.0 by default.
+        pooling: Pool the encoders in these folders so; None: each model is itself, and a plain encoder is refused.
+        max_seq_length: Longest input in tokens; None: each model's own, or the least of them where they become one
+            encoder.
+        revision: Commit, tag or branch of the Hub models.
+        trust_remote_code: Whether to run code that comes with a model.
+
+    Returns:
+        The model, for inference and for teaching.
+
+    Raises:
+        UserError: A model cannot be loaded, there is none, the weights do not match, or the embeddings' sizes differ.
+    """
+    options: dict[str, Any] = dict(pooling=pooling, revision=revision, trust_remote_code=trust_remote_code)
+    members = [
+        # On the CPU: the ensemble is moved as a whole.
+        model if isinstance(model, SentenceTransformer) else load_sentence_transformer(model, device="cpu", **options)
+        for model in models
+    ]
+    if members and _share_a_tokenizer(members):
+        # Typed as Any: the modules of an nn.Sequential are of no class that mypy knows.
+        encoders: list[Any] = [member[0] for member in members]
+        encoder = EnsembleEncoder.from_members(
+            [each.model for each in encoders],
+            weights,
+            tokenizer=encoders[0].tokenizer,
+            max_seq_length=max_seq_length or min(each.max_seq_length for each in encoders),
+        )
+        return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), "cls")])
+    ensemble = MultiTokenizerEnsemble(members, weights)
+    if max_seq_length is not None:
+        ensemble.max_seq_length = max_seq_length
+    return SentenceTransformer(modules=[ensemble])
+
+
+def _share_a_tokenizer(members: Sequence[SentenceTransformer]) -> bool:
+    if not all(_is_cls_encoder(member) for member in members):
+        return False
+    configs: list[Any] = [member.config for member in members]
+    if len({(config.vocab_size, config.pad_token_id) for config in configs}) > 1:
+        return False
+    return all(tokenizer_difference(members[0].tokenizer, member.tokenizer) is None for member in members[1:])
+
+
+def _is_cls_encoder(member: SentenceTransformer) -> bool:
+    if [isinstance(module, kind) for module, kind in zip(member, (Transformer, Pooling))] != [True, True]:
+        return False
+    is_plain = len(member) == 2 and member.default_prompt_name is None and member.truncate_dim is None
+    pooling: Any = member[1]
+    return is_plain and pooling.pooling_mode == "cls" and getattr(member.config, "model_type", "") in SUMMED_TYPES

@@ -27,11 +27,9 @@ class PoolerModulusHead(Module):
         ::
 
             from sentence_transformers import SentenceTransformer
-            from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-            from st_jtcse.modules import PoolerModulusHead
+            from st_jtcse.modules import PoolerModulusHead, load_sentence_transformer
 
-            encoder = Transformer("bert-base-uncased")
-            pooling = Pooling(encoder.get_embedding_dimension(), "cls")
+            encoder, pooling = load_sentence_transformer("bert-base-uncased", pooling="cls")
             model = SentenceTransformer(modules=[encoder, PoolerModulusHead(), pooling])
 
     References:
@@ -63,9 +61,8 @@ class PoolerModulusHead(Module):
             features["tower_cls"] = features["token_embeddings"][:, :1]
         # A pooler reads the first token of a sequence: give it the CLS state as a sequence of one.
         states = features["tower_cls"].split(1, dim=1)
-        features["tower_pooler"] = torch.stack(
-            [pooler(state) for pooler, state in zip(self._poolers, states, strict=True)], dim=1
-        )
+        outputs = [pooler(state) for pooler, state in zip(self._poolers, states, strict=True)]
+        features["tower_pooler"] = torch.stack(outputs, dim=1)
         return features
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:

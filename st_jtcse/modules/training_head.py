@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from sentence_transformers.sentence_transformer.modules import Dense
-from torch import Tensor
 
 
 class TrainingHead(Dense):
@@ -21,24 +20,19 @@ class TrainingHead(Dense):
     Example:
         ::
 
-            from sentence_transformers import SentenceTransformer
-            from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-            from st_jtcse.modules import TrainingHead
+            from st_jtcse.modules import TrainingHead, load_sentence_transformer
 
-            encoder = Transformer("bert-base-uncased")
-            size = encoder.get_embedding_dimension()
-            model = SentenceTransformer(modules=[encoder, Pooling(size, "cls"), TrainingHead(size, size)])
+            model = load_sentence_transformer("bert-base-uncased", pooling="cls")
+            size = model.get_embedding_dimension()
+            model.append(TrainingHead(size, size))
 
     References:
         Gao et al., SimCSE, EMNLP 2021, Sec. 3 (the MLP is kept in training and dropped at test time).
     """
 
-    def forward(self, features: dict[str, Tensor | Any], **kwargs: Any) -> dict[str, Tensor | Any]:
+    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Replace ``sentence_embedding`` in training mode."""
-        if not self.training:
-            return features
-        replaced: dict[str, Tensor | Any] = super().forward(features)
-        return replaced
+        return super().forward(features) if self.training else features
 
     def get_embedding_dimension(self) -> int:
         """Return H: what the model's users get."""

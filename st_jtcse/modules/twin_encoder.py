@@ -1,14 +1,21 @@
-"""The Sentence-Transformers face of the twin encoder."""
+"""The Sentence-Transformers face of the twin encoder, and its way from two saved encoders and back to them."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import AutoModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 from typing_extensions import Self
 
+from st_jtcse.atomic import new_folder
+from st_jtcse.errors import UserError
+from st_jtcse.modules.inference import save_for_inference
 from st_jtcse.modules.joining import Encoder, JoinedEncoder, tokenizer_of, transformer_of, twin_of
+from st_jtcse.modules.loading import load_config, reading
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_twin_encoder import CrossResidual
 
@@ -18,14 +25,9 @@ logger = logging.get_logger(__name__)
 class TwinCrossAttentionEncoder(JoinedEncoder):
     r"""Two encoders as the first module of a SentenceTransformer; the embedding is h_I + h_II.
 
-    At inference this is an ordinary Transformer module around a
-    :class:`~st_jtcse.towers.TwinEncoderModel`. When a loss asks for it with the feature ``tower_outputs``, the features
-    also hold
-
-    - ``tower_cls``, (B, 2, H): the towers' CLS states,
-    - ``cross_cls``, (B, 2, H): the CLS states of their cross streams, if the twin has cross-attention,
-
-    whether the model is in training or evaluation mode.
+    At inference this is an ordinary Transformer module around a :class:`~st_jtcse.towers.TwinEncoderModel`. When a loss
+    asks for it with the feature ``tower_outputs``, in whatever mode, the features also hold ``tower_cls``, (B, 2, H),
+    the towers' CLS states, and, if the twin has cross-attention, ``cross_cls``, (B, 2, H), those of the cross streams.
 
     Args:
         model_name_or_path: Folder or Hub id of a saved twin.
@@ -65,23 +67,35 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
         max_seq_length: int | None = None,
         **load_kwargs: Any,
     ) -> Self:
-        """Join two encoders of one shape by :func:`~st_jtcse.modules.joining.twin_of`, whose arguments these are.
+        """Join two encoders of one shape.
 
-        `tokenizer` is that of both towers, needed when `tower_1` is a model; `max_seq_length` is counted in tokens.
+        Args:
+            tower_1: Tower I: a BERT or RoBERTa model, a folder or a Hub id.
+            tower_2: Tower II, likewise.
+            cross_attention_every: k of the cross-attention layers, None for none.
+            cross_residual: Residual of the cross stream, see :class:`~st_jtcse.towers.TwinEncoderConfig`.
+            pooler_seed: Seed of the poolers of towers that come without, which is told once; None refuses such towers.
+            tokenizer: That of both towers, needed when `tower_1` is a model.
+            max_seq_length: Longest input in tokens; None: the tokenizer's.
+            **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
+
+        Raises:
+            PoolerNeeded: A tower has no pooler, and `pooler_seed` is None.
+            UserError: The towers differ (the first difference is named), or lack weights.
         """
         twin = twin_of(tower_1, tower_2, cross_attention_every, cross_residual, pooler_seed, **load_kwargs)
-        tokenizer = tokenizer_of(tower_1, load_kwargs) if tokenizer is None else tokenizer
-        return transformer_of(cls, twin, tokenizer, max_seq_length, load_kwargs.get("attn_implementation"))
+        if tokenizer is None:
+            tokenizer = tokenizer_of(tower_1, load_kwargs)
+        attention = load_kwargs.get("attn_implementation")
+        return transformer_of(cls, twin, tokenizer, max_seq_length=max_seq_length, attn_implementation=attention)
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add ``token_embeddings``, and the towers' own states where ``tower_outputs`` is asked for."""
         if not features.get("tower_outputs"):
-            encoded: dict[str, Any] = super().forward(features, **kwargs)
-            return encoded
+            return super().forward(features, **kwargs)
         inputs = {key: features[key] for key in ("input_ids", "attention_mask", "token_type_ids") if key in features}
         output = self.model(**inputs, tower_outputs=True, cls_only=True)
-        features["token_embeddings"] = output.last_hidden_state
-        features["tower_cls"] = output.tower_cls
+        features |= {"token_embeddings": output.last_hidden_state, "tower_cls": output.tower_cls}
         if output.cross_cls is not None:
             features["cross_cls"] = output.cross_cls
         return features
@@ -94,3 +108,40 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
                 f"The adapter in {output_path} names no base, because its twin came from no folder of its own; load it "
                 "with load_adapter on the saved twin, or add adapters to TwinCrossAttentionEncoder(folder)."
             )
+
+
+def join_towers(
+    tower_1: Encoder,
+    tower_2: Encoder,
+    output: str | os.PathLike[str],
+    *,
+    pooler_seed: int | None = None,
+    **options: Any,
+) -> None:
+    """Save a twin with CLS pooling of two folders or Hub ids; the options are ``from_towers``'s.
+
+    Every weight is kept bit by bit; the output folder appears whole or not at all, and must hold nothing.
+    """
+    with new_folder(output) as folder:
+        encoder = TwinCrossAttentionEncoder.from_towers(tower_1, tower_2, pooler_seed=pooler_seed, **options)
+        pooling = Pooling(encoder.get_embedding_dimension(), "cls")
+        save_for_inference(SentenceTransformer(modules=[encoder, pooling], device="cpu"), folder)
+
+
+def split_twin(twin: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
+    """Save the towers of a twin, a folder or Hub id, as plain encoders in the folders ``tower_1`` and ``tower_2``.
+
+    Each has tokenizer and pooler. Every weight is kept bit by bit; the output folder appears whole or not at all.
+    """
+    with new_folder(output) as folder:
+        found = load_config(twin).model_type
+        if found != TwinEncoderConfig.model_type:
+            raise UserError(f"{twin} holds a {found} model, not a twin encoder.")
+        with reading(twin) as place:
+            model, report = AutoModel.from_pretrained(place, output_loading_info=True, trust_remote_code=False)
+        if report["missing_keys"]:
+            raise UserError(f"{twin} lacks the weight {min(report['missing_keys'])!r}; it is no whole twin.")
+        tokenizer = tokenizer_of(twin, {})
+        for name, tower in zip(("tower_1", "tower_2"), model.to_towers()):
+            tower.save_pretrained(folder / name)
+            tokenizer.save_pretrained(folder / name)

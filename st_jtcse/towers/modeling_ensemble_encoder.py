@@ -21,15 +21,9 @@ MEMBER_TYPES = ("bert", "roberta")
 _SHARED_KEYS = ("hidden_size", "vocab_size", "pad_token_id")
 # What readers of a top-level config (Sentence-Transformers, exporters, model cards) look for.
 _MIRRORED_KEYS = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "vocab_size",
-    "max_position_embeddings",
-    "pad_token_id",
-    "bos_token_id",
-    "eos_token_id",
-)
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings",
+    "pad_token_id", "bos_token_id", "eos_token_id",
+)  # fmt: skip
 # Facts of one file or session, not of the architecture; a local path in `_name_or_path` would leak into config.json.
 _VOLATILE_KEYS = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
 OTHER_TOKENIZERS = "encoders with tokenizers of their own are summed by MultiTokenizerEnsemble."
@@ -72,8 +66,7 @@ class EnsembleEncoderConfig(PretrainedConfig):
         check_shared(self.members)
         self.cls_only = cls_only
         self.format_version = format_version
-        for key in _MIRRORED_KEYS:
-            kwargs[key] = getattr(self.members[0], key, None)
+        kwargs |= {key: getattr(self.members[0], key, None) for key in _MIRRORED_KEYS}
         kwargs["num_hidden_layers"] = max(member.num_hidden_layers for member in self.members)
         kwargs["max_position_embeddings"] = min(member.max_position_embeddings for member in self.members)
         super().__init__(**kwargs)
@@ -82,17 +75,17 @@ class EnsembleEncoderConfig(PretrainedConfig):
         """Return the serialisable form, without facts that belong to one machine."""
         values: dict[str, Any] = super().to_dict()
         values.pop("_name_or_path", None)
-        values["members"] = [
-            {key: value for key, value in member.to_dict().items() if key not in _VOLATILE_KEYS}
-            for member in self.members
-        ]
+        values["members"] = [_lasting(member.to_dict()) for member in self.members]
         return values
 
 
+def _lasting(settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key not in _VOLATILE_KEYS}
+
+
 def _member_config(member: PretrainedConfig | dict[str, Any]) -> PretrainedConfig:
-    settings = member.to_dict() if isinstance(member, PretrainedConfig) else member
-    settings = {"model_type": "bert", **{k: v for k, v in settings.items() if k not in _VOLATILE_KEYS}}
-    member_type = settings.pop("model_type")
+    settings = _lasting(member.to_dict() if isinstance(member, PretrainedConfig) else member)
+    member_type = settings.pop("model_type", "bert")
     if member_type not in MEMBER_TYPES:
         raise ValueError(f"A member must be one of {', '.join(MEMBER_TYPES)}, found {member_type!r}.")
     return AutoConfig.for_model(member_type, **settings)
@@ -136,10 +129,6 @@ class EnsembleEncoderModel(PreTrainedModel):
             from st_jtcse.modules.joining import ensemble_encoder_of
 
             ensemble = ensemble_encoder_of(["path/to/encoder_1", "path/to/encoder_2"], [0.3, 0.7])
-
-    References:
-        Zong and Zhang, EDFSE, AAAI 2023 (six encoders, w_k = 1); JTCSE (Zong et al.), fusion with another unsupervised
-        checkpoint (w = 0.3, 0.3, 0.7).
     """
 
     config_class = EnsembleEncoderConfig

@@ -21,15 +21,9 @@ TOWER_TYPES = ("bert", "roberta")
 
 # What readers of a top-level config (Sentence-Transformers, exporters, model cards) look for.
 _MIRRORED_KEYS = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "vocab_size",
-    "max_position_embeddings",
-    "pad_token_id",
-    "bos_token_id",
-    "eos_token_id",
-)
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings",
+    "pad_token_id", "bos_token_id", "eos_token_id",
+)  # fmt: skip
 # Facts of one file or session, not of the architecture; a local path in `_name_or_path` would leak into config.json.
 _VOLATILE_KEYS = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
 
@@ -72,43 +66,37 @@ class TwinEncoderConfig(PretrainedConfig):
                 f"This twin encoder was saved in format {format_version}, but this version reads up to format "
                 f"{self.newest_format}; upgrade st-jtcse (pip install -U st-jtcse) to load it."
             )
-        if isinstance(tower, PretrainedConfig):
-            tower = tower.to_dict()
         # transformers builds a config without arguments to learn its defaults.
-        settings = {"model_type": "bert", **(tower or {})}
-        settings = {key: value for key, value in settings.items() if key not in _VOLATILE_KEYS}
-        tower_type = settings.pop("model_type")
+        settings = _lasting(tower.to_dict() if isinstance(tower, PretrainedConfig) else tower or {})
+        tower_type = settings.pop("model_type", "bert")
         if tower_type not in TOWER_TYPES:
             raise ValueError(f"A tower must be one of {', '.join(TOWER_TYPES)}, found {tower_type!r}.")
         self.tower = AutoConfig.for_model(tower_type, **settings)
-        _check_cross_attention(cross_attention_every, cross_residual, self.tower.num_hidden_layers)
+        if cross_residual not in CROSS_RESIDUALS:
+            raise ValueError(f"cross_residual must be one of {', '.join(CROSS_RESIDUALS)}, found {cross_residual!r}.")
+        depth = self.tower.num_hidden_layers
+        periods = [k for k in range(1, depth + 1) if depth % k == 0]
+        if cross_attention_every not in (None, *periods):
+            raise ValueError(
+                f"cross_attention_every must divide the towers' {depth} layers, found {cross_attention_every}; use one "
+                f"of {', '.join(map(str, periods))}, or none for no cross-attention."
+            )
         self.cross_attention_every = cross_attention_every
         self.cross_residual = cross_residual
         self.cls_only = cls_only
         self.format_version = format_version
-        for key in _MIRRORED_KEYS:
-            kwargs[key] = getattr(self.tower, key, None)
-        super().__init__(**kwargs)
+        super().__init__(**kwargs | {key: getattr(self.tower, key, None) for key in _MIRRORED_KEYS})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the serialisable form, without facts that belong to one machine."""
         values: dict[str, Any] = super().to_dict()
         values.pop("_name_or_path", None)
-        values["tower"] = {k: v for k, v in values["tower"].items() if k not in _VOLATILE_KEYS}
+        values["tower"] = _lasting(values["tower"])
         return values
 
 
-def _check_cross_attention(every: int | None, residual: str, depth: int) -> None:
-    if residual not in CROSS_RESIDUALS:
-        raise ValueError(f"cross_residual must be one of {', '.join(CROSS_RESIDUALS)}, found {residual!r}.")
-    if every is None:
-        return
-    periods = [k for k in range(1, depth + 1) if depth % k == 0]
-    if every not in periods:
-        raise ValueError(
-            f"cross_attention_every must divide the towers' {depth} layers, found {every}; use one of "
-            f"{', '.join(map(str, periods))}, or none for no cross-attention."
-        )
+def _lasting(settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key not in _VOLATILE_KEYS}
 
 
 @dataclass
@@ -153,21 +141,16 @@ class _CLSAttention:
     def context_of_all_rows(self, layer: Any, hidden: Tensor, mask: Tensor) -> Tensor:
         """Self-attention of every row, (B, T, H), whose CLS row uses this object's weights."""
         attention = layer.attention.self
-        others = nn.functional.scaled_dot_product_attention(
-            self._split(attention.query(hidden[:, 1:])),
-            self.key,
-            self.value,
-            attn_mask=mask,
-            dropout_p=attention.dropout.p if attention.training else 0.0,
-        )
+        query = self._split(attention.query(hidden[:, 1:]))
+        dropout = attention.dropout.p if attention.training else 0.0
+        others = nn.functional.scaled_dot_product_attention(query, self.key, self.value, mask, dropout)
         return torch.cat([self.context(self.value), others.transpose(1, 2).flatten(2)], dim=1)
 
 
 def _complete(layer: Any, context: Tensor, residual: Tensor) -> Tensor:
     """Output projection, residual, LayerNorm and FFN of a layer, around a given attention context."""
     attended = layer.attention.output(context, residual)
-    output: Tensor = layer.output(layer.intermediate(attended), attended)
-    return output
+    return layer.output(layer.intermediate(attended), attended)
 
 
 class TwinEncoderModel(PreTrainedModel):
@@ -273,16 +256,10 @@ class TwinEncoderModel(PreTrainedModel):
             attention = _CLSAttention(layer, hidden, mask)
             return _complete(layer, attention.context(attention.value), hidden[:, :1])
 
-        output: Tensor = self._maybe_checkpoint(run, hidden)
-        return output
+        return self._maybe_checkpoint(run, hidden)
 
     def _cross_layer(
-        self,
-        layers: list[Any],
-        hidden: list[Tensor],
-        cross: list[Tensor] | None,
-        mask: Tensor,
-        cls_only: bool,
+        self, layers: list[Any], hidden: list[Tensor], cross: list[Tensor] | None, mask: Tensor, cls_only: bool
     ) -> tuple[list[Tensor], list[Tensor]]:
         """One CAEL of both towers: the normal streams, and the CLS rows of the cross streams, (B, 1, H) each."""
         if cross is None or self.config.cross_residual == "local":

@@ -10,7 +10,7 @@ import pytest
 
 from st_jtcse.cli import convert, exit_status
 from st_jtcse.errors import PushFailed, UserError
-from st_jtcse.modules import conversion
+from st_jtcse.modules import twin_encoder
 
 # Of the package, by --help or --list of any command; in all, with the libraries and Python's own.
 OUR_MODULES, ALL_MODULES = 20, 500
@@ -102,7 +102,7 @@ def test_what_an_interruption_leaves_may_depend_on_the_options(capsys):
 )
 def test_a_defect_is_never_told_as_the_users_fault(error, capsys, monkeypatch):
     # In the midst of a real command.
-    monkeypatch.setattr(conversion, "split_twin", lambda twin, output: raises(error)(None))
+    monkeypatch.setattr(twin_encoder, "split_twin", lambda twin, output: raises(error)(None))
     assert convert.main(["split", "twin", "towers"]) == 1
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("Traceback (most recent call last):\n") and "raise error" in err

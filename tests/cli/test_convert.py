@@ -14,7 +14,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from st_jtcse.cli.convert import main
 from st_jtcse.errors import PoolerNeeded
-from st_jtcse.modules import TwinCrossAttentionEncoder, conversion
+from st_jtcse.modules import TwinCrossAttentionEncoder, twin_encoder
 from st_jtcse.modules.joining import twin_of
 
 SENTENCES = make_sentences(8)
@@ -188,13 +188,13 @@ def test_a_twin_that_lacks_weights_is_not_split(tower_folders, tmp_path, capsys)
 def test_an_interrupt_leaves_nothing_and_an_empty_output_is_taken(tower_folders, tmp_path, monkeypatch, capsys):
     (tmp_path / "twin").mkdir()
     with monkeypatch.context() as patch:
-        real = conversion.save_for_inference
+        real = twin_encoder.save_for_inference
 
         def interrupted(model, folder):
             real(model, folder)
             raise KeyboardInterrupt
 
-        patch.setattr(conversion, "save_for_inference", interrupted)
+        patch.setattr(twin_encoder, "save_for_inference", interrupted)
         assert convert("join", *tower_folders, tmp_path / "twin") == 130
     assert "Interrupted; nothing was written." in capsys.readouterr().err
     assert names_below(tmp_path) == [(tmp_path / "twin").relative_to(tmp_path)]
