@@ -70,16 +70,24 @@ def view_similarities(view_a: Tensor, view_b: Tensor, gather: bool) -> Tensor:
     return cosines(view_a, view_b)
 
 
-def teacher_similarities(labels: Tensor | None, loss: nn.Module, gather: bool) -> Tensor:
-    """Return the dot products of the label vectors, one a sentence, (B, B), without gradient.
+def teacher_similarities(labels: Tensor | None, loss: nn.Module, gather: bool, whole: int | None = None) -> Tensor:
+    """Return the dot products of the label vectors, (B, D), one a sentence: (B, B), without gradient.
 
-    Raises UserError where there are no labels, or they are no vectors.
+    Raises UserError where there are no vectors, or MatryoshkaLoss cut them, which it does where they are as wide as the
+    model's `whole` embeddings: they no longer give the teacher's similarities.
     """
     if labels is None or labels.dim() != 2:
         found = "none" if labels is None else f"labels of shape {tuple(labels.shape)}"
         raise UserError(
             f"{type(loss).__name__} needs one teacher vector a sentence as its label, found {found}; give "
             "teachers, or a column 'label' of vectors."
+        )
+    # A slice keeps the stride of what it was cut from.
+    if labels.stride(0) == whole and labels.shape[1] < whole:
+        raise UserError(
+            "MatryoshkaLoss cuts labels that are as wide as the model's embeddings, and teacher vectors cut to "
+            f"{labels.shape[1]} components no longer give the teacher's similarities; append a zero to each vector, "
+            "which changes none."
         )
     vectors = labels.detach().float()
     if gather:

@@ -33,7 +33,7 @@ def interrupt(job, cache, at):
     compute = job.compute
 
     def stop(texts):
-        if texts[0] == SENTENCES[job.rows(at).start]:
+        if texts[0] == SENTENCES[job.shards[at].start]:
             raise KeyboardInterrupt
         return compute(texts)
 
@@ -152,7 +152,7 @@ def test_of_two_runs_at_once_the_second_takes_the_file_of_the_first(job, tmp_pat
 
     def beside_another(texts):
         asked.append(texts[0])
-        if texts[0] == SENTENCES[job.rows(at).start]:
+        if texts[0] == SENTENCES[job.shards[at].start]:
             (shards,) = tmp_path.glob("*.shards")
             cached_columns(job, tmp_path)
             assert not shards.exists()
