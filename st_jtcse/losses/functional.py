@@ -64,16 +64,9 @@ def tensor_modulus(p: Tensor, q: Tensor) -> Tensor:
 
 
 def interaction_tensor_modulus(
-    cls_1_a: Tensor,
-    cls_1_b: Tensor,
-    cls_2_a: Tensor,
-    cls_2_b: Tensor,
-    pooler_1_a: Tensor,
-    pooler_1_b: Tensor,
-    pooler_2_a: Tensor,
-    pooler_2_b: Tensor,
+    h1_a: Tensor, h1_b: Tensor, h2_a: Tensor, h2_b: Tensor, p1_a: Tensor, p1_b: Tensor, p2_a: Tensor, p2_b: Tensor
 ) -> Tensor:
-    r"""Tensor-modulus constraint on two towers' pooler outputs, weighted by how far their CLS states disagree.
+    r"""Tensor-modulus constraint on two towers' pooler outputs p, weighted by how far their CLS states h disagree.
 
     .. math::
 
@@ -87,8 +80,8 @@ def interaction_tensor_modulus(
     References:
         JTCSE (Zong et al.), Eq. 13 and 14; TNCSE (Zong et al., AAAI 2025), Eq. 6 and 7.
     """
-    one_to_two = _disagreement(cls_1_a, cls_2_b) * tensor_modulus(pooler_1_a, pooler_2_b)  # JTCSE Eq. 13
-    two_to_one = _disagreement(cls_2_a, cls_1_b) * tensor_modulus(pooler_2_a, pooler_1_b)  # JTCSE Eq. 14
+    one_to_two = _disagreement(h1_a, h2_b) * tensor_modulus(p1_a, p2_b)  # JTCSE Eq. 13
+    two_to_one = _disagreement(h2_a, h1_b) * tensor_modulus(p2_a, p1_b)  # JTCSE Eq. 14
     return one_to_two.mean() + two_to_one.mean()
 
 

@@ -14,8 +14,7 @@ from st_jtcse import processes
 from st_jtcse.errors import UserError
 from st_jtcse.losses.declaration import Count, DeclaredLoss, LossDeclaration, NotNegative, Positive
 from st_jtcse.losses.functional import interaction_nt_xent, interaction_tensor_modulus, nt_xent
-from st_jtcse.losses.matryoshka import Terms, whole_dimension
-from st_jtcse.losses.views import encode_views, single_column
+from st_jtcse.losses.views import Terms, encode_views, single_column, whole_dimension
 from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 
 Direction = Literal["random", "1_to_2"]
@@ -120,9 +119,6 @@ class JTCSELoss(DeclaredLoss, nn.Module):
         self.length_chunks = length_chunks
         self._embedding_dimension = whole_dimension(model)
         self.check(**self.get_config_dict())
-        self._check(model)
-
-    def _check(self, model: SentenceTransformer) -> None:
         encoder = model[0]
         if isinstance(encoder, TwinCrossAttentionEncoder):
             if self.cross_weight and encoder.model.config.cross_attention_every is None:

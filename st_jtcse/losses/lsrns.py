@@ -14,22 +14,11 @@ from sentence_transformers.util.distributed import all_gather
 from torch import Tensor
 
 from st_jtcse.errors import UserError
+from st_jtcse.losses import negative_ranks as formulas
 from st_jtcse.losses.declaration import Count, NotNegative, Positive, Share
-from st_jtcse.losses.matryoshka import Terms
-from st_jtcse.losses.negative_ranks import (
-    Ranks,
-    Retention,
-    asymmetric_contrastive,
-    label_smoothing,
-    negative_ranks,
-    negative_weights,
-    relevance,
-    retention,
-    smoothed_distribution,
-)
 from st_jtcse.losses.ranking import Ranking, follow
 from st_jtcse.losses.simcse import SimCSELoss
-from st_jtcse.losses.views import teacher_similarities, view_similarities
+from st_jtcse.losses.views import Terms, teacher_similarities, view_similarities
 
 _TOKENISED_AT_ONCE = 1000
 
@@ -113,10 +102,10 @@ class LSRNSLoss(SimCSELoss):
         *,
         temperature: Positive = 0.05,
         scorer_temperature: Positive = 1.0,
-        ranks: Ranks = "soft",
+        ranks: formulas.Ranks = "soft",
         softness: Positive = 0.05,
         groups: Count = 10,
-        retention: Retention = "linear",
+        retention: formulas.Retention = "linear",
         asymmetric: bool = True,
         rank_loss: Ranking = "listnet",
         rank_temperature: Positive = 0.1,
@@ -180,20 +169,23 @@ class LSRNSLoss(SimCSELoss):
         if len(student) == 1:  # The last batch of an epoch: there is no negative.
             on = {"contrastive": self.contrastive_weight, "rank": self.rank_weight, "smoothing": self.smoothing_weight}
             return Terms({name: 0.0 * student.sum() for name, weight in on.items() if weight})
-        ranked = negative_ranks(scores, self.ranks, self.softness, self.groups)
-        mass = smoothed_distribution(scores, retention(ranked, self.retention), self.scorer_temperature)
+        ranked = formulas.negative_ranks(scores, self.ranks, self.softness, self.groups)
+        kept = formulas.retention(ranked, self.retention)
+        mass = formulas.smoothed_distribution(scores, kept, self.scorer_temperature)
         terms = Terms()
         if self.contrastive_weight:
-            weights = negative_weights(mass) if self.asymmetric else scores.new_ones(scores.shape)
-            terms["contrastive"] = self.contrastive_weight * asymmetric_contrastive(student, weights, self.temperature)
+            weights = formulas.negative_weights(mass) if self.asymmetric else scores.new_ones(scores.shape)
+            contrastive = formulas.asymmetric_contrastive(student, weights, self.temperature)
+            terms["contrastive"] = self.contrastive_weight * contrastive
         if self.rank_weight:
             # ListMLE reads the order alone, and groups and bins leave most of it open, which the scores do not.
-            grades = scores if self.rank_loss == "listmle" else relevance(ranked)
+            grades = scores if self.rank_loss == "listmle" else formulas.relevance(ranked)
             terms["rank"] = self.rank_weight * follow(
                 self.rank_loss, student, grades, self.temperature, self.rank_temperature, 1 / self.temperature
             )
         if self.smoothing_weight:
-            terms["smoothing"] = self.smoothing_weight * label_smoothing(student, mass, self.temperature, self.epsilon)
+            smoothing = formulas.label_smoothing(student, mass, self.temperature, self.epsilon)
+            terms["smoothing"] = self.smoothing_weight * smoothing
         return terms
 
     def _with_judged(self, scores: Tensor, keys: Tensor) -> Tensor:

@@ -9,10 +9,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_jtcse.losses.declaration import Count, NotNegative, Positive
-from st_jtcse.losses.matryoshka import Terms
 from st_jtcse.losses.ranking import Ranking, follow, ranking_consistency
 from st_jtcse.losses.simcse import SimCSELoss
-from st_jtcse.losses.views import teacher_similarities, view_similarities
+from st_jtcse.losses.views import Terms, teacher_similarities, view_similarities
 
 
 class RankCSELoss(SimCSELoss):

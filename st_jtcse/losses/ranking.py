@@ -1,7 +1,8 @@
 """Ranking terms over similarities, as pure functions of tensors; each returns a scalar.
 
 S, the student's, compares view a of sentence i with view b of sentence j, (B, B); T, the teacher's, is (B, B) too.
-Temperatures τ and scales λ are above 0.
+Temperatures τ and scales λ are above 0. Consistency, ListNet and ListMLE are those of Liu et al., RankCSE, ACL 2023;
+CoSENT is that of Huang et al., TASLP 2024, Eq. 8 to 11.
 """
 
 from __future__ import annotations
@@ -35,9 +36,6 @@ def cosent(scores: Tensor, labels: Tensor, scale: float) -> Tensor:
 
     Computed by Sentence-Transformers' CoSENTLoss in O(N log N) time and O(N) memory. Equal labels are not compared: 0
     if all are.
-
-    References:
-        Huang et al., CoSENT, TASLP 2024, Eq. 8 to 11.
     """
     # The parent's arithmetic, on scores that are there already.
     loss = CoSENTLoss(None, scale=scale, similarity_fct=lambda given, _: given)  # type: ignore[arg-type]
@@ -45,11 +43,7 @@ def cosent(scores: Tensor, labels: Tensor, scale: float) -> Tensor:
 
 
 def cosent_in_batch(student: Tensor, teacher: Tensor, scale: float) -> Tensor:
-    r"""CoSENT over the B(B - 1) ordered pairs of a batch, S ranked by T, whose values are the labels.
-
-    References:
-        Huang et al., CoSENT, TASLP 2024, Eq. 8.
-    """
+    r"""CoSENT over the B(B - 1) ordered pairs of a batch, S ranked by T, whose values are the labels."""
     others = negatives(student)
     return cosent(student[others], teacher[others], scale)
 
@@ -59,9 +53,6 @@ def ranking_consistency(student: Tensor, temperature: float) -> Tensor:
 
     .. math:: \frac{1}{B} \sum_i JS\big(\mathrm{softmax}_{j \ne i}(S_{ij} / \tau),\,
         \mathrm{softmax}_{j \ne i}(S_{ji} / \tau)\big)
-
-    References:
-        Liu et al., RankCSE, ACL 2023, ranking consistency.
     """
     first = _log_lists(student, temperature)
     second = _log_lists(student.T, temperature)
@@ -76,9 +67,6 @@ def listnet(student: Tensor, teacher: Tensor, temperature: float, teacher_temper
 
     .. math:: -\frac{1}{B} \sum_i \sum_{j \ne i}
         \mathrm{softmax}_j(T_{ij} / \tau_T) \log \mathrm{softmax}_j(S_{ij} / \tau)
-
-    References:
-        Liu et al., RankCSE, ACL 2023, ranking distillation with ListNet.
     """
     target = _log_lists(teacher, teacher_temperature).exp()
     return -(target * _log_lists(student, temperature)).sum(dim=1).mean()
@@ -92,9 +80,6 @@ def listmle(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
 
     π sorts sentence i's others by the teacher's similarity, the most similar first; equal ones keep their order in the
     batch.
-
-    References:
-        Liu et al., RankCSE, ACL 2023, ranking distillation with ListMLE.
     """
     lists, ranks = (_without_diagonal(similarities) for similarities in (student / temperature, teacher))
     order = ranks.argsort(dim=1, descending=True, stable=True)

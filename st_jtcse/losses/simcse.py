@@ -10,8 +10,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from torch import Tensor
 
 from st_jtcse.losses.declaration import Count, DeclaredLoss, LossDeclaration, Positive
-from st_jtcse.losses.matryoshka import Terms, whole_dimension
-from st_jtcse.losses.views import encode_views, single_column
+from st_jtcse.losses.views import Terms, encode_views, single_column, whole_dimension
 
 Candidates = Literal["other_view", "both_views"]
 

@@ -1,4 +1,9 @@
-"""What losses read of a batch: two dropout views of its column, and similarities between them or of its teachers."""
+"""What losses read of a batch (two dropout views of its column, similarities of them or of teachers), and their terms.
+
+Sentence-Transformers' MatryoshkaLoss runs a loss once for each d of its dimensions. It keeps the first d components of
+the model's ``sentence_embedding``, and of labels that are as wide as the whole embedding, and adds up the weighted
+results.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.util.distributed import all_gather, all_gather_with_grad
 from torch import Tensor, nn
 
@@ -15,6 +21,26 @@ from st_jtcse.losses.functional import cosines, products
 LENGTH_CHUNKS_ON_CPU = 4
 # What losses read from the model, one row a sentence.
 OUTPUTS = ("sentence_embedding", "tower_cls", "cross_cls", "tower_pooler")
+
+
+class Terms(dict[str, Tensor]):
+    """The terms of a loss by name, which weighs and adds up as a plain loss does."""
+
+    def __rmul__(self, weight: float) -> Terms:
+        return Terms({name: weight * value for name, value in self.items()})
+
+    def __add__(self, other: Terms) -> Terms:
+        return Terms({name: value + other[name] for name, value in self.items()})
+
+    def __radd__(self, start: float) -> Terms:
+        return Terms({name: start + value for name, value in self.items()})
+
+
+def whole_dimension(model: SentenceTransformer) -> int | None:
+    """Return the size of the embeddings that the model gives its loss: `truncate_dim` cuts those of `encode` only."""
+    with model.truncate_embeddings(None):
+        dimension: int | None = model.get_embedding_dimension()
+    return dimension
 
 
 def single_column(sentence_features: Iterable[dict[str, Any]], loss: nn.Module) -> dict[str, Any]:
