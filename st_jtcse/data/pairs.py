@@ -73,10 +73,9 @@ def load_pair_scores(source: Source, sentences: Collection[str]) -> PairScores:
     seen: dict[frozenset[str], tuple[float, str]] = {}
 
     def parse(row: Row, names: Sequence[str]) -> _Pair | None:
-        score = number(row.values[names[2]])
-        if score is None or not 0 <= score <= 1:
-            found = row.values[names[2]]
-            raise UserError(f"{row.place}: expected a score in [0, 1], found {found!r}; correct the row.")
+        given = row.values[names[2]]
+        if (score := number(given)) is None or not 0 <= score <= 1:
+            raise UserError(f"{row.place}: expected a score in [0, 1], found {given!r}; correct the row.")
         first, second = texts_of(row, names[:2])
         for name, text in zip(names, (first, second)):
             if text not in known:

@@ -54,6 +54,18 @@ class Row:
     place: str
     values: dict[str, Any]
 
+    @property
+    def columns(self) -> str:
+        """Its columns in messages."""
+        return ", ".join(map(str, self.values)) or "none"
+
+    def text(self, name: str) -> str:
+        """Return a cell's text, stripped; what is no text is refused."""
+        text = self.values[name]
+        if not isinstance(text, str):
+            raise UserError(f"{self.place}: expected text in {name!r}, found {text!r}; correct the row.")
+        return text.strip()
+
 
 def checked_rows(
     sources: Sequence[Source], what: str, default: Sequence[str], parse: Callable[[Row, Sequence[str]], _Parsed | None]
@@ -70,7 +82,7 @@ def checked_rows(
         for row in read_rows(source):
             if missing := [name for name in columns if name not in row.values]:
                 raise UserError(
-                    f"{row.place}: expected the columns {', '.join(columns)}, found {columns_of(row)}; add "
+                    f"{row.place}: expected the columns {', '.join(columns)}, found {row.columns}; add "
                     f"{missing[0]!r} or name the columns with 'columns'."
                 )
             try:
@@ -81,25 +93,17 @@ def checked_rows(
             if value is not None:
                 yield value
     if faults:
-        raise UserError(*told(faults, sources[0].label))
+        left = len(faults) - _TOLD
+        more = [f"{sources[0].label}: and {left} more rows like these."] if left > 0 else []
+        raise UserError(*faults[:_TOLD], *more)
 
 
 def texts_of(row: Row, names: Sequence[str]) -> tuple[str, ...]:
     """Return a row's texts, stripped; one that is no text or empty is refused."""
-    if fault := text_fault(row, names):
-        raise UserError(fault)
-    return tuple(row.values[name].strip() for name in names)
-
-
-def text_fault(row: Row, names: Sequence[str]) -> str | None:
-    """Say what is wrong with a row's texts, None if nothing is."""
     for name in names:
-        text = row.values[name]
-        if not isinstance(text, str):
-            return f"{row.place}: expected text in {name!r}, found {text!r}; correct the row."
-        if not text.strip():
-            return f"{row.place}: {name!r} is empty; fill it or remove the row."
-    return None
+        if not row.text(name):
+            raise UserError(f"{row.place}: {name!r} is empty; fill it or remove the row.")
+    return tuple(row.text(name) for name in names)
 
 
 def number(value: Any) -> float | None:
@@ -122,23 +126,9 @@ def in_range(row: Row, score: float, score_range: tuple[float, float]) -> float:
     return score
 
 
-def told(faults: Sequence[str], label: str) -> list[str]:
-    """Return the first faults, a sentence each, and how many more the source has."""
-    more = [f"{label}: and {len(faults) - _TOLD} more rows like these."] if len(faults) > _TOLD else []
-    return [*faults[:_TOLD], *more]
-
-
-def columns_of(row: Row) -> str:
-    """Name a row's columns for a message."""
-    return ", ".join(map(str, row.values)) or "none"
-
-
 def rows_sha256(rows: Iterable[Sequence[Any]]) -> str:
     """Return the hash of rows as JSON lines."""
-    digest = hashlib.sha256()
-    for row in rows:
-        digest.update(json.dumps(row).encode() + b"\n")
-    return digest.hexdigest()
+    return hashlib.sha256("".join(json.dumps(row) + "\n" for row in rows).encode()).hexdigest()
 
 
 def read_rows(source: Source) -> Iterator[Row]:

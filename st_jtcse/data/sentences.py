@@ -10,7 +10,7 @@ from itertools import islice
 import pyarrow as pa
 from datasets import Dataset
 
-from st_jtcse.data.rows import Row, Source, columns_of, read_rows
+from st_jtcse.data.rows import Row, Source, read_rows
 from st_jtcse.errors import UserError
 
 
@@ -27,9 +27,6 @@ def load_sentences(sources: Sequence[Source]) -> Sentences:
     """Read sentences, in the order of the sources, and within one by row and then by column.
 
     Blank ones are skipped and counted; the others are stripped at both ends and otherwise untouched.
-
-    Args:
-        sources: Where to read.
 
     Raises:
         UserError: A source is missing or faulty, or holds no sentence.
@@ -55,15 +52,12 @@ def _texts(source: Source) -> Iterator[str]:
     """Every sentence of a source, stripped; blank ones as empty strings."""
     for row in read_rows(source):
         for column in _columns(source, row):
-            value = row.values.get(column)
             if column not in row.values:
                 raise UserError(
-                    f"{row.place}: expected the column {column!r}, found {columns_of(row)}; name the sentence columns "
-                    "with 'columns'."
+                    f"{row.place}: expected the column {column!r}, found {row.columns}; name the sentence columns with "
+                    "'columns'."
                 )
-            if value is not None and not isinstance(value, str):
-                raise UserError(f"{row.place}: expected text in {column!r}, found {value!r}; correct the row.")
-            yield (value or "").strip()
+            yield "" if row.values[column] is None else row.text(column)
 
 
 def _columns(source: Source, row: Row) -> tuple[str, ...]:

@@ -187,26 +187,6 @@ def _columns(
 ) -> Dataset:
     forward = Translator(pivot.forward, pivot.forward_prefix, **search)
     back = Translator(pivot.back, pivot.back_prefix, **search)
-    _check_languages(pivot, forward, back)
-
-    def compute(texts: list[str]) -> pa.Table:
-        there = forward.translate(texts)
-        # From nothing, a model would make up a sentence.
-        returned = iter(back.translate([translation.text for translation in there if translation.text]))
-        trips = [next(returned) if translation.text else Translation("", False) for translation in there]
-        return pa.table(
-            {
-                "round_trip": [trip.text for trip in trips],
-                "over_long": [one.over_long or two.over_long for one, two in zip(there, trips)],
-            }
-        )
-
-    models = {"forward": forward.fingerprint(), "back": back.fingerprint()}
-    job = Job("translation", {"sentences": sentences_sha256, **models, **search}, sentences, compute, shard_size)
-    return cached_columns(job, cache_dir)
-
-
-def _check_languages(pivot: Pivot, forward: Translator, back: Translator) -> None:
     for there, here in ((forward.target, back.source), (forward.source, back.target)):
         # Two letters and three name one language in two ways ("fr" and "fra"), which are not compared.
         if there and here and there != here and len(there) == len(here):
@@ -215,3 +195,15 @@ def _check_languages(pivot: Pivot, forward: Translator, back: Translator) -> Non
                 f"to {forward.target}, {pivot.back!r} {back.source} to {back.target}; give a pair that goes there and "
                 "back."
             )
+
+    def compute(texts: list[str]) -> pa.Table:
+        out = forward.translate(texts)
+        # From nothing, a model would make up a sentence.
+        returned = iter(back.translate([translation.text for translation in out if translation.text]))
+        trips = [next(returned) if translation.text else Translation("", False) for translation in out]
+        over_long = [one.over_long or two.over_long for one, two in zip(out, trips)]
+        return pa.table({"round_trip": [trip.text for trip in trips], "over_long": over_long})
+
+    models = {"forward": forward.fingerprint(), "back": back.fingerprint()}
+    job = Job("translation", {"sentences": sentences_sha256, **models, **search}, sentences, compute, shard_size)
+    return cached_columns(job, cache_dir)

@@ -149,18 +149,14 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
     )
     sample = np.stack([vectors[sentence] for sentence in sentences])
     found.sentence_map = _or_note(notes, "No map", lambda: diagnostics.sentence_map(sample, plan.map_method, plan.seed))
-    _look_inside(found, model, sentences, plan.sentence)
-    return found
-
-
-def _look_inside(found: Diagnosis, model: SentenceTransformer, sentences: list[str], shown: str) -> None:
-    encoders = _or_note(found.notes, "No E_CLS, attention and moduli", lambda: diagnostics.encoders_of(model))
+    encoders = _or_note(notes, "No E_CLS, attention and moduli", lambda: diagnostics.encoders_of(model))
     for encoder in encoders or ():
         found.energy[encoder.label] = diagnostics.cls_energy_by_layer(encoder, sentences)
-        found.sink[encoder.label] = diagnostics.attention_sink(encoder, shown)
+        found.sink[encoder.label] = diagnostics.attention_sink(encoder, plan.sentence)
         found.modulus[encoder.label] = own = diagnostics.modulus(encoder, sentences)
         if own.note is not None:
-            found.notes.append(f"{encoder.label or 'Moduli'}: {own.note}")
+            notes.append(f"{encoder.label or 'Moduli'}: {own.note}")
+    return found
 
 
 def _or_note(notes: list[str], without: str, find: Callable[[], Found]) -> Found | None:

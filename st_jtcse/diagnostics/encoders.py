@@ -47,11 +47,7 @@ class Pass:
 
 
 def encoders_of(model: SentenceTransformer) -> list[Encoder]:
-    """Return a model's encoders: one, the two towers of a twin, or the members of an ensemble.
-
-    Raises:
-        UserError: It has no BERT-like encoder.
-    """
+    """Return a model's encoders: one, a twin's towers or an ensemble's members; UserError if none is BERT-like."""
     first: Any = model[0]
     if isinstance(first, MultiTokenizerEnsemble):
         return [
@@ -83,8 +79,8 @@ def passes(encoder: Encoder, sentences: Sequence[str], *, attentions: bool = Fal
     """
     network = encoder.network
     # A copy of its structure and settings, but not of its weights.
-    network = copy.deepcopy(network, {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())})
-    network.eval()
+    kept = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
+    network = copy.deepcopy(network, kept).eval()
     if attentions:
         network.set_attn_implementation("eager")
     contexts: list[Tensor] = []
@@ -234,5 +230,4 @@ def modulus(encoder: Encoder, sentences: Sequence[str]) -> Modulus:
 
 
 def _norms(states: Tensor) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = states.double().norm(dim=-1).cpu().numpy()
-    return found
+    return np.asarray(states.double().norm(dim=-1).cpu().numpy())

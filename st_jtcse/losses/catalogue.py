@@ -44,7 +44,15 @@ def loss_names(cross_encoder: bool = False) -> list[str]:
 def loss_class(name: str, cross_encoder: bool = False) -> type[nn.Module]:
     """Return the loss of that name; raises UserError where there is none, or its package cannot be imported."""
     found: type[nn.Module] | None = getattr(ours, name, None) if name in ours.__all__ else None
-    found = found or _load(_installed().get(name)) or _their_classes(cross_encoder).get(name)
+    if found is None and (point := _installed().get(name)):
+        try:
+            found = point.load()
+        except Exception as error:  # Another package's code fails as it likes.
+            raise UserError(
+                f"expected a loss that can be imported, found {point.name!r} at {point.value!r}, which fails with "
+                f"{type(error).__name__}: {error}. Mend or uninstall the package that names it."
+            ) from error
+    found = found or _their_classes(cross_encoder).get(name)
     if found is None or declaration_of(found).cross_encoder != cross_encoder:
         raise UserError(unknown("the name of a loss", name, loss_names(cross_encoder)))
     return found
@@ -68,19 +76,6 @@ def taught_by_teachers() -> list[str]:
 
 def _installed() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-
-
-def _load(point: EntryPoint | None) -> type[nn.Module] | None:
-    if point is None:
-        return None
-    try:
-        found: type[nn.Module] = point.load()
-    except Exception as error:  # Another package's code fails as it likes.
-        raise UserError(
-            f"expected a loss that can be imported, found {point.name!r} at {point.value!r}, which fails with "
-            f"{type(error).__name__}: {error}. Mend or uninstall the package that names it."
-        ) from error
-    return found
 
 
 def _their_classes(cross_encoder: bool) -> dict[str, type[nn.Module]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from sentence_transformers.cross_encoder import CrossEncoder
 from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
@@ -43,9 +41,7 @@ class CrossEncoderCoSENTLoss(DeclaredLoss, nn.Module):
 
             model = CrossEncoder("bert-base-uncased", num_labels=1)
             train_dataset = Dataset.from_dict({
-                "sentence1": ["It is sunny today.", "He drove to work."],
-                "sentence2": ["The sun shines.", "She walked home."],
-                "score": [4.6, 1.0],
+                "sentence1": ["It rains.", "He drove."], "sentence2": ["Rain falls.", "She swam."], "score": [4.6, 1.0]
             })
             CrossEncoderTrainer(model, train_dataset=train_dataset, loss=CrossEncoderCoSENTLoss(model)).train()
 
@@ -53,7 +49,7 @@ class CrossEncoderCoSENTLoss(DeclaredLoss, nn.Module):
         Huang et al., CoSENT, TASLP 2024, Eq. 11.
     """
 
-    declaration: ClassVar[LossDeclaration] = LossDeclaration(
+    declaration = LossDeclaration(
         cross_encoder=True, labels="scores", in_batch=True, cards={(): "cosent-cross-encoder"}
     )
     citation = """

@@ -1,7 +1,8 @@
 """The terms of the losses as pure functions of tensors.
 
-Shapes: ``B`` sentences, ``H`` hidden size. A batch is encoded twice, in views a and b (independent dropout); row (i, a)
-is sentence i in view a. Every function takes float tensors of one dtype and returns a scalar unless it says otherwise.
+Shapes: ``B`` sentences, ``H`` hidden size; all rows are (B, H) float tensors of one dtype. A batch is encoded twice, in
+views a and b (independent dropout); row (i, a) is sentence i in view a. Temperatures are τ > 0, and results are scalars
+unless a function says otherwise.
 """
 
 from __future__ import annotations
@@ -21,13 +22,7 @@ def nt_xent(view_a: Tensor, view_b: Tensor, temperature: float = 0.05) -> Tensor
 
     .. math:: L = -\frac{1}{2B} \sum_r \log \frac{e^{sim(r, r^+) / \tau}}{\sum_{c \neq r} e^{sim(r, c) / \tau}}
 
-    Args:
-        view_a: Embeddings of view a, (B, H).
-        view_b: Embeddings of view b, (B, H).
-        temperature: τ > 0.
-
-    Returns:
-        The mean over 2B rows; 0 for B = 1, where the positive is the only candidate.
+    It is 0 for B = 1, where the positive is the only candidate.
 
     References:
         JTCSE (Zong et al.), Eq. 11, as the authors' code computes it; Chen et al., SimCLR, ICML 2020, Eq. 1.
@@ -38,20 +33,10 @@ def nt_xent(view_a: Tensor, view_b: Tensor, temperature: float = 0.05) -> Tensor
 def interaction_nt_xent(
     query_a: Tensor, query_b: Tensor, candidate_a: Tensor, candidate_b: Tensor, temperature: float = 0.05
 ) -> Tensor:
-    r"""NT-Xent with queries from one tower and candidates from the other.
+    r"""NT-Xent with queries from one tower and candidates from the other, the mean over 2B query rows.
 
     Row (i, a) of the queries: its positive is the candidate (i, b); the candidate (i, a), the same sentence in the
     same view, is excluded.
-
-    Args:
-        query_a: The queries' view a, (B, H).
-        query_b: The queries' view b, (B, H).
-        candidate_a: The candidates' view a, (B, H).
-        candidate_b: The candidates' view b, (B, H).
-        temperature: τ > 0.
-
-    Returns:
-        The mean over 2B query rows.
 
     References:
         JTCSE (Zong et al.), Eq. 12; TNCSE (Zong et al., AAAI 2025), Eq. 5.
@@ -63,19 +48,12 @@ def interaction_nt_xent(
 
 
 def tensor_modulus(p: Tensor, q: Tensor) -> Tensor:
-    r"""Tensor-modulus constraint of each pair of rows, in [0, 1].
+    r"""Tensor-modulus constraint of each pair of rows, (B,), in [0, 1]; 0 where both are zero.
 
     .. math:: L_{TMC}(p, q) = \frac{\|p - q\|}{\|p\| + \|q\|}
 
     With k = ‖q‖ / ‖p‖ and t = cos(p, q) this is :math:`\sqrt{1 + k^2 - 2kt} / (1 + k)`: 0 only for equal rows, where
     both direction and modulus agree.
-
-    Args:
-        p: Rows, (B, H).
-        q: Rows, (B, H).
-
-    Returns:
-        One value a row, (B,); 0 where both rows are zero.
 
     References:
         JTCSE (Zong et al.), Eq. 1 and 5; TNCSE (Zong et al., AAAI 2025).
@@ -86,16 +64,9 @@ def tensor_modulus(p: Tensor, q: Tensor) -> Tensor:
 
 
 def interaction_tensor_modulus(
-    cls_1_a: Tensor,
-    cls_1_b: Tensor,
-    cls_2_a: Tensor,
-    cls_2_b: Tensor,
-    pooler_1_a: Tensor,
-    pooler_1_b: Tensor,
-    pooler_2_a: Tensor,
-    pooler_2_b: Tensor,
+    h1_a: Tensor, h1_b: Tensor, h2_a: Tensor, h2_b: Tensor, p1_a: Tensor, p1_b: Tensor, p2_a: Tensor, p2_b: Tensor
 ) -> Tensor:
-    r"""Tensor-modulus constraint between two towers, weighted by how far their directions disagree.
+    r"""Tensor-modulus constraint on two towers' pooler outputs p, weighted by how far their CLS states h disagree.
 
     .. math::
 
@@ -106,24 +77,11 @@ def interaction_tensor_modulus(
     -log(1e-4), without gradient, as in the authors' code. The authors' code also halves each ratio, the papers do
     not: weigh this term by 0.5 for the code's value.
 
-    Args:
-        cls_1_a: CLS states of tower 1 in view a, (B, H).
-        cls_1_b: CLS states of tower 1 in view b, (B, H).
-        cls_2_a: CLS states of tower 2 in view a, (B, H).
-        cls_2_b: CLS states of tower 2 in view b, (B, H).
-        pooler_1_a: Pooler outputs of tower 1 in view a, (B, H).
-        pooler_1_b: Pooler outputs of tower 1 in view b, (B, H).
-        pooler_2_a: Pooler outputs of tower 2 in view a, (B, H).
-        pooler_2_b: Pooler outputs of tower 2 in view b, (B, H).
-
-    Returns:
-        The sum of the two means.
-
     References:
         JTCSE (Zong et al.), Eq. 13 and 14; TNCSE (Zong et al., AAAI 2025), Eq. 6 and 7.
     """
-    one_to_two = _disagreement(cls_1_a, cls_2_b) * tensor_modulus(pooler_1_a, pooler_2_b)  # JTCSE Eq. 13
-    two_to_one = _disagreement(cls_2_a, cls_1_b) * tensor_modulus(pooler_2_a, pooler_1_b)  # JTCSE Eq. 14
+    one_to_two = _disagreement(h1_a, h2_b) * tensor_modulus(p1_a, p2_b)  # JTCSE Eq. 13
+    two_to_one = _disagreement(h2_a, h1_b) * tensor_modulus(p2_a, p1_b)  # JTCSE Eq. 14
     return one_to_two.mean() + two_to_one.mean()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -14,8 +14,7 @@ from st_jtcse import processes
 from st_jtcse.errors import UserError
 from st_jtcse.losses.declaration import Count, DeclaredLoss, LossDeclaration, NotNegative, Positive
 from st_jtcse.losses.functional import interaction_nt_xent, interaction_tensor_modulus, nt_xent
-from st_jtcse.losses.matryoshka import Terms, cut_as_embedding, whole_dimension
-from st_jtcse.losses.views import encode_views, single_column
+from st_jtcse.losses.views import Terms, encode_views, single_column, whole_dimension
 from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 
 Direction = Literal["random", "1_to_2"]
@@ -76,7 +75,7 @@ class JTCSELoss(DeclaredLoss, nn.Module):
         JTCSE (Zong et al.), Eq. 11 to 15; TNCSE (Zong et al., AAAI 2025, doi 10.1609/aaai.v39i24.34816), Eq. 5 to 7.
     """
 
-    declaration: ClassVar[LossDeclaration] = LossDeclaration(
+    declaration = LossDeclaration(
         sentences=True,
         views="made",
         in_batch=True,
@@ -120,9 +119,6 @@ class JTCSELoss(DeclaredLoss, nn.Module):
         self.length_chunks = length_chunks
         self._embedding_dimension = whole_dimension(model)
         self.check(**self.get_config_dict())
-        self._check(model)
-
-    def _check(self, model: SentenceTransformer) -> None:
         encoder = model[0]
         if isinstance(encoder, TwinCrossAttentionEncoder):
             if self.cross_weight and encoder.model.config.cross_attention_every is None:
@@ -164,7 +160,15 @@ class JTCSELoss(DeclaredLoss, nn.Module):
         return terms
 
     def _cut(self, encoded: dict[str, Tensor], name: str) -> Tensor:
-        return cut_as_embedding(encoded[name], encoded["sentence_embedding"], self._embedding_dimension)
+        """Keep as many components of the towers' states, (2B, K, H), as MatryoshkaLoss left of the embedding."""
+        rows, whole, left = encoded[name], self._embedding_dimension, encoded["sentence_embedding"].shape[-1]
+        # An embedding of another size is not a sum of the states, so that its first components are not theirs.
+        if left != whole != rows.shape[-1]:
+            raise UserError(
+                f"MatryoshkaLoss around JTCSELoss needs embeddings of the towers' size, {rows.shape[-1]}, found "
+                f"{whole}; leave out the module behind the pooling that changes it."
+            )
+        return rows if left == whole else rows[..., :left]
 
     def _views(self, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Split (2B, K, H) into one pair of views, (B, H) each, for each of the K towers."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -13,22 +14,11 @@ from sentence_transformers.util.distributed import all_gather
 from torch import Tensor
 
 from st_jtcse.errors import UserError
-from st_jtcse.losses.declaration import Count, LossDeclaration, NotNegative, Positive, Share
-from st_jtcse.losses.matryoshka import Terms, refuse_cut_labels
-from st_jtcse.losses.negative_ranks import (
-    Ranks,
-    Retention,
-    asymmetric_contrastive,
-    label_smoothing,
-    negative_ranks,
-    negative_weights,
-    relevance,
-    retention,
-    smoothed_distribution,
-)
-from st_jtcse.losses.ranking import Ranking, cosent_in_batch, listmle, listnet
+from st_jtcse.losses import negative_ranks as formulas
+from st_jtcse.losses.declaration import Count, NotNegative, Positive, Share
+from st_jtcse.losses.ranking import Ranking, follow
 from st_jtcse.losses.simcse import SimCSELoss
-from st_jtcse.losses.views import encode_views, single_column, teacher_similarities, view_similarities
+from st_jtcse.losses.views import Terms, teacher_similarities, view_similarities
 
 _TOKENISED_AT_ONCE = 1000
 
@@ -93,12 +83,10 @@ class LSRNSLoss(SimCSELoss):
     """
 
     # Dot products of the concatenated teachers' vectors are similarities.
-    declaration: ClassVar[LossDeclaration] = LossDeclaration(
-        sentences=True,
-        views="made",
+    declaration = replace(
+        SimCSELoss.declaration,
         teachers="concatenation",
         judged_pairs=True,
-        in_batch=True,
         one_above_zero=("contrastive_weight", "rank_weight", "smoothing_weight"),
         cards={(): "lsrns"},
     )
@@ -114,10 +102,10 @@ class LSRNSLoss(SimCSELoss):
         *,
         temperature: Positive = 0.05,
         scorer_temperature: Positive = 1.0,
-        ranks: Ranks = "soft",
+        ranks: formulas.Ranks = "soft",
         softness: Positive = 0.05,
         groups: Count = 10,
-        retention: Retention = "linear",
+        retention: formulas.Retention = "linear",
         asymmetric: bool = True,
         rank_loss: Ranking = "listnet",
         rank_temperature: Positive = 0.1,
@@ -149,11 +137,7 @@ class LSRNSLoss(SimCSELoss):
     def use_pair_scores(self, pairs: Sequence[tuple[str, str, float]]) -> None:
         """Take these scores instead of the scorer's similarities wherever both sentences, by their tokens, meet.
 
-        Args:
-            pairs: Two sentences, in either order, and their similarity.
-
-        Raises:
-            UserError: Two pairs of the same tokens have different scores.
+        A pair is two sentences, in either order, and their similarity. UserError where two of the same tokens differ.
         """
         sentences = list(dict.fromkeys(text for first, second, _ in pairs for text in (first, second)))
         keys: dict[str, int] = {}
@@ -173,17 +157,11 @@ class LSRNSLoss(SimCSELoss):
             self._judged.setdefault(keys[first], {})[keys[second]] = score
             self._judged.setdefault(keys[second], {})[keys[first]] = score
 
-    def forward(  # type: ignore[override]  # ST's trainer sums the terms of a dict
-        self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
-    ) -> Terms:
-        """Encode both views of the batch and return the weighted terms by name."""
-        features = single_column(sentence_features, self)
-        view_a, view_b = encode_views(self.model, features, self.length_chunks)["sentence_embedding"].chunk(2)
-        refuse_cut_labels(labels, self._embedding_dimension)
-        scores = teacher_similarities(labels, self, self.gather_across_devices)
+    def _compare(self, a: Tensor, b: Tensor, features: dict[str, Any], labels: Tensor | None) -> Terms:
+        scores = teacher_similarities(labels, self, self.gather_across_devices, self._embedding_dimension)
         if self._judged:
             scores = self._with_judged(scores, _token_keys(features).to(scores.device))
-        student = view_similarities(view_a, view_b, self.gather_across_devices)
+        student = view_similarities(a, b, self.gather_across_devices)
         return self.compute_loss_from_similarities(student, scores.to(student))
 
     def compute_loss_from_similarities(self, student: Tensor, scores: Tensor) -> Terms:
@@ -191,16 +169,23 @@ class LSRNSLoss(SimCSELoss):
         if len(student) == 1:  # The last batch of an epoch: there is no negative.
             on = {"contrastive": self.contrastive_weight, "rank": self.rank_weight, "smoothing": self.smoothing_weight}
             return Terms({name: 0.0 * student.sum() for name, weight in on.items() if weight})
-        ranked = negative_ranks(scores, self.ranks, self.softness, self.groups)
-        mass = smoothed_distribution(scores, retention(ranked, self.retention), self.scorer_temperature)
+        ranked = formulas.negative_ranks(scores, self.ranks, self.softness, self.groups)
+        kept = formulas.retention(ranked, self.retention)
+        mass = formulas.smoothed_distribution(scores, kept, self.scorer_temperature)
         terms = Terms()
         if self.contrastive_weight:
-            weights = negative_weights(mass) if self.asymmetric else scores.new_ones(scores.shape)
-            terms["contrastive"] = self.contrastive_weight * asymmetric_contrastive(student, weights, self.temperature)
+            weights = formulas.negative_weights(mass) if self.asymmetric else scores.new_ones(scores.shape)
+            contrastive = formulas.asymmetric_contrastive(student, weights, self.temperature)
+            terms["contrastive"] = self.contrastive_weight * contrastive
         if self.rank_weight:
-            terms["rank"] = self.rank_weight * self._rank(student, relevance(ranked), scores)
+            # ListMLE reads the order alone, and groups and bins leave most of it open, which the scores do not.
+            grades = scores if self.rank_loss == "listmle" else formulas.relevance(ranked)
+            terms["rank"] = self.rank_weight * follow(
+                self.rank_loss, student, grades, self.temperature, self.rank_temperature, 1 / self.temperature
+            )
         if self.smoothing_weight:
-            terms["smoothing"] = self.smoothing_weight * label_smoothing(student, mass, self.temperature, self.epsilon)
+            smoothing = formulas.label_smoothing(student, mass, self.temperature, self.epsilon)
+            terms["smoothing"] = self.smoothing_weight * smoothing
         return terms
 
     def _with_judged(self, scores: Tensor, keys: Tensor) -> Tensor:
@@ -218,14 +203,6 @@ class LSRNSLoss(SimCSELoss):
         # At once: an assignment each would be a launch each on a GPU.
         places = torch.tensor([rows, columns], device=scores.device)
         return scores.index_put(tuple(places), scores.new_tensor(values))
-
-    def _rank(self, student: Tensor, grades: Tensor, scores: Tensor) -> Tensor:
-        if self.rank_loss == "listnet":
-            return listnet(student, grades, self.temperature, self.rank_temperature)
-        if self.rank_loss == "listmle":
-            # Only the order counts, and groups and bins leave most of it open, which the scores do not.
-            return listmle(student, scores, self.temperature)
-        return cosent_in_batch(student, grades, 1 / self.temperature)
 
 
 def _token_keys(features: dict[str, Any]) -> Tensor:

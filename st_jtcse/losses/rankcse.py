@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_jtcse.losses.declaration import Count, LossDeclaration, NotNegative, Positive
-from st_jtcse.losses.matryoshka import Terms, refuse_cut_labels
-from st_jtcse.losses.ranking import Ranking, cosent_in_batch, listmle, listnet, ranking_consistency
+from st_jtcse.losses.declaration import Count, NotNegative, Positive
+from st_jtcse.losses.ranking import Ranking, follow, ranking_consistency
 from st_jtcse.losses.simcse import SimCSELoss
-from st_jtcse.losses.views import encode_views, single_column, teacher_similarities, view_similarities
+from st_jtcse.losses.views import Terms, teacher_similarities, view_similarities
 
 
 class RankCSELoss(SimCSELoss):
@@ -57,21 +56,15 @@ class RankCSELoss(SimCSELoss):
             sentences = ["It is sunny today.", "He drove to work."]
             labels = teacher.encode(sentences, normalize_embeddings=True)
             train_dataset = Dataset.from_dict({"sentence": sentences, "label": labels})
-            loss = RankCSELoss(student, ranking="cosent")
-            SentenceTransformerTrainer(student, train_dataset=train_dataset, loss=loss).train()
+            SentenceTransformerTrainer(student, train_dataset=train_dataset, loss=RankCSELoss(student)).train()
 
     References:
         Liu et al., RankCSE, ACL 2023; Huang et al., CoSENT, TASLP 2024, for the CoSENT form.
     """
 
     # Dot products of the concatenated teachers' vectors are similarities.
-    declaration: ClassVar[LossDeclaration] = LossDeclaration(
-        sentences=True,
-        views="made",
-        teachers="concatenation",
-        teachers_weight="distillation_weight",
-        in_batch=True,
-        cards={(): "rankcse"},
+    declaration = replace(
+        SimCSELoss.declaration, teachers="concatenation", teachers_weight="distillation_weight", cards={(): "rankcse"}
     )
     citation = """
 @inproceedings{liu2023rankcse,
@@ -104,25 +97,14 @@ class RankCSELoss(SimCSELoss):
         self.distillation_weight = distillation_weight
         self.check(**self.get_config_dict())
 
-    def forward(  # type: ignore[override]  # ST's trainer sums the terms of a dict
-        self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
-    ) -> Terms:
-        """Encode both views of the batch and return the weighted terms by name."""
-        features = single_column(sentence_features, self)
-        view_a, view_b = encode_views(self.model, features, self.length_chunks)["sentence_embedding"].chunk(2)
-        terms = Terms(nce=self.compute_loss_from_embeddings([view_a, view_b]))
-        student = view_similarities(view_a, view_b, self.gather_across_devices)
+    def _compare(self, a: Tensor, b: Tensor, features: dict[str, Any], labels: Tensor | None) -> Terms:
+        terms = Terms(nce=self.compute_loss_from_embeddings([a, b]))
+        student = view_similarities(a, b, self.gather_across_devices)
         if self.consistency_weight:
             terms["consistency"] = self.consistency_weight * ranking_consistency(student, self.temperature)
         if self.distillation_weight:
-            refuse_cut_labels(labels, self._embedding_dimension)
-            teacher = teacher_similarities(labels, self, self.gather_across_devices).to(student)
-            terms["distillation"] = self.distillation_weight * self._distillation(student, teacher)
+            teacher = teacher_similarities(labels, self, self.gather_across_devices, self._embedding_dimension)
+            temperatures = self.temperature, self.teacher_temperature
+            followed = follow(self.ranking, student, teacher.to(student), *temperatures, self.cosent_scale)
+            terms["distillation"] = self.distillation_weight * followed
         return terms
-
-    def _distillation(self, student: Tensor, teacher: Tensor) -> Tensor:
-        if self.ranking == "listnet":
-            return listnet(student, teacher, self.temperature, self.teacher_temperature)
-        if self.ranking == "listmle":
-            return listmle(student, teacher, self.temperature)
-        return cosent_in_batch(student, teacher, self.cosent_scale)

@@ -1,6 +1,8 @@
 """Ranking terms over similarities, as pure functions of tensors; each returns a scalar.
 
 S, the student's, compares view a of sentence i with view b of sentence j, (B, B); T, the teacher's, is (B, B) too.
+Temperatures τ and scales λ are above 0. Consistency, ListNet and ListMLE are those of Liu et al., RankCSE, ACL 2023;
+CoSENT is that of Huang et al., TASLP 2024, Eq. 8 to 11.
 """
 
 from __future__ import annotations
@@ -16,23 +18,24 @@ from st_jtcse.losses.negative_ranks import negatives
 Ranking = Literal["listnet", "listmle", "cosent"]
 
 
+def follow(
+    form: Ranking, student: Tensor, teacher: Tensor, temperature: float, teacher_temperature: float, scale: float
+) -> Tensor:
+    """Return the term of that name, by which S follows T; the second temperature is ListNet's, the scale CoSENT's."""
+    if form == "listnet":
+        return listnet(student, teacher, temperature, teacher_temperature)
+    if form == "listmle":
+        return listmle(student, teacher, temperature)
+    return cosent_in_batch(student, teacher, scale)
+
+
 def cosent(scores: Tensor, labels: Tensor, scale: float) -> Tensor:
-    r"""CoSENT over given scores: those of higher labels shall be higher.
+    r"""CoSENT over given scores s, (N,): those of higher labels l, (N,), shall be higher; only their order counts.
 
     .. math:: \log\Big(1 + \sum_{l_i > l_k} e^{\lambda (s_k - s_i)}\Big)
 
-    Computed by Sentence-Transformers' CoSENTLoss in O(N log N) time and O(N) memory. Equal labels are not compared.
-
-    Args:
-        scores: s, (N,).
-        labels: l, (N,); only their order counts.
-        scale: λ.
-
-    Returns:
-        The loss; 0 if all labels are equal.
-
-    References:
-        Huang et al., CoSENT, TASLP 2024, Eq. 8 to 11.
+    Computed by Sentence-Transformers' CoSENTLoss in O(N log N) time and O(N) memory. Equal labels are not compared: 0
+    if all are.
     """
     # The parent's arithmetic, on scores that are there already.
     loss = CoSENTLoss(None, scale=scale, similarity_fct=lambda given, _: given)  # type: ignore[arg-type]
@@ -40,35 +43,16 @@ def cosent(scores: Tensor, labels: Tensor, scale: float) -> Tensor:
 
 
 def cosent_in_batch(student: Tensor, teacher: Tensor, scale: float) -> Tensor:
-    r"""CoSENT over the B(B - 1) ordered pairs of a batch, ranked by the teacher's similarities.
-
-    Args:
-        student: S.
-        teacher: T, whose values are the labels.
-        scale: λ.
-
-    References:
-        Huang et al., CoSENT, TASLP 2024, Eq. 8.
-    """
+    r"""CoSENT over the B(B - 1) ordered pairs of a batch, S ranked by T, whose values are the labels."""
     others = negatives(student)
     return cosent(student[others], teacher[others], scale)
 
 
 def ranking_consistency(student: Tensor, temperature: float) -> Tensor:
-    r"""Jensen-Shannon divergence between the two views' similarity lists, mean over the sentences.
+    r"""Jensen-Shannon divergence, in [0, log 2], of the two views' lists of similarities, mean over the sentences.
 
     .. math:: \frac{1}{B} \sum_i JS\big(\mathrm{softmax}_{j \ne i}(S_{ij} / \tau),\,
         \mathrm{softmax}_{j \ne i}(S_{ji} / \tau)\big)
-
-    Args:
-        student: S, whose columns S_{ji} are the lists of the other views.
-        temperature: τ > 0.
-
-    Returns:
-        The divergence, in [0, log 2].
-
-    References:
-        Liu et al., RankCSE, ACL 2023, ranking consistency.
     """
     first = _log_lists(student, temperature)
     second = _log_lists(student.T, temperature)
@@ -83,15 +67,6 @@ def listnet(student: Tensor, teacher: Tensor, temperature: float, teacher_temper
 
     .. math:: -\frac{1}{B} \sum_i \sum_{j \ne i}
         \mathrm{softmax}_j(T_{ij} / \tau_T) \log \mathrm{softmax}_j(S_{ij} / \tau)
-
-    Args:
-        student: S.
-        teacher: T.
-        temperature: τ > 0.
-        teacher_temperature: τ_T > 0.
-
-    References:
-        Liu et al., RankCSE, ACL 2023, ranking distillation with ListNet.
     """
     target = _log_lists(teacher, teacher_temperature).exp()
     return -(target * _log_lists(student, temperature)).sum(dim=1).mean()
@@ -105,14 +80,6 @@ def listmle(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
 
     π sorts sentence i's others by the teacher's similarity, the most similar first; equal ones keep their order in the
     batch.
-
-    Args:
-        student: S.
-        teacher: T; only its order counts.
-        temperature: τ > 0.
-
-    References:
-        Liu et al., RankCSE, ACL 2023, ranking distillation with ListMLE.
     """
     lists, ranks = (_without_diagonal(similarities) for similarities in (student / temperature, teacher))
     order = ranks.argsort(dim=1, descending=True, stable=True)

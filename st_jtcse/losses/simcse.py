@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor
 
 from st_jtcse.losses.declaration import Count, DeclaredLoss, LossDeclaration, Positive
-from st_jtcse.losses.matryoshka import whole_dimension
-from st_jtcse.losses.views import encode_views, single_column
+from st_jtcse.losses.views import Terms, encode_views, single_column, whole_dimension
 
 Candidates = Literal["other_view", "both_views"]
 
@@ -57,9 +56,7 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
         Gao et al., SimCSE, EMNLP 2021, Eq. 4; JTCSE (Zong et al.), Eq. 11.
     """
 
-    declaration: ClassVar[LossDeclaration] = LossDeclaration(
-        sentences=True, views="made", in_batch=True, cards={(): "simcse"}
-    )
+    declaration = LossDeclaration(sentences=True, views="made", in_batch=True, cards={(): "simcse"})
     citation = """
 @inproceedings{gao2021simcse,
     title = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},
@@ -88,11 +85,16 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
         # Kept, because MatryoshkaLoss cuts what the model gives.
         self._embedding_dimension = whole_dimension(model)
 
-    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Tensor:
-        """Encode both views of the batch and return the loss."""
+    def forward(  # type: ignore[override]  # ST's trainer sums the terms of a dict
+        self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
+    ) -> Tensor | Terms:
+        """Encode both views of the batch and return the loss, or its weighted terms by name."""
         features = single_column(sentence_features, self)
-        encoded = encode_views(self.model, features, self.length_chunks)
-        return self.compute_loss_from_embeddings(list(encoded["sentence_embedding"].chunk(2)), labels)
+        view_a, view_b = encode_views(self.model, features, self.length_chunks)["sentence_embedding"].chunk(2)
+        return self._compare(view_a, view_b, features, labels)
+
+    def _compare(self, a: Tensor, b: Tensor, features: dict[str, Any], labels: Tensor | None) -> Tensor | Terms:
+        return self.compute_loss_from_embeddings([a, b], labels)
 
     def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None = None) -> Tensor:
         """Return the loss of the two views' embeddings, (B, H) each."""

@@ -1,4 +1,9 @@
-"""What losses read of a batch: two dropout views of its column, and similarities between them or of its teachers."""
+"""What losses read of a batch (two dropout views of its column, similarities of them or of teachers), and their terms.
+
+Sentence-Transformers' MatryoshkaLoss runs a loss once for each d of its dimensions. It keeps the first d components of
+the model's ``sentence_embedding``, and of labels that are as wide as the whole embedding, and adds up the weighted
+results.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.util.distributed import all_gather, all_gather_with_grad
 from torch import Tensor, nn
 
@@ -15,6 +21,26 @@ from st_jtcse.losses.functional import cosines, products
 LENGTH_CHUNKS_ON_CPU = 4
 # What losses read from the model, one row a sentence.
 OUTPUTS = ("sentence_embedding", "tower_cls", "cross_cls", "tower_pooler")
+
+
+class Terms(dict[str, Tensor]):
+    """The terms of a loss by name, which weighs and adds up as a plain loss does."""
+
+    def __rmul__(self, weight: float) -> Terms:
+        return Terms({name: weight * value for name, value in self.items()})
+
+    def __add__(self, other: Terms) -> Terms:
+        return Terms({name: value + other[name] for name, value in self.items()})
+
+    def __radd__(self, start: float) -> Terms:
+        return Terms({name: start + value for name, value in self.items()})
+
+
+def whole_dimension(model: SentenceTransformer) -> int | None:
+    """Return the size of the embeddings that the model gives its loss: `truncate_dim` cuts those of `encode` only."""
+    with model.truncate_embeddings(None):
+        dimension: int | None = model.get_embedding_dimension()
+    return dimension
 
 
 def single_column(sentence_features: Iterable[dict[str, Any]], loss: nn.Module) -> dict[str, Any]:
@@ -70,16 +96,24 @@ def view_similarities(view_a: Tensor, view_b: Tensor, gather: bool) -> Tensor:
     return cosines(view_a, view_b)
 
 
-def teacher_similarities(labels: Tensor | None, loss: nn.Module, gather: bool) -> Tensor:
-    """Return the dot products of the label vectors, one a sentence, (B, B), without gradient.
+def teacher_similarities(labels: Tensor | None, loss: nn.Module, gather: bool, whole: int | None = None) -> Tensor:
+    """Return the dot products of the label vectors, (B, D), one a sentence: (B, B), without gradient.
 
-    Raises UserError where there are no labels, or they are no vectors.
+    Raises UserError where there are no vectors, or MatryoshkaLoss cut them, which it does where they are as wide as the
+    model's `whole` embeddings: they no longer give the teacher's similarities.
     """
     if labels is None or labels.dim() != 2:
         found = "none" if labels is None else f"labels of shape {tuple(labels.shape)}"
         raise UserError(
             f"{type(loss).__name__} needs one teacher vector a sentence as its label, found {found}; give "
             "teachers, or a column 'label' of vectors."
+        )
+    # A slice keeps the stride of what it was cut from.
+    if labels.stride(0) == whole and labels.shape[1] < whole:
+        raise UserError(
+            "MatryoshkaLoss cuts labels that are as wide as the model's embeddings, and teacher vectors cut to "
+            f"{labels.shape[1]} components no longer give the teacher's similarities; append a zero to each vector, "
+            "which changes none."
         )
     vectors = labels.detach().float()
     if gather:
