@@ -90,7 +90,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     from huggingface_hub.utils import logging as hub_logging
 
     from st_jtcse.evaluation.evaluated import load_model
-    from st_jtcse.evaluation.results import Results, run_tasks
+    from st_jtcse.evaluation.results import Results
     from st_jtcse.evaluation.selection import named_suite, select, suite_of_tasks
     from st_jtcse.hub.cards import update_card
     from st_jtcse.reports.evaluation_report import suite_table, write_evaluation, write_markdown
@@ -104,13 +104,8 @@ def _evaluate(options: argparse.Namespace) -> int:
         tables += [suite_of_tasks(options.tasks)] if options.tasks else []
     selection = select(tables, options.data)
     with choices_by_flag():
-        evaluated = load_model(
-            options.model,
-            pooling=options.pooling,
-            revision=options.revision,
-            trust_remote_code=options.trust_remote_code,
-            device=options.device,
-        )
+        how = ("pooling", "revision", "trust_remote_code", "device")
+        evaluated = load_model(options.model, **{name: getattr(options, name) for name in how})
     if options.card:  # Others will read it: where the model lies here is nothing to them.
         evaluated = replace(evaluated, name=Path(options.model).absolute().name)
     with faults_of("--output-dir"):
@@ -121,7 +116,7 @@ def _evaluate(options: argparse.Namespace) -> int:
             write_markdown(options.output_dir, results.data)
         console.err.print(f"{key}: {outcome if isinstance(outcome, str) else f'done in {outcome.seconds:.0f} s'}")
 
-    run_tasks(selection, evaluated, results, options.batch_size, progress)
+    results.run(selection, options.batch_size, progress)
     for suite in selection.suites:
         console.show(suite_table(suite.name, results.data["suites"][suite.name]))
     if options.output_dir is not None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.jobs import Job
+from st_jtcse.evaluation.jobs import DataUnavailable
 from st_jtcse.evaluation.senteval_data import STS, TRANSFER, SentEvalJob, main_metric
 from st_jtcse.evaluation.suites import Row, Suite, suites
 from st_jtcse.wording import unknown
+
+if TYPE_CHECKING:
+    from st_jtcse.evaluation.mteb_tasks import MTEBJob
 
 SENTEVAL = "senteval/"
 
@@ -21,7 +24,8 @@ class Selection:
     """What was asked for."""
 
     suites: tuple[Suite, ...]  # the tables, in the order asked for
-    jobs: dict[str, Job]  # what to run by key, each once however many rows show it
+    # What to run by key, each once however many rows show it; or why its data cannot be had: the other tasks run
+    jobs: dict[str, SentEvalJob | MTEBJob | str]
 
 
 def select(tables: Sequence[Suite], folder: Path | None) -> Selection:
@@ -29,7 +33,13 @@ def select(tables: Sequence[Suite], folder: Path | None) -> Selection:
     rows: dict[str, list[Row]] = {}
     for row in (row for suite in tables for row in suite.rows):
         rows.setdefault(row.job, []).append(row)
-    return Selection(tuple(tables), {key: _job(together, folder) for key, together in rows.items()})
+    jobs: dict[str, SentEvalJob | MTEBJob | str] = {}
+    for key, together in rows.items():
+        try:
+            jobs[key] = _job(together, folder)
+        except DataUnavailable as reason:
+            jobs[key] = f"{reason}."
+    return Selection(tuple(tables), jobs)
 
 
 def named_suite(name: str) -> Suite:
@@ -67,7 +77,7 @@ def _row(task: str) -> dict[str, Any]:
     return {"paper": task, "task": name, **chosen}
 
 
-def _job(rows: list[Row], folder: Path | None) -> Job:
+def _job(rows: list[Row], folder: Path | None) -> SentEvalJob | MTEBJob:
     """Return the job of rows that show the same task."""
     if rows[0].protocol == "senteval":
         return SentEvalJob(rows[0].task, folder)
