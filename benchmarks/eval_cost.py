@@ -90,7 +90,8 @@ def main() -> None:
 
     def evaluate(suite: str, folder: Path) -> None:
         results = Results(evaluated, None)
-        results.run(select([named_suite(suite)], folder), BATCH, lambda key, outcome: None)
+        tables = [named_suite(suite)]
+        results.run(tables, select(tables, folder), BATCH, lambda key, outcome: None)
         assert not results.data["missing"], results.data["missing"]
 
     with tempfile.TemporaryDirectory() as name:

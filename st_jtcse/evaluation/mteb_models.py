@@ -31,9 +31,8 @@ class UniqueTextEncoder(SentenceTransformerEncoderWrapper):
             from sentence_transformers import SentenceTransformer
             from st_jtcse.evaluation.mteb_models import UniqueTextEncoder
 
-            # For mteb.evaluate(encoder, mteb.get_tasks(tasks=["STS12"]))
             encoder = UniqueTextEncoder(SentenceTransformer("path/to/encoder_1"), "mine")
-            print(encoder.mteb_model_meta.name, encoder.mteb_model_meta.revision)
+            print(encoder.mteb_model_meta.name)  # For mteb.evaluate(encoder, mteb.get_tasks(tasks=["STS12"]))
     """
 
     def __init__(self, model: SentenceTransformer, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -19,8 +19,8 @@ from st_jtcse.evaluation.suite_scores import suite_scores
 
 if TYPE_CHECKING:
     from st_jtcse.evaluation.mteb_tasks import MTEBJob
-    from st_jtcse.evaluation.selection import Selection
     from st_jtcse.evaluation.senteval_data import SentEvalJob
+    from st_jtcse.evaluation.suites import Suite
 
 RESULTS = "results.json"
 _LIBRARIES = ("st-jtcse", "mteb", "sentence-transformers", "transformers", "torch", "scikit-learn")
@@ -89,21 +89,27 @@ class Results:
             )
         self.data |= kept
 
-    def run(self, selection: Selection, batch_size: int, progress: Callable[[str, Outcome], None]) -> None:
-        """Run tasks, as far as the results do not hold them yet; `progress` is told of each.
+    def run(
+        self,
+        tables: Sequence[Suite],
+        jobs: Mapping[str, SentEvalJob | MTEBJob | str],
+        batch_size: int,
+        progress: Callable[[str, Outcome], None],
+    ) -> None:
+        """Run the tables' jobs, as far as the results do not hold them yet; `progress` is told of each.
 
         Raises UserError where the model's embeddings cannot be used.
         """
         context = Context(self.evaluated, batch_size)
         records: dict[str, Record] = {}
-        for key, job in selection.jobs.items():
+        for key, job in jobs.items():
             outcome = job if isinstance(job, str) else self._outcome(key, job, context)
             if isinstance(outcome, str):
                 self.data["missing"][key] = outcome
             else:
                 records[key] = outcome
                 self.keep(key, outcome)
-            for suite in selection.suites:
+            for suite in tables:
                 self.data["suites"][suite.name] = suite_scores(suite, records)
             self.write()
             progress(key, outcome)

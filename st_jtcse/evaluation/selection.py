@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +18,11 @@ if TYPE_CHECKING:
 SENTEVAL = "senteval/"
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What was asked for."""
+def select(tables: Sequence[Suite], folder: Path | None) -> dict[str, SentEvalJob | MTEBJob | str]:
+    """Return what to run for tables by key, each once however many rows show it, with its local data read.
 
-    suites: tuple[Suite, ...]  # the tables, in the order asked for
-    # What to run by key, each once however many rows show it; or why its data cannot be had: the other tasks run
-    jobs: dict[str, SentEvalJob | MTEBJob | str]
-
-
-def select(tables: Sequence[Suite], folder: Path | None) -> Selection:
-    """Find out what tables need, and read the local data among that; raises UserError where a file is faulty."""
+    A reason stands for a job whose data cannot be had: the others run. Raises UserError where a file is faulty.
+    """
     rows: dict[str, list[Row]] = {}
     for row in (row for suite in tables for row in suite.rows):
         rows.setdefault(row.job, []).append(row)
@@ -39,7 +32,7 @@ def select(tables: Sequence[Suite], folder: Path | None) -> Selection:
             jobs[key] = _job(together, folder)
         except DataUnavailable as reason:
             jobs[key] = f"{reason}."
-    return Selection(tuple(tables), jobs)
+    return jobs
 
 
 def named_suite(name: str) -> Suite:

@@ -150,7 +150,7 @@ def _sts_rows(path: Path) -> dict[str, senteval_files.Rows]:
             raise _fault(row, "a name", "subset", subset)
         subsets.setdefault(subset, []).append((first, second, score))
 
-    list(checked_rows([Source(file=path)], "graded pairs", ("sentence1", "sentence2", "score"), parse))
+    list(checked_rows([Source(file=path)], "graded pairs", ("sentence1", "sentence2", "score"), parse, hint=""))
     for subset, pairs in subsets.items():
         if len({score for _, _, score in pairs}) < 2:
             raise UserError(
@@ -177,7 +177,7 @@ def _labelled_rows(name: str, path: Path) -> LabelledTexts:
         return texts
 
     columns = ("sentence1", "sentence2", "label") if name == "MRPC" else ("text", "label")
-    rows = list(checked_rows([Source(file=path)], "labelled texts", columns, parse))
+    rows = list(checked_rows([Source(file=path)], "labelled texts", columns, parse, hint=""))
     return LabelledTexts(tuple(map(list, zip(*rows))), labels)
 
 

@@ -16,14 +16,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SweepRun:
-    """What a report has to know of one run."""
-
-    point: str  # its setting, as told in tables
-    records: Mapping[str, Mapping[str, Any]]  # results of its finished stages by name
-
-
-@dataclass(frozen=True)
 class Point:
     """One stage under one setting, over its seeds."""
 
@@ -34,12 +26,12 @@ class Point:
     scores: dict[str, Spread]  # the same, summed up
 
 
-def summarize(runs: Sequence[SweepRun], stages: Sequence[str]) -> list[Point]:
-    """Sum up stages, each under every setting."""
+def summarize(runs: Sequence[tuple[str, Mapping[str, Any]]], stages: Sequence[str]) -> list[Point]:
+    """Sum up stages, each under every setting; of a run, its setting and its finished stages' results by name."""
     rows = []
     for stage in stages:
-        for point in dict.fromkeys(run.point for run in runs):
-            told = [run.records[stage]["spearman"] for run in runs if run.point == point and stage in run.records]
+        for point in dict.fromkeys(setting for setting, _ in runs):
+            told = [found[stage]["spearman"] for setting, found in runs if setting == point and stage in found]
             scores = spreads(told)
             rows.append(Point(point, stage, len(told), {name: [one[name] for one in told] for name in scores}, scores))
     return rows

@@ -91,7 +91,7 @@ def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:
     finished = []
     for run in runs:
         records = {stage.name: RunFolder(run.folder).record(stage.name) for stage in run.loaded.recipe.stages}
-        finished.append(sweep_report.SweepRun(run.point, {name: found for name, found in records.items() if found}))
+        finished.append((run.point, {name: found for name, found in records.items() if found}))
     rows = sweep_report.summarize(finished, changed_stages(runs))
     told = {
         "recipe": loaded.recipe.name,
