@@ -86,12 +86,11 @@ def _evaluate(options: argparse.Namespace) -> int:
     from datasets import disable_progress_bars
     from huggingface_hub.utils import logging as hub_logging
 
-    from st_jtcse.atomic import write_atomically
     from st_jtcse.evaluation.evaluated import load_model
     from st_jtcse.evaluation.results import Results
     from st_jtcse.evaluation.selection import named_suite, select, suite_of_tasks
-    from st_jtcse.hub.cards import CARD, updated_card
-    from st_jtcse.reports.evaluation_report import evaluation_markdown, suite_table, write_evaluation
+    from st_jtcse.hub.cards import update_card
+    from st_jtcse.reports.evaluation_report import suite_table, write_evaluation, write_markdown
 
     disable_progress_bars()
     # Of each retry; that data cannot be had is told once a task.
@@ -111,7 +110,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
     def progress(key: str, outcome: Any) -> None:
         if options.output_dir is not None:
-            write_atomically(options.output_dir / "results.md", evaluation_markdown(results.data))
+            write_markdown(options.output_dir, results.data)
         console.err.print(f"{key}: {outcome if isinstance(outcome, str) else f'done in {outcome.seconds:.0f} s'}")
 
     results.run(tables, jobs, options.batch_size, progress)
@@ -120,7 +119,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     if options.output_dir is not None:
         write_evaluation(options.output_dir, results.data)
         if options.card:
-            write_atomically(Path(options.model, CARD), updated_card(Path(options.model)))
+            update_card(Path(options.model))
         console.say(f"Wrote {options.output_dir}.")
     # In a folder of earlier calls other tasks may be missing too.
     missing = [key for key in jobs if key in results.data["missing"]]
@@ -130,11 +129,8 @@ def _evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _kept(options: argparse.Namespace) -> str:
-    return "the same command goes on after the finished tasks" if options.output_dir else "nothing was kept"
-
-
-main = command(_parser, _run, interrupted=_kept)
+KEPT = "the same command goes on after the finished tasks"
+main = command(_parser, _run, interrupted=lambda options: KEPT if options.output_dir else "nothing was kept")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,7 +13,7 @@ from datasets import Dataset, DatasetDict
 
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.jobs import Context, DataUnavailable, Record
-from st_jtcse.evaluation.mteb_library import TASK_LIST, ResultCache, TaskResult, mteb, quietly
+from st_jtcse.evaluation.mteb_models import TASK_LIST, ResultCache, TaskResult, mteb, quietly
 from st_jtcse.evaluation.senteval_data import load_sts
 from st_jtcse.hashing import sha256
 from st_jtcse.wording import unknown

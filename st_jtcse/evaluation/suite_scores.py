@@ -27,7 +27,7 @@ def suite_scores(suite: Suite, records: Mapping[str, Record]) -> dict[str, Any]:
         for row, record in known
     ]
     retrieval = [(row, record) for row, record in known if row.metric in RETRIEVAL]
-    finished = [(row, record) for row, record in known if record is not None]
+    finished = [(row, record) for row, record in known if record]
     return {
         "source": suite.source,
         "note": suite.note,

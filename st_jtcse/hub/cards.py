@@ -95,6 +95,11 @@ def updated_card(folder: Path, model_id: str | None = None) -> str:
     return text if model_id is None else text.replace(NO_ID, model_id)
 
 
+def update_card(folder: Path) -> None:
+    """Write a folder's card anew with the results that the folder holds now."""
+    write_atomically(folder / CARD, updated_card(folder))
+
+
 def _with_results(card: ModelCard, found: CardResults) -> str:
     """Return a card with these results and no others, in its text and in its metadata."""
     before, _, rest = card.text.partition(BEGIN)

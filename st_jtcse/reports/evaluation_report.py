@@ -31,6 +31,11 @@ def suite_table(name: str, suite: Mapping[str, Any]) -> Table:
     return Table(["task", "metric", OURS, *models], cells, title, names=2)
 
 
+def write_markdown(folder: Path, data: Mapping[str, Any]) -> None:
+    """Leave the results as Markdown."""
+    write_atomically(folder / "results.md", evaluation_markdown(data))
+
+
 def evaluation_markdown(data: Mapping[str, Any]) -> str:
     """Write results as Markdown."""
     model = data["model"]

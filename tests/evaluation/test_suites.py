@@ -13,7 +13,7 @@ MTEB = [name for name, suite in suites().items() if suite.protocol == "mteb"]
 
 @pytest.mark.parametrize("name", MTEB)
 def test_mteb_knows_every_task_subset_split_and_metric(name):
-    from st_jtcse.evaluation.mteb_library import mteb, quietly
+    from st_jtcse.evaluation.mteb_models import mteb, quietly
 
     suite = suites()[name]
     for row in suite.rows:
