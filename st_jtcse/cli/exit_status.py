@@ -40,10 +40,11 @@ def command(
             # The innermost frame of this package, or of all where the package has none.
             frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
             ours = [frame for frame in frames if Path(frame.filename).is_relative_to(Path(__file__).parents[1])]
-            place, status = (ours or frames)[-1], FAILED
+            place = "{0.filename}:{0.lineno}".format((ours or frames)[-1])
+            status = FAILED
             told = (
-                f"{type(error).__name__} at {place.filename}:{place.lineno}. If memory, disk and network are well, this "
-                "is a defect of st-jtcse or of a library, not of your input: please report it with the lines above."
+                f"{type(error).__name__} at {place}. If memory, disk and network are well, this is a defect of "
+                "st-jtcse or of a library, not of your input: please report it with the lines above."
             )
         sys.stderr.write(f"{told}\n")
         return status

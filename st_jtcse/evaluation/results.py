@@ -15,12 +15,11 @@ from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.evaluated import Evaluated
 from st_jtcse.evaluation.jobs import Context, DataUnavailable, Record
-from st_jtcse.evaluation.suite_scores import suite_scores
+from st_jtcse.evaluation.suites import Suite, suite_scores
 
 if TYPE_CHECKING:
     from st_jtcse.evaluation.mteb_tasks import MTEBJob
     from st_jtcse.evaluation.senteval_data import SentEvalJob
-    from st_jtcse.evaluation.suites import Suite
 
 RESULTS = "results.json"
 _LIBRARIES = ("st-jtcse", "mteb", "sentence-transformers", "transformers", "torch", "scikit-learn")

@@ -11,7 +11,7 @@ from st_jtcse.evaluation.evaluated import load_model
 from st_jtcse.evaluation.jobs import Context, Record
 from st_jtcse.evaluation.mteb_models import UniqueTextEncoder, mteb, quietly, register
 from st_jtcse.evaluation.mteb_tasks import MTEBJob
-from st_jtcse.evaluation.suite_scores import RETRIEVAL
+from st_jtcse.evaluation.suites import RETRIEVAL
 from st_jtcse.modules import TwinCrossAttentionEncoder, ensemble_of
 
 pytestmark = pytest.mark.usefixtures("offline")
