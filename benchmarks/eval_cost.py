@@ -23,7 +23,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from st_jtcse import embedded
 from st_jtcse.embedding_hash import embedding_sha256
 from st_jtcse.evaluation.evaluated import Evaluated
-from st_jtcse.evaluation.results import Results, run_tasks
+from st_jtcse.evaluation.results import Results
 from st_jtcse.evaluation.selection import named_suite, select
 from st_jtcse.modules.joining import transformer_of
 
@@ -90,7 +90,8 @@ def main() -> None:
 
     def evaluate(suite: str, folder: Path) -> None:
         results = Results(evaluated, None)
-        run_tasks(select([named_suite(suite)], folder), evaluated, results, BATCH, lambda key, outcome: None)
+        tables = [named_suite(suite)]
+        results.run(tables, select(tables, folder), BATCH, lambda key, outcome: None)
         assert not results.data["missing"], results.data["missing"]
 
     with tempfile.TemporaryDirectory() as name:

@@ -41,12 +41,7 @@ def faults_of(option: str) -> Iterator[None]:
 
 
 def add_pooling(parser: argparse.ArgumentParser, meaning: str) -> None:
-    """Let a command take a pooling.
-
-    Args:
-        parser: The command's.
-        meaning: The option's help.
-    """
+    """Let a command take a pooling; `meaning` is the option's help."""
     parser.add_argument("--pooling", choices=get_args(PoolingName), help=meaning)
 
 

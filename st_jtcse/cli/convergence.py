@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> None:
     from st_jtcse.atomic import to_json, write_atomically
-    from st_jtcse.reports import convergence_report as report
+    from st_jtcse.reports import seed_reports as report
     from st_jtcse.reports.dev_curves import read_curves
     from st_jtcse.reports.drawing import save
 

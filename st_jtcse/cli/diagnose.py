@@ -37,12 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(options: argparse.Namespace) -> None:
-    _check(options)
-    with console.quiet_libraries():
-        _diagnose(options)
-
-
+@console.quiet_libraries()
 def _diagnose(options: argparse.Namespace) -> None:
     # After the cheap answers: these imports take seconds.
     from transformers import set_seed
@@ -82,7 +77,7 @@ def _diagnose(options: argparse.Namespace) -> None:
     console.say(f"Open {options.output_dir / PAGE}.")
 
 
-def _check(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace) -> None:
     low, high = options.score_range
     if not low < high:
         raise UserError(f"--score-range: expected a lower and a higher score, found {low:g} and {high:g}.")
@@ -96,6 +91,7 @@ def _check(options: argparse.Namespace) -> None:
         # A Hub id has one slash at most.
         if (model.count("/") > 1 or model.startswith((".", "/", "~"))) and not Path(model).is_dir():
             raise UserError(f"The model {model!r} is no folder; check the path.")
+    _diagnose(options)
 
 
 main = command(_parser, _run, interrupted="nothing was written")

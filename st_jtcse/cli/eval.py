@@ -6,16 +6,13 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import REPEATED, add_count, add_pooling, add_trust, choices_by_flag, faults_of
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 from st_jtcse.reports.table import Table
-
-if TYPE_CHECKING:
-    from st_jtcse.evaluation.results import Outcome
 
 INCOMPLETE = 3
 
@@ -56,8 +53,7 @@ def _run(options: argparse.Namespace) -> int:
         console.show(Table(["suite", "source", "tasks"], rows, "suites", names=3))
         return 0
     _check(options)
-    with console.quiet_libraries():
-        return _evaluate(options)
+    return _evaluate(options)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -84,13 +80,14 @@ def _check(options: argparse.Namespace) -> None:
     options.output_dir = Path(options.model, EVALUATION)
 
 
+@console.quiet_libraries()
 def _evaluate(options: argparse.Namespace) -> int:
     # After the cheap answers: these imports take seconds.
     from datasets import disable_progress_bars
     from huggingface_hub.utils import logging as hub_logging
 
     from st_jtcse.evaluation.evaluated import load_model
-    from st_jtcse.evaluation.results import Results, run_tasks
+    from st_jtcse.evaluation.results import Results
     from st_jtcse.evaluation.selection import named_suite, select, suite_of_tasks
     from st_jtcse.hub.cards import update_card
     from st_jtcse.reports.evaluation_report import suite_table, write_evaluation, write_markdown
@@ -102,27 +99,22 @@ def _evaluate(options: argparse.Namespace) -> int:
         tables = [named_suite(name) for name in dict.fromkeys(options.suites)]
     with faults_of("--task"):
         tables += [suite_of_tasks(options.tasks)] if options.tasks else []
-    selection = select(tables, options.data)
+    jobs = select(tables, options.data)
     with choices_by_flag():
-        evaluated = load_model(
-            options.model,
-            pooling=options.pooling,
-            revision=options.revision,
-            trust_remote_code=options.trust_remote_code,
-            device=options.device,
-        )
+        how = ("pooling", "revision", "trust_remote_code", "device")
+        evaluated = load_model(options.model, **{name: getattr(options, name) for name in how})
     if options.card:  # Others will read it: where the model lies here is nothing to them.
         evaluated = replace(evaluated, name=Path(options.model).absolute().name)
     with faults_of("--output-dir"):
         results = Results(evaluated, options.output_dir)
 
-    def progress(key: str, outcome: Outcome) -> None:
+    def progress(key: str, outcome: Any) -> None:
         if options.output_dir is not None:
             write_markdown(options.output_dir, results.data)
         console.err.print(f"{key}: {outcome if isinstance(outcome, str) else f'done in {outcome.seconds:.0f} s'}")
 
-    run_tasks(selection, evaluated, results, options.batch_size, progress)
-    for suite in selection.suites:
+    results.run(tables, jobs, options.batch_size, progress)
+    for suite in tables:
         console.show(suite_table(suite.name, results.data["suites"][suite.name]))
     if options.output_dir is not None:
         write_evaluation(options.output_dir, results.data)
@@ -130,18 +122,15 @@ def _evaluate(options: argparse.Namespace) -> int:
             update_card(Path(options.model))
         console.say(f"Wrote {options.output_dir}.")
     # In a folder of earlier calls other tasks may be missing too.
-    missing = [key for key in selection.jobs if key in results.data["missing"]]
+    missing = [key for key in jobs if key in results.data["missing"]]
     if missing:
-        console.err.print(f"{len(missing)} of {len(selection.jobs)} tasks have no result: {', '.join(missing)}.")
+        console.err.print(f"{len(missing)} of {len(jobs)} tasks have no result: {', '.join(missing)}.")
         return INCOMPLETE
     return 0
 
 
-def _kept(options: argparse.Namespace) -> str:
-    return "the same command goes on after the finished tasks" if options.output_dir else "nothing was kept"
-
-
-main = command(_parser, _run, interrupted=_kept)
+KEPT = "the same command goes on after the finished tasks"
+main = command(_parser, _run, interrupted=lambda options: KEPT if options.output_dir else "nothing was kept")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -37,19 +37,16 @@ def command(
             status, told = INTERRUPTED, f"Interrupted{where}; {left}."
         except Exception as error:
             traceback.print_exception(error)
+            # The innermost frame of this package, or of all where the package has none.
+            frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+            ours = [frame for frame in frames if Path(frame.filename).is_relative_to(Path(__file__).parents[1])]
+            place = "{0.filename}:{0.lineno}".format((ours or frames)[-1])
             status = FAILED
             told = (
-                f"{type(error).__name__} at {_place(error)}. If memory, disk and network are well, this is a defect of "
+                f"{type(error).__name__} at {place}. If memory, disk and network are well, this is a defect of "
                 "st-jtcse or of a library, not of your input: please report it with the lines above."
             )
         sys.stderr.write(f"{told}\n")
         return status
 
     return main
-
-
-def _place(error: Exception) -> str:
-    """Return file and line of the innermost frame of this package, or of all where the package has none."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
-    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(Path(__file__).parents[1])]
-    return "{0.filename}:{0.lineno}".format((ours or frames)[-1])

@@ -37,7 +37,7 @@ def _run(options: argparse.Namespace) -> None:
         console.show(Table(["file", "bytes"], rows, f"{options.repo} (nothing is sent)"))
         return
     how = {"private": not options.public, "collection": options.collection, "force": options.force}
-    console.say(f"Pushed to {push(options.folder, options.repo, **how).url}")
+    console.say(f"Pushed to {push(options.folder, options.repo, **how)}")
 
 
 main = command(_parser, _run, interrupted="the same command sends what has not arrived")

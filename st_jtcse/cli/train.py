@@ -79,8 +79,8 @@ def _run(options: argparse.Namespace) -> None:
     results = runner.run(loaded, names, resume=options.resume)
     if state.is_main_process:
         console.show(run_tables.results_table(results))
-        for pushed in publish.push_models(loaded.recipe, destination) if destination else ():
-            console.say(f"Pushed to {pushed.url}")
+        for address in publish.push_models(loaded.recipe, destination) if destination else ():
+            console.say(f"Pushed to {address}")
 
 
 main = command(_parser, _run, interrupted="the same command with --resume goes on from the last checkpoint")

@@ -68,11 +68,16 @@ class Row:
 
 
 def checked_rows(
-    sources: Sequence[Source], what: str, default: Sequence[str], parse: Callable[[Row, Sequence[str]], _Parsed | None]
+    sources: Sequence[Source],
+    what: str,
+    default: Sequence[str],
+    parse: Callable[[Row, Sequence[str]], _Parsed | None],
+    hint: str = " or name the columns with 'columns'",
 ) -> Iterator[_Parsed]:
     """Read rows with columns, those of `default` where a source names none, and parse each; None leaves a row out.
 
-    What `parse` finds wrong is told at the end, up to five rows at once; `what` the rows are is for messages.
+    What `parse` finds wrong is told at the end, up to five rows at once; `what` the rows are is for messages, as is
+    the `hint` what else than adding it helps where a column is missing.
     """
     faults: list[str] = []
     for source in sources:
@@ -81,10 +86,8 @@ def checked_rows(
             raise UserError(f"{source.label}: {what} need columns, found a text file; give .jsonl, .csv or .parquet.")
         for row in read_rows(source):
             if missing := [name for name in columns if name not in row.values]:
-                raise UserError(
-                    f"{row.place}: expected the columns {', '.join(columns)}, found {row.columns}; add "
-                    f"{missing[0]!r} or name the columns with 'columns'."
-                )
+                wanted = f"expected the columns {', '.join(columns)}, found {row.columns}"
+                raise UserError(f"{row.place}: {wanted}; add {missing[0]!r}{hint}.")
             try:
                 value = parse(row, columns)
             except UserError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
@@ -11,38 +12,20 @@ from st_jtcse import embedded
 from st_jtcse.embedding_hash import embedding_sha256
 from st_jtcse.hashing import weight_files_sha256
 from st_jtcse.modules.loading import load_sentence_transformer
-from st_jtcse.pooling_names import PoolingName
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A loaded model.
-
-    Args:
-        model: The model.
-        name: As the user wrote it.
-        sha256: Hash of all that decides its embeddings.
-        files: Hash of each weight file of a model in a folder, by its path there.
-    """
+    """A loaded model."""
 
     model: SentenceTransformer
-    name: str
-    sha256: str
-    files: dict[str, str] = field(default_factory=dict)
+    name: str  # as the user wrote it
+    sha256: str  # hash of all that decides its embeddings
+    files: dict[str, str] = field(default_factory=dict)  # hash of each weight file of a model in a folder, by its path
 
 
-def load_model(
-    name: str,
-    *,
-    pooling: PoolingName | None = None,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
-    device: str | None = None,
-) -> Evaluated:
-    """Load a model for evaluation; the arguments are those of :func:`st_jtcse.modules.load_sentence_transformer`."""
-    place = embedded.place(name)
-    model = load_sentence_transformer(
-        name, pooling=pooling, revision=revision, trust_remote_code=trust_remote_code, device=device
-    )
-    files = weight_files_sha256(Path(place)) if Path(place).is_dir() else {}
-    return Evaluated(model, name, embedding_sha256(model), files)
+def load_model(name: str, **how: Any) -> Evaluated:
+    """Load a model for evaluation; `how` are the arguments of :func:`st_jtcse.modules.load_sentence_transformer`."""
+    place = Path(embedded.place(name))
+    model = load_sentence_transformer(name, **how)
+    return Evaluated(model, name, embedding_sha256(model), weight_files_sha256(place) if place.is_dir() else {})

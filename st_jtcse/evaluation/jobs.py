@@ -1,11 +1,10 @@
-"""What is run once, and what it gives: a record, or the reason why there is none."""
+"""What a job, a task that is run once, is given, and what it gives: a record, or the reason why there is none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from st_jtcse.evaluation.evaluated import Evaluated
 
@@ -48,17 +47,3 @@ class Context:
         from st_jtcse.evaluation.mteb_models import UniqueTextEncoder
 
         return UniqueTextEncoder(self.evaluated.model, self.evaluated.name)
-
-
-class Job(Protocol):
-    """Something to run once."""
-
-    @property
-    def data(self) -> str | None:
-        """Which data it runs on, as :attr:`Record.data` has it; None where they cannot be had."""
-
-    def run(self, context: Context, earlier: Record | None, keep: Callable[[Record], object]) -> Record:
-        """Evaluate the model, as far as an earlier run on the same data has not; `keep` is told of finished parts.
-
-        Raises DataUnavailable, and UserError where the model's embeddings cannot be used.
-        """

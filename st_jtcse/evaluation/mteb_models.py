@@ -1,8 +1,11 @@
-"""Models under a name and revision of their own in MTEB."""
+"""MTEB, or the sentence that says how to install it, and models under a name and revision of their own in it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,38 @@ from torch.utils.data import DataLoader
 from st_jtcse.embedding_hash import embedding_sha256
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.evaluated import load_model
-from st_jtcse.evaluation.mteb_library import MODEL_REGISTRY, ModelMeta, SentenceTransformerEncoderWrapper, quietly
 from st_jtcse.evaluation.unique_texts import UniqueTexts
 from st_jtcse.pooling_names import PoolingName
+
+try:
+    import mteb as mteb
+    from mteb.cache import ResultCache as ResultCache
+    from mteb.get_tasks import TASK_LIST as TASK_LIST
+    from mteb.models.model_implementations import MODEL_REGISTRY as MODEL_REGISTRY
+    from mteb.models.model_meta import ModelMeta as ModelMeta
+    from mteb.models.sentence_transformer_wrapper import (
+        SentenceTransformerEncoderWrapper as SentenceTransformerEncoderWrapper,
+    )
+    from mteb.results import TaskResult as TaskResult
+except ModuleNotFoundError as error:
+    raise UserError("MTEB is not installed; install it with: pip install 'st-jtcse[evaluation]'.") from error
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Hold back MTEB's warnings: of tasks that were superseded, which the papers used, and of its own deprecations.
+
+    2026-11: mteb 2.26 warns of its own argument ``fill_missing`` whenever it wraps a SentenceTransformer.
+    """
+    logger = logging.getLogger("mteb")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 class UniqueTextEncoder(SentenceTransformerEncoderWrapper):
@@ -31,9 +63,8 @@ class UniqueTextEncoder(SentenceTransformerEncoderWrapper):
             from sentence_transformers import SentenceTransformer
             from st_jtcse.evaluation.mteb_models import UniqueTextEncoder
 
-            # For mteb.evaluate(encoder, mteb.get_tasks(tasks=["STS12"]))
             encoder = UniqueTextEncoder(SentenceTransformer("path/to/encoder_1"), "mine")
-            print(encoder.mteb_model_meta.name, encoder.mteb_model_meta.revision)
+            print(encoder.mteb_model_meta.name)  # For mteb.evaluate(encoder, mteb.get_tasks(tasks=["STS12"]))
     """
 
     def __init__(self, model: SentenceTransformer, name: str) -> None:

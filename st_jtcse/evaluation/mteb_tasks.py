@@ -13,7 +13,7 @@ from datasets import Dataset, DatasetDict
 
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.jobs import Context, DataUnavailable, Record
-from st_jtcse.evaluation.mteb_library import TASK_LIST, ResultCache, TaskResult, mteb, quietly
+from st_jtcse.evaluation.mteb_models import TASK_LIST, ResultCache, TaskResult, mteb, quietly
 from st_jtcse.evaluation.senteval_data import load_sts
 from st_jtcse.hashing import sha256
 from st_jtcse.wording import unknown
@@ -39,7 +39,10 @@ def check_task(name: str, subsets: Sequence[str] | None = None, splits: Sequence
 
 
 class MTEBJob:
-    """One MTEB task, restricted, and where its data come from; raises UserError where a local file is faulty."""
+    """One MTEB task, restricted, and where its data come from.
+
+    Raises UserError where a local file is faulty, DataUnavailable where the pairs can be had nowhere.
+    """
 
     def __init__(
         self,
@@ -58,24 +61,17 @@ class MTEBJob:
         self.main_score: str = metadata.main_score
         self.source = f"{metadata.dataset['path']}@{metadata.dataset['revision']}"
         self.sha256: str | None = None
-        self._missing: DataUnavailable | None = None
-        try:
-            if pairs is not None:
-                self._fill(pairs, folder)
-            elif folder is not None:
-                self._find_data(folder)
-        except DataUnavailable as reason:
-            self._missing = reason
-
-    @property
-    def data(self) -> str | None:
-        """Which data it runs on; None where they cannot be had."""
-        return None if self._missing else self.sha256 or self.source
+        if pairs is not None:
+            self._fill(pairs, folder)
+        elif folder is not None:
+            self._find_data(folder)
+        self.data = self.sha256 or self.source  # which data it runs on, as `Record.data` has it
 
     def run(self, context: Context, earlier: Record | None, keep: Callable[[Record], object]) -> Record:
-        """Evaluate the model on what an earlier run has not: MTEB finds that out, and adds it to the others."""
-        if self._missing is not None:
-            raise self._missing
+        """Evaluate the model on what an earlier run on the same data has not, which MTEB adds to the others.
+
+        `keep` is told of finished parts. Raises DataUnavailable, and UserError where the embeddings cannot be used.
+        """
         with quietly():
             known = None
             if earlier is not None:

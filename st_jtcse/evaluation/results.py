@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.evaluated import Evaluated
-from st_jtcse.evaluation.jobs import Context, DataUnavailable, Job, Record
-from st_jtcse.evaluation.suite_scores import suite_scores
+from st_jtcse.evaluation.jobs import Context, DataUnavailable, Record
+from st_jtcse.evaluation.suites import Suite, suite_scores
 
 if TYPE_CHECKING:
-    from st_jtcse.evaluation.selection import Selection
+    from st_jtcse.evaluation.mteb_tasks import MTEBJob
+    from st_jtcse.evaluation.senteval_data import SentEvalJob
 
 RESULTS = "results.json"
 _LIBRARIES = ("st-jtcse", "mteb", "sentence-transformers", "transformers", "torch", "scikit-learn")
@@ -34,7 +35,7 @@ class Results:
 
     def __init__(self, evaluated: Evaluated, folder: Path | None) -> None:
         model = evaluated.model
-        self.folder = folder
+        self.evaluated, self.folder = evaluated, folder
         versions = {"python": platform.python_version()}
         for library in _LIBRARIES:
             with suppress(PackageNotFoundError):
@@ -87,49 +88,47 @@ class Results:
             )
         self.data |= kept
 
+    def run(
+        self,
+        tables: Sequence[Suite],
+        jobs: Mapping[str, SentEvalJob | MTEBJob | str],
+        batch_size: int,
+        progress: Callable[[str, Outcome], None],
+    ) -> None:
+        """Run the tables' jobs, as far as the results do not hold them yet; `progress` is told of each.
 
-def run_tasks(
-    selection: Selection,
-    evaluated: Evaluated,
-    results: Results,
-    batch_size: int,
-    progress: Callable[[str, Outcome], None],
-) -> None:
-    """Run tasks, as far as the results do not hold them yet; `progress` is told of each.
+        Raises UserError where the model's embeddings cannot be used.
+        """
+        context = Context(self.evaluated, batch_size)
+        records: dict[str, Record] = {}
+        for key, job in jobs.items():
+            outcome = job if isinstance(job, str) else self._outcome(key, job, context)
+            if isinstance(outcome, str):
+                self.data["missing"][key] = outcome
+            else:
+                records[key] = outcome
+                self.keep(key, outcome)
+            for suite in tables:
+                self.data["suites"][suite.name] = suite_scores(suite, records)
+            self.write()
+            progress(key, outcome)
 
-    Raises UserError where the model's embeddings cannot be used.
-    """
-    context = Context(evaluated, batch_size)
-    records: dict[str, Record] = {}
-    for key, job in selection.jobs.items():
-        outcome = _outcome(key, job, context, results)
-        if isinstance(outcome, str):
-            results.data["missing"][key] = outcome
-        else:
-            records[key] = outcome
-            results.keep(key, outcome)
-        for suite in selection.suites:
-            results.data["suites"][suite.name] = suite_scores(suite, records)
-        results.write()
-        progress(key, outcome)
+    def _outcome(self, key: str, job: SentEvalJob | MTEBJob, context: Context) -> Outcome:
+        def keep(record: Record) -> None:
+            if record.is_defined:
+                self.keep(key, record)
+                self.write()
 
-
-def _outcome(key: str, job: Job, context: Context, results: Results) -> Outcome:
-    def keep(record: Record) -> None:
-        if record.is_defined:
-            results.keep(key, record)
-            results.write()
-
-    known = results.data["tasks"].get(key)
-    before = known and Record(**known)
-    try:
-        record = job.run(context, before if before and before.data == job.data else None, keep)
-    except UserError:
-        raise
-    except DataUnavailable as reason:
-        return f"{reason}."
-    except Exception as error:  # One of hundreds of tasks may fail in MTEB; the others are still worth their time.
-        return f"it failed with {type(error).__name__}: {' '.join(str(error).split())[:200].rstrip('.')}."
-    if not record.is_defined:
-        return f"{record.main_score} is not defined, as where all texts have the same embedding."
-    return record
+        known = self.data["tasks"].get(key)
+        before = known and Record(**known)
+        try:
+            record = job.run(context, before if before and before.data == job.data else None, keep)
+        except UserError:
+            raise
+        except DataUnavailable as reason:
+            return f"{reason}."
+        except Exception as error:  # One of hundreds of tasks may fail in MTEB; the others are still worth their time.
+            return f"it failed with {type(error).__name__}: {' '.join(str(error).split())[:200].rstrip('.')}."
+        if not record.is_defined:
+            return f"{record.main_score} is not defined, as where all texts have the same embedding."
+        return record

@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.jobs import Job
+from st_jtcse.evaluation.jobs import DataUnavailable
 from st_jtcse.evaluation.senteval_data import STS, TRANSFER, SentEvalJob, main_metric
 from st_jtcse.evaluation.suites import Row, Suite, suites
 from st_jtcse.wording import unknown
 
+if TYPE_CHECKING:
+    from st_jtcse.evaluation.mteb_tasks import MTEBJob
+
 SENTEVAL = "senteval/"
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What was asked for."""
+def select(tables: Sequence[Suite], folder: Path | None) -> dict[str, SentEvalJob | MTEBJob | str]:
+    """Return what to run for tables by key, each once however many rows show it, with its local data read.
 
-    suites: tuple[Suite, ...]  # the tables, in the order asked for
-    jobs: dict[str, Job]  # what to run by key, each once however many rows show it
-
-
-def select(tables: Sequence[Suite], folder: Path | None) -> Selection:
-    """Find out what tables need, and read the local data among that; raises UserError where a file is faulty."""
+    A reason stands for a job whose data cannot be had: the others run. Raises UserError where a file is faulty.
+    """
     rows: dict[str, list[Row]] = {}
     for row in (row for suite in tables for row in suite.rows):
         rows.setdefault(row.job, []).append(row)
-    return Selection(tuple(tables), {key: _job(together, folder) for key, together in rows.items()})
+    jobs: dict[str, SentEvalJob | MTEBJob | str] = {}
+    for key, together in rows.items():
+        try:
+            jobs[key] = _job(together, folder)
+        except DataUnavailable as reason:
+            jobs[key] = f"{reason}."
+    return jobs
 
 
 def named_suite(name: str) -> Suite:
@@ -67,7 +70,7 @@ def _row(task: str) -> dict[str, Any]:
     return {"paper": task, "task": name, **chosen}
 
 
-def _job(rows: list[Row], folder: Path | None) -> Job:
+def _job(rows: list[Row], folder: Path | None) -> SentEvalJob | MTEBJob:
     """Return the job of rows that show the same task."""
     if rows[0].protocol == "senteval":
         return SentEvalJob(rows[0].task, folder)

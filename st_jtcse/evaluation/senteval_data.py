@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,31 +54,22 @@ def main_metric(name: str) -> str:
 
 
 class SentEvalJob:
-    """One set by SentEval's protocol; raises UserError where the local data are faulty."""
+    """One set by SentEval's protocol; raises as `load_sts` does."""
 
     def __init__(self, name: str, folder: Path | None) -> None:
         self._metric = main_metric(name)
-        self._missing: DataUnavailable | None = None
-        self.data: str | None = None
-        self._evaluator: Any
-        try:
-            found = load_sts(name, folder) if name in STS else load_transfer(name, folder)
-        except DataUnavailable as reason:  # Told when its turn comes; the other tasks run.
-            self._missing = reason
-            return
+        found = load_sts(name, folder) if name in STS else load_transfer(name, folder)
         self._source, self.data = found.source, found.sha256
+        evaluator: Any = SentEvalSTSEvaluator
+        if name in TRANSFER:
+            evaluator = partial(SentEvalTransferEvaluator, report_f1=name == "MRPC")
         try:
-            if name in STS:
-                self._evaluator = SentEvalSTSEvaluator(found.content)
-            else:
-                self._evaluator = SentEvalTransferEvaluator(found.content, report_f1=name == "MRPC")
+            self._evaluator = evaluator(found.content)
         except UserError as error:
             raise UserError(f"{found.source}: {error}") from None
 
     def run(self, context: Context, earlier: Record | None, keep: Callable[[Record], object]) -> Record:
         """Evaluate the model, unless an earlier run did."""
-        if self._missing is not None:
-            raise self._missing
         if earlier is not None:
             return earlier
         self._evaluator.batch_size = context.batch_size
@@ -158,7 +150,7 @@ def _sts_rows(path: Path) -> dict[str, senteval_files.Rows]:
             raise _fault(row, "a name", "subset", subset)
         subsets.setdefault(subset, []).append((first, second, score))
 
-    list(checked_rows([Source(file=path)], "graded pairs", ("sentence1", "sentence2", "score"), parse))
+    list(checked_rows([Source(file=path)], "graded pairs", ("sentence1", "sentence2", "score"), parse, hint=""))
     for subset, pairs in subsets.items():
         if len({score for _, _, score in pairs}) < 2:
             raise UserError(
@@ -185,7 +177,7 @@ def _labelled_rows(name: str, path: Path) -> LabelledTexts:
         return texts
 
     columns = ("sentence1", "sentence2", "label") if name == "MRPC" else ("text", "label")
-    rows = list(checked_rows([Source(file=path)], "labelled texts", columns, parse))
+    rows = list(checked_rows([Source(file=path)], "labelled texts", columns, parse, hint=""))
     return LabelledTexts(tuple(map(list, zip(*rows))), labels)
 
 

@@ -88,24 +88,20 @@ class SentEvalTransferEvaluator(SentenceEvaluator):
         self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
         """Evaluate the model; the arguments are those of Sentence-Transformers' evaluators."""
-        features = self._features(model)
+        columns = [column for rows in self.splits.values() for column in rows.columns]
+        vectors = iter(encode_columns(model, columns, self.batch_size))
+        features: dict[str, Any] = {}
+        for split, rows in self.splits.items():
+            features[split] = first = next(vectors)
+            if len(rows.columns) == 2:
+                second = next(vectors)
+                features[split] = np.hstack([np.abs(first - second), first * second])
         labels = {split: np.asarray(rows.labels) for split, rows in self.splits.items()}
         crossed = "all" in features
         metrics = _cross_validated(features, labels) if crossed else _tested(features, labels, self.report_f1)
         metrics = self.prefix_name_to_metrics(metrics, self.name)
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics
-
-    def _features(self, model: SentenceTransformer) -> dict[str, Any]:
-        columns = [column for rows in self.splits.values() for column in rows.columns]
-        vectors = iter(encode_columns(model, columns, self.batch_size))
-        features = {}
-        for split, rows in self.splits.items():
-            features[split] = first = next(vectors)
-            if len(rows.columns) == 2:
-                second = next(vectors)
-                features[split] = np.hstack([np.abs(first - second), first * second])
-        return features
 
     @property
     def description(self) -> str:

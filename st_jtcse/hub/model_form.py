@@ -16,11 +16,12 @@ from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
 Loading = Literal["plain", "registered", "own_modules", "remote_code"]
 Pooling = Literal["cls", "mean", "max", "first_last"]
 CONFIG = "config.json"
-_POOLINGS: dict[tuple[tuple[str, ...], str | None], Pooling] = {
-    (("Transformer", "Pooling"), "cls"): "cls",
-    (("Transformer", "Pooling"), "mean"): "mean",
-    (("Transformer", "Pooling"), "max"): "max",
-    (("Transformer", "WeightedLayerPooling", "Pooling"), "mean"): "first_last",
+# By the modules before the normalization and the last pooling's mode.
+_POOLINGS: dict[str, Pooling] = {
+    "Transformer Pooling cls": "cls",
+    "Transformer Pooling mean": "mean",
+    "Transformer Pooling max": "max",
+    "Transformer WeightedLayerPooling Pooling mean": "first_last",
 }
 
 
@@ -49,10 +50,8 @@ def model_form(folder: Path) -> ModelForm:
     names = [entry["type"].rpartition(".")[2] for entry in listing]
     own = own_class(folder)
     normalize = names[-1:] == ["Normalize"]
-    poolings = [
-        read_json(folder / entry["path"] / CONFIG) or {} for entry, name in zip(listing, names) if name == "Pooling"
-    ]
-    mode = poolings[-1].get("pooling_mode") if poolings else None
+    paths = [entry["path"] for entry, name in zip(listing, names) if name == "Pooling"]
+    modes = [(read_json(folder / path / CONFIG) or {}).get("pooling_mode") for path in paths]
     loading: Loading = "remote_code" if config.get("auto_map") else "plain"
     if own:
         loading = "own_modules"
@@ -63,7 +62,7 @@ def model_form(folder: Path) -> ModelForm:
         cross_encoder=(config.get("architectures") or [""])[0].endswith("ForSequenceClassification"),
         own_module=own,
         loading=loading,
-        pooling=_POOLINGS.get((tuple(names[:-1] if normalize else names), mode if isinstance(mode, str) else None)),
+        pooling=_POOLINGS.get(" ".join([*(names[:-1] if normalize else names), *map(str, modes[-1:])])),
         normalize=normalize,
     )
 

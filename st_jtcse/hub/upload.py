@@ -8,7 +8,6 @@ import re
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -36,14 +35,6 @@ LARGEST_FILE = 50 * 10**9
 ADAPTER = "adapter_config.json"
 _WEIGHTS = re.compile(rf"(\.safetensors|\.safetensors\.index\.json|pytorch_model[^/]*\.bin|{ADAPTER})$")
 _SETTINGS = "https://huggingface.co/settings/tokens"
-
-
-@dataclass(frozen=True)
-class Pushed:
-    """A model on the Hub."""
-
-    repo: str  # its repository
-    url: str  # address of its page
 
 
 def files_to_push(folder: Path) -> dict[str, int]:
@@ -101,9 +92,10 @@ def push(
     private: bool = True,  # a repository that is new
     collection: str | None = None,  # title of a collection of the same owner to add the model to; made if missing
     force: bool = False,  # replace a model of another kind
-) -> Pushed:
-    """Push a saved model in one commit; its card gets the repository's name and the results that lie in the folder.
+) -> str:
+    """Push a saved model in one commit, and return its page's address.
 
+    Its card gets the repository's name and the results that lie in the folder.
     In a repository that is there already, weights that the folder has not are deleted, lest they be loaded instead of
     the new ones; other files stay. Raises UserError where the folder, the token or the repository does not allow it,
     PushFailed where the Hub is busy, at fault or out of reach, also after several attempts.
@@ -134,7 +126,7 @@ def push(
         if isinstance(error, RuntimeError) and error.__cause__ is None:
             raise  # Not the client's.
         raise _told(error, target, folder, token) from None
-    return Pushed(target, f"{api.endpoint}/{target}")
+    return f"{api.endpoint}/{target}"
 
 
 def _present_files(api: HfApi, repo: str) -> list[str]:

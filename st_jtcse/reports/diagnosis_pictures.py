@@ -87,7 +87,9 @@ def draw_cosine_density(values: Mapping[str, CosineDensity]) -> Figure:
     """Draw a panel a model: the density of cosines, one ridge a fifth of the gold scores, the highest on top."""
     figure, all_axes = panels(len(values), columns=2, width=3.9, height=4)
     peak = max((np.nanmax(one.density) for one in values.values() if not np.isnan(one.density).all()), default=1.0)
-    lowest = min(float(found.grid[_support(found.density)].min()) for found in values.values())
+    # Where the first density is visible; the whole grid, if there is none.
+    visible = [(found.grid, np.any(np.nan_to_num(found.density) > 0.01, axis=0)) for found in values.values()]
+    lowest = min(float(grid[at if at.any() else slice(None)].min()) for grid, at in visible)
     for axes, (name, found) in zip(all_axes, values.items()):
         labels = []
         shown = found.grid >= lowest
@@ -152,9 +154,3 @@ def _outlines(axes: Axes, values: Mapping[str, NDArray[np.float64] | None]) -> N
             shares = 100 * np.histogram(norms, edges)[0] / len(norms)
             axes.plot((edges[1:] + edges[:-1]) / 2, shares, label=legend_name(name), **style | look)
     axes.set_ylim(bottom=0)
-
-
-def _support(density: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Where a density is visible; everywhere, if there is none."""
-    visible = np.any(np.nan_to_num(density) > 0.01, axis=0)
-    return np.asarray(visible if visible.any() else np.ones_like(visible))

@@ -55,12 +55,9 @@ def check_installed() -> None:
 def house_style() -> Iterator[None]:
     """Draw in the house style, whatever the user's own settings, which come back; without matplotlib a UserError."""
     check_installed()
-    import matplotlib
+    from matplotlib import style
 
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        for name, value in _SETTINGS.items():
-            matplotlib.rcParams[name] = value  # type: ignore[index]  # it wants literals
+    with style.context(_SETTINGS, after_reset=True):
         yield
 
 

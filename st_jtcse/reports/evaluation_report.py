@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,14 +45,14 @@ def evaluation_markdown(data: Mapping[str, Any]) -> str:
         "Scores are in percent.",
     ]
     for name, suite in data["suites"].items():
-        table = suite_table(name, suite)
+        table, (beside, notes) = suite_table(name, suite), _notes(suite)
         others = {key: mean for key, mean in suite["reported_average"].items() if key not in table.columns}
-        parts += [f"## {name}", _beside(suite), table.markdown()]
+        parts += [f"## {name}", beside, table.markdown()]
         if others:
             parts.append(f"Further means reported: {_listed(others)}.")
         for told, more in _further_tables(suite):
             parts += [told, more.markdown()]
-        parts.append("\n".join(f"- {note}" for note in _notes(suite)))
+        parts.append("\n".join(f"- {note}" for note in notes))
     if data["missing"]:
         parts += ["## Without a result", "\n".join(f"- {key}: {reason}" for key, reason in data["missing"].items())]
     versions = ", ".join(f"{library} {version}" for library, version in data["versions"].items())
@@ -66,7 +66,8 @@ def write_evaluation(folder: Path, data: Mapping[str, Any]) -> None:
     about = f"{_size(model)}. Scores are in percent. SHA-256 of the model: {model['sha256']}."
     sections = [Section("The model", about)]
     for name, suite in data["suites"].items():
-        text = "\n\n".join(filter(None, [_beside(suite), *_notes(suite)]))
+        beside, notes = _notes(suite)
+        text = "\n\n".join(filter(None, [beside, *notes]))
         sections.append(Section(name, text, suite_table(name, suite), _picture(folder, name, suite)))
     if data["missing"]:
         told = "\n\n".join(f"{key}: {reason}" for key, reason in data["missing"].items())
@@ -96,43 +97,37 @@ def _picture(folder: Path, name: str, suite: Mapping[str, Any]) -> Picture | Non
     scores = [f"{row['label']} {row['score']:.2f}" for row in suite["rows"] if row["score"] is not None]
     if not scores:
         return None
+    alt = f"{name}: this model's scores among the reported ones. {', '.join(scores)}."
     try:
-        figure = draw_suite(suite)
+        return Picture(save(draw_suite(suite), folder, name)["svg"], alt, 600)
     except UserError:  # The tables say it all.
         return None
-    alt = f"{name}: this model's scores among the reported ones. {', '.join(scores)}."
-    return Picture(save(figure, folder, name)["svg"], alt, 600)
 
 
-def _further_tables(suite: Mapping[str, Any]) -> list[tuple[str, Table]]:
-    found = []
-    if suite["by_metric"]:
-        rows = [[metric, number(mean)] for metric, mean in suite["by_metric"].items()]
-        found.append(("Means over the tasks by metric:", Table(["metric", OURS], rows)))
-    if suite["aggregations"]:
-        rows = [
-            [label, *(number(means[kind]) for kind in ("all", "mean", "wmean")), _listed(means["subsets"])]
-            for label, means in suite["aggregations"].items()
-        ]
-        heading = ["set", "all", "mean", "weighted mean", "subsets"]
-        found.append(("Spearman by SentEval's aggregations:", Table(heading, rows)))
-    if suite["transfer"]:
-        rows = [[label, *map(number, scores.values())] for label, scores in suite["transfer"].items()]
-        found.append(("Transfer:", Table(["set", "accuracy", "accuracy where C was chosen", "F1"], rows)))
-    return found
+def _further_tables(suite: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
+    means = {name: [number(mean)] for name, mean in suite["by_metric"].items()}
+    sums = {
+        label: [*(number(found[kind]) for kind in ("all", "mean", "wmean")), _listed(found["subsets"])]
+        for label, found in suite["aggregations"].items()
+    }
+    transfer = {label: list(map(number, scores.values())) for label, scores in suite["transfer"].items()}
+    for told, columns, rows in (
+        ("Means over the tasks by metric:", ["metric", OURS], means),
+        ("Spearman by SentEval's aggregations:", ["set", "all", "mean", "weighted mean", "subsets"], sums),
+        ("Transfer:", ["set", "accuracy", "accuracy where C was chosen", "F1"], transfer),
+    ):
+        if rows:
+            yield told, Table(columns, [[label, *cells] for label, cells in rows.items()])
 
 
 def _size(model: Mapping[str, Any]) -> str:
     return f"{millions(model['parameters'])} parameters, {model['dimension']} components"
 
 
-def _beside(suite: Mapping[str, Any]) -> str:
-    return f"Beside the figures of {suite['source']}." if suite["source"] else ""
-
-
-def _notes(suite: Mapping[str, Any]) -> list[str]:
-    own = [suite["note"]] if suite["note"] else []
-    return own + [f"{row['label']}: {row['note']}" for row in suite["rows"] if row["note"]]
+def _notes(suite: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Say what stands beside the scores, and what to know when comparing."""
+    notes = [suite["note"], *(f"{row['label']}: {row['note']}" for row in suite["rows"] if row["note"])]
+    return f"Beside the figures of {suite['source']}." if suite["source"] else "", list(filter(None, notes))
 
 
 def _listed(scores: Mapping[str, float]) -> str:

@@ -42,11 +42,6 @@ class Section:
     table: Table | None = None
     picture: Picture | None = None
 
-    @property
-    def paragraphs(self) -> list[str]:
-        """The paragraphs of the text."""
-        return [part.strip() for part in self.text.split("\n\n") if part.strip()]
-
 
 def render_page(title: str, sections: Sequence[Section]) -> str:
     """Return a report as one HTML page, light or dark as its reader prefers; all text is escaped."""

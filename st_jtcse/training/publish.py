@@ -7,7 +7,7 @@ from pathlib import Path
 
 from st_jtcse.errors import UserError
 from st_jtcse.hub.card_results import TRAINING_RECORD
-from st_jtcse.hub.upload import Pushed, check_repo, check_token, push
+from st_jtcse.hub.upload import check_repo, check_token, push
 from st_jtcse.recipe.schema import PushSpec, Recipe
 
 
@@ -34,8 +34,8 @@ def push_plan(recipe: Recipe, asked: bool, chosen: Sequence[str]) -> PushSpec | 
     return plan
 
 
-def push_models(recipe: Recipe, plan: PushSpec) -> list[Pushed]:
-    """Push the finished stages that the plan names; raises UserError, or PushFailed if the Hub is busy or at fault."""
+def push_models(recipe: Recipe, plan: PushSpec) -> list[str]:
+    """Push the finished stages that the plan names, and return the models' addresses; raises as `push` does."""
     return [
         push(Path(recipe.output_dir, stage), repo, private=plan.private, collection=plan.collection)
         for stage, repo in plan.repos.items()

@@ -15,7 +15,7 @@ from typing import Any
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.load import LoadedRecipe, load_recipe
-from st_jtcse.reports import sweep_report
+from st_jtcse.reports import seed_reports
 from st_jtcse.reports.drawing import save
 from st_jtcse.reports.table import Table
 from st_jtcse.training import runner
@@ -91,8 +91,8 @@ def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:
     finished = []
     for run in runs:
         records = {stage.name: RunFolder(run.folder).record(stage.name) for stage in run.loaded.recipe.stages}
-        finished.append(sweep_report.SweepRun(run.point, {name: found for name, found in records.items() if found}))
-    rows = sweep_report.summarize(finished, changed_stages(runs))
+        finished.append((run.point, {name: found for name, found in records.items() if found}))
+    rows = seed_reports.summarize(finished, changed_stages(runs))
     told = {
         "recipe": loaded.recipe.name,
         "runs": [
@@ -102,10 +102,10 @@ def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:
     }
     write_atomically(folder / "sweep.json", to_json(told))
     try:
-        save(sweep_report.draw_sweep(rows), folder, "sweep")
+        save(seed_reports.draw_sweep(rows), folder, "sweep")
     except UserError as error:  # The numbers are there; the picture can be had later.
         logger.warning("%s", error)
-    return sweep_report.sweep_table(rows, loaded.recipe.name)
+    return seed_reports.sweep_table(rows, loaded.recipe.name)
 
 
 def stage_keys(loaded: LoadedRecipe) -> dict[str, str]:

@@ -9,10 +9,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.evaluated import load_model
 from st_jtcse.evaluation.jobs import Context, Record
-from st_jtcse.evaluation.mteb_library import mteb, quietly
-from st_jtcse.evaluation.mteb_models import UniqueTextEncoder, register
+from st_jtcse.evaluation.mteb_models import UniqueTextEncoder, mteb, quietly, register
 from st_jtcse.evaluation.mteb_tasks import MTEBJob
-from st_jtcse.evaluation.suite_scores import RETRIEVAL
+from st_jtcse.evaluation.suites import RETRIEVAL
 from st_jtcse.modules import TwinCrossAttentionEncoder, ensemble_of
 
 pytestmark = pytest.mark.usefixtures("offline")

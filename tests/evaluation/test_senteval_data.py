@@ -140,7 +140,7 @@ def test_a_faulty_pair_is_told_with_its_line(tmp_path, change, message):
 
 def test_missing_columns_are_told(tmp_path):
     write_rows(tmp_path / "sts" / "stsb.test.jsonl", [{"sentence1": "a", "text": "b", "score": 1}])
-    with pytest.raises(UserError, match=r"expected the columns sentence1, sentence2, score, .* add 'sentence2'"):
+    with pytest.raises(UserError, match=r"expected the columns sentence1, sentence2, score, .* add 'sentence2'\.$"):
         load_sts("STSB", tmp_path)
     write_rows(tmp_path / "transfer" / "cr.jsonl", [{"sentence": "a", "label": 1}])
     with pytest.raises(UserError, match=r"cr\.jsonl:1: expected the columns text, label"):

@@ -3,8 +3,7 @@
 import pytest
 
 from st_jtcse.evaluation.jobs import Record
-from st_jtcse.evaluation.suite_scores import RETRIEVAL, suite_scores
-from st_jtcse.evaluation.suites import Row, Suite
+from st_jtcse.evaluation.suites import RETRIEVAL, Row, Suite, suite_scores
 
 
 def record(scores, main_score="f1"):

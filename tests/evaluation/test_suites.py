@@ -13,7 +13,7 @@ MTEB = [name for name, suite in suites().items() if suite.protocol == "mteb"]
 
 @pytest.mark.parametrize("name", MTEB)
 def test_mteb_knows_every_task_subset_split_and_metric(name):
-    from st_jtcse.evaluation.mteb_library import mteb, quietly
+    from st_jtcse.evaluation.mteb_models import mteb, quietly
 
     suite = suites()[name]
     for row in suite.rows:
@@ -90,8 +90,8 @@ def test_unknown_names_are_told_with_the_nearest(suite, task, message):
 
 
 def test_one_task_of_many_lines_is_one_job():
-    selection = select([named_suite("sts22v2"), named_suite("sts3-en"), suite_of_tasks(["STS22.v2:zh"])], None)
-    assert list(selection.jobs) == ["mteb/STS22.v2", "mteb/STS17", "mteb/STSBenchmarkMultilingualSTS"]
+    jobs = select([named_suite("sts22v2"), named_suite("sts3-en"), suite_of_tasks(["STS22.v2:zh"])], None)
+    assert list(jobs) == ["mteb/STS22.v2", "mteb/STS17", "mteb/STSBenchmarkMultilingualSTS"]
 
 
 @pytest.mark.parametrize(

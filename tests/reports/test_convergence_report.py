@@ -9,8 +9,8 @@ from conftest import make_sentences, save_encoder
 from st_jtcse.cli.convergence import main
 from st_jtcse.cli.train import main as train
 from st_jtcse.errors import UserError
-from st_jtcse.reports.convergence_report import common_score, convergence
 from st_jtcse.reports.dev_curves import Curve, Evaluation, read_curves
+from st_jtcse.reports.seed_reports import common_score, convergence
 
 
 def curve(stage, seed, *points, **final):

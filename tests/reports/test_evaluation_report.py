@@ -1,8 +1,7 @@
 """An evaluation's tables and Markdown, the papers' figures beside ours."""
 
 from st_jtcse.evaluation.jobs import Record
-from st_jtcse.evaluation.suite_scores import suite_scores
-from st_jtcse.evaluation.suites import Suite
+from st_jtcse.evaluation.suites import Suite, suite_scores
 from st_jtcse.reports.evaluation_report import evaluation_markdown, suite_table
 
 
