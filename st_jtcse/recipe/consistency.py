@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from st_jtcse.errors import UserError
-from st_jtcse.losses.catalogue import declaration_of, loss_class, taught_by_teachers
+from st_jtcse.losses.catalogue import taught_by_teachers
 from st_jtcse.losses.declaration import LossDeclaration
 from st_jtcse.recipe.data_blocks import DataSpec
 from st_jtcse.recipe.faults import Fault
@@ -37,10 +38,9 @@ class PlacedStage:
     @property
     def loss(self) -> LossDeclaration | None:
         """What the stage's loss is; None if there is none, or none of this name."""
-        try:
-            return declaration_of(loss_class(self.loss_name, self.is_cross_encoder))
-        except UserError:
-            return None
+        with suppress(UserError):
+            return self.spec.declaration if self.spec.loss else None
+        return None
 
     @property
     def loss_name(self) -> str:
@@ -85,7 +85,7 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
         if data.train is not None:
             yield from _views(stage, loss)
             yield from _teachers(stage, loss)
-        yield from _classes(stage, data, loss)
+        yield from _classes(stage, data)
     yield from _judged_pairs(stage)
     if stage.spec.loss is not None:
         found = loss_faults(stage.spec.loss, stage.is_cross_encoder)
@@ -159,8 +159,8 @@ def _views(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
         )
 
 
-def _classes(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator[Fault]:
-    classes = stage.spec.classes(loss)
+def _classes(stage: PlacedStage, data: DataSpec) -> Iterator[Fault]:
+    classes = stage.spec.classes
     if classes is None:
         return
     count, key = classes

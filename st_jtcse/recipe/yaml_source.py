@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,26 +83,27 @@ def dotted(loc: Loc) -> str:
     return "".join(keys).removeprefix(".")
 
 
-class Origin(NamedTuple):
-    """A file that values come from: how messages call it, and the folder its relative files start at."""
+class Written(NamedTuple):
+    """Where a value was written: on a line of a file, or on the command line."""
 
-    name: str
-    folder: Path
+    name: str  # How messages call the file; of the command line the option, e.g. ``--set seed``
+    line: int | None  # Counted from 1; None on the command line
+    folder: Path  # Where relative files in the value start
 
 
 @dataclass(frozen=True)
 class Source:
     """A YAML tree that knows where each of its keys was written."""
 
-    name: str  # How messages call the file
     data: dict[str, Any]  # The top-level mapping as plain Python values
-    lines: Mapping[Loc, int]  # Line of each key and list item, counted from 1
-    # For each location set on the command line, the words of that option.
-    overridden: Mapping[Loc, str] = field(default_factory=dict)
-    # For each location that another file wrote, a recipe that this one extends, that file.
-    inherited: Mapping[Loc, Origin] = field(default_factory=dict)
+    written: Mapping[Loc, Written]  # By location; what has no entry was written with what is above it
 
-    def written(self, loc: Loc) -> Loc:
+    @property
+    def name(self) -> str:
+        """How messages call the recipe's own file."""
+        return self.written[()].name
+
+    def spelt(self, loc: Loc) -> Loc:
         """Return `loc` without list positions that exist only because one item stands for a list of one."""
         kept: list[str | int] = []
         node: Any = self.data
@@ -114,34 +115,21 @@ class Source:
             node = held.get(part) if isinstance(held, dict) else None
         return tuple(kept)
 
-    def _upwards(self, loc: Loc) -> Iterator[Loc]:
-        loc = self.written(loc)
-        return (loc[:size] for size in range(len(loc), -1, -1))
-
-    def override(self, loc: Loc) -> Loc | None:
-        """Return the command-line override that `loc` comes from, if any."""
-        return next((above for above in self._upwards(loc) if above in self.overridden), None)
-
-    def line(self, loc: Loc) -> int | None:
-        """Return the line of `loc` or of its nearest known ancestor; None if the command line set it."""
-        return None if self.override(loc) is not None else self.lines[self.known(loc)]
-
     def known(self, loc: Loc) -> Loc:
-        """Return `loc` or its nearest ancestor that a file wrote."""
-        return next(above for above in self._upwards(loc) if above in self.lines)
+        """Return `loc`, or the nearest above it that has an entry of its own."""
+        loc = self.spelt(loc)
+        return next(loc[:size] for size in range(len(loc), -1, -1) if loc[:size] in self.written)
 
-    def origin(self, loc: Loc) -> Origin | None:
-        """Return the file that wrote `loc`; None if it is the recipe's own."""
-        return self.inherited.get(self.known(loc))
+    def at(self, loc: Loc) -> Written:
+        """Return where `loc` was written."""
+        return self.written[self.known(loc)]
 
     def place(self, loc: Loc) -> str:
         """Return the start of a message about `loc`, e.g. ``recipe.yaml:9 stages[1].data``."""
-        written = self.written(loc)
-        option = self.override(loc)
-        if option is None:
-            origin = self.origin(loc)
-            return f"{origin.name if origin else self.name}:{self.line(loc)} {dotted(written)}".rstrip()
-        return self.overridden[option] + ("" if option == written else f" {dotted(written)}")
+        name, line, _ = self.at(loc)
+        if line is None and self.known(loc) == self.spelt(loc):
+            return name
+        return f"{name if line is None else f'{name}:{line}'} {dotted(self.spelt(loc))}".rstrip()
 
 
 def load(path: Path, name: str | None = None) -> Source:
@@ -156,7 +144,8 @@ def load(path: Path, name: str | None = None) -> Source:
             f"{name}:{tree.lines[()]}: expected a mapping ('name: ...', 'stages: ...') at the top level, "
             f"found {'a list' if isinstance(data, list) else 'a single value'}. Write keys with a colon."
         )
-    return Source(name, data, tree.lines)
+    folder = Path(os.path.abspath(path)).parent
+    return Source(data, {loc: Written(name, line, folder) for loc, line in tree.lines.items()})
 
 
 def parse_value(text: str, name: str = "value") -> Any:

@@ -15,7 +15,6 @@ from st_jtcse.diagnostics import gmac
 from st_jtcse.hashing import weight_files_sha256
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.cards import write_card
-from st_jtcse.losses.catalogue import declaration_of, loss_class
 from st_jtcse.modules.listing import may_run
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
@@ -38,7 +37,12 @@ def run_stage(loaded: LoadedRecipe, stage: StageSpec, inputs: Inputs, folder: Ru
     digest = hashlib.sha256(f"{loaded.recipe.seed}/{stage.name}".encode()).digest()
     seed = int.from_bytes(digest[:4], "big") >> 1
     set_seed(seed)
-    model = _model(stage, folder, seed)
+    model: Any
+    if stage.model.cross_encoder is not None:
+        model = build_cross_encoder(stage.model, resolver(folder))
+    else:
+        with_head = stage.loss is not None and stage.declaration.needs_pooler(stage.loss.arguments)
+        model = build_model(stage.model, resolver(folder), with_head=with_head, seed=seed)
     found: dict[str, Any] = {
         "seed": seed,
         "loss": stage.loss.model_dump() if stage.loss else None,
@@ -53,15 +57,6 @@ def run_stage(loaded: LoadedRecipe, stage: StageSpec, inputs: Inputs, folder: Ru
     if processes.rank() == 0:
         _save(loaded, stage, model, found, inputs.evaluators, folder)
     processes.wait_for_all()
-
-
-def _model(stage: StageSpec, folder: RunFolder, seed: int) -> Any:
-    if stage.model.cross_encoder is not None:
-        return build_cross_encoder(stage.model, resolver(folder))
-    needs_pooler = False
-    if stage.loss is not None:
-        needs_pooler = declaration_of(loss_class(stage.loss.type)).needs_pooler(stage.loss.arguments)
-    return build_model(stage.model, resolver(folder), with_head=needs_pooler, seed=seed)
 
 
 def _save(

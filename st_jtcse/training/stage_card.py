@@ -10,7 +10,6 @@ from st_jtcse import bundled, embedded
 from st_jtcse.errors import UserError
 from st_jtcse.hub.cards import OTHER, CardFacts
 from st_jtcse.hub.model_form import model_form
-from st_jtcse.losses.catalogue import declaration_of, loss_class
 from st_jtcse.recipe import yaml_source
 from st_jtcse.recipe.load import LoadedRecipe, load_recipe
 from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
@@ -24,8 +23,7 @@ def family_of(stage: StageSpec, twin: bool) -> str:
     """Return the name of the card template for a stage's model; a loss with terms switched off is told as it is."""
     if stage.loss is None:
         return "ensemble" if stage.model.members else "assembled"
-    loss = declaration_of(loss_class(stage.loss.type, stage.model.cross_encoder is not None))
-    return loss.card(stage.loss.arguments, twin) or OTHER
+    return stage.declaration.card(stage.loss.arguments, twin) or OTHER
 
 
 def card_facts(loaded: LoadedRecipe, stage: StageSpec, folder: Path) -> CardFacts:

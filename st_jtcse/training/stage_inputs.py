@@ -9,8 +9,6 @@ from typing import Any
 
 from st_jtcse import data
 from st_jtcse.errors import UserError
-from st_jtcse.losses.catalogue import declaration_of, loss_class
-from st_jtcse.losses.declaration import LossDeclaration
 from st_jtcse.recipe.data_blocks import DataSpec, SourceSpec
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.yaml_source import dotted
@@ -41,9 +39,8 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
             if key not in texts:
                 texts[key] = _read(stage.data)
             sentences = texts[key]
-            loss = declaration_of(loss_class(stage.loss.type, stage.model.cross_encoder is not None))
-            _check_batch(stage, loss, len(sentences.dataset))
-            _check_classes(stage, loss, sentences)
+            _check_batch(stage, len(sentences.dataset))
+            _check_classes(stage, sentences)
             hashes["train"] = sentences.sha256
         evaluators = {}
         if stage.evaluate is not None:
@@ -68,22 +65,22 @@ def _read(spec: DataSpec) -> data.Sentences | data.Labelled:
     return data.load_labelled(sources, spec.labels, spec.score_range, spec.mapping, spec.bins)
 
 
-def _check_batch(stage: StageSpec, loss: LossDeclaration, sentences: int) -> None:
+def _check_batch(stage: StageSpec, sentences: int) -> None:
     batch = int(stage.args.get("per_device_train_batch_size", 8))
     if sentences < batch:
         raise UserError(
             f"Stage {stage.name!r} has {sentences} training sentences, fewer than one batch of {batch}; "
             "add sentences or lower args.per_device_train_batch_size."
         )
-    if batch == 1 and stage.loss and loss.in_batch:
+    if batch == 1 and stage.loss and stage.declaration.in_batch:
         raise UserError(
             f"Stage {stage.name!r}: {stage.loss.type} compares the sentences of a batch, found batches of 1; raise "
             "args.per_device_train_batch_size."
         )
 
 
-def _check_classes(stage: StageSpec, loss: LossDeclaration, rows: data.Sentences | data.Labelled) -> None:
-    classes = stage.classes(loss)
+def _check_classes(stage: StageSpec, rows: data.Sentences | data.Labelled) -> None:
+    classes = stage.classes
     if stage.loss is None or classes is None or not isinstance(rows, data.Labelled):
         return
     count, key = classes

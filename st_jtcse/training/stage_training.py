@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import time
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ from st_jtcse.data.shards import DEFAULT_CACHE
 from st_jtcse.data.teachers import label_size, with_teacher_labels
 from st_jtcse.data.translation import Pivot, round_trip
 from st_jtcse.errors import UserError
-from st_jtcse.losses.catalogue import declaration_of, loss_class
+from st_jtcse.losses.catalogue import declaration_of
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec, StageSpec
-from st_jtcse.training.callbacks import LossWeights, TrainingTime, interruptible, stop_if_not_finite
+from st_jtcse.training.callbacks import Interrupt, LossWeights, TrainingTime, stop_if_not_finite
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import load_frozen, resolver
 from st_jtcse.training.run_folder import RunFolder
@@ -64,7 +63,7 @@ def train(
     finite or a model does not fit, and KeyboardInterrupt after an orderly stop with a checkpoint.
     """
     cross_encoder = stage.model.cross_encoder is not None
-    loss: Any = build_loss(_seeded(spec, seed, cross_encoder), model, cross_encoder)
+    loss: Any = build_loss(spec, model, cross_encoder, seed)
     if inputs.pair_scores is not None and declaration_of(type(loss)).judged_pairs:
         loss.use_pair_scores(inputs.pair_scores.pairs)
     dataset, told = _training_set(stage, inputs, loss, folder, cache_dir)
@@ -79,7 +78,7 @@ def train(
         own_weights.load(checkpoint)
     clock = TrainingTime()
     loss.register_forward_hook(lambda module, inputs, output: stop_if_not_finite(stage.name, output))
-    with interruptible() as interrupt:
+    with Interrupt() as interrupt:
         trainer = kind_of(stage.model).trainer(
             model,
             arguments,
@@ -102,13 +101,6 @@ def train(
         "seconds": round(seconds, 1),
         "log": trainer.state.log_history,
     }
-
-
-def _seeded(spec: LossSpec, seed: int, cross_encoder: bool) -> LossSpec:
-    """Give a loss with random choices the stage's seed, unless the recipe gives its own."""
-    if "seed" not in inspect.signature(loss_class(spec.type, cross_encoder)).parameters:
-        return spec
-    return LossSpec.model_validate({"seed": seed} | spec.model_dump())
 
 
 def _training_set(
