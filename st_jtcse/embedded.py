@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from st_jtcse.errors import UserError
@@ -14,16 +15,13 @@ SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
 def place(name: str) -> str:
-    """Return where a model lies as its user calls it: the backbone's folder for its name, else the name itself.
-
-    Args:
-        name: The backbone's name, a folder or a Hub id.
-    """
+    """Return where a model lies as its user calls it: the backbone's folder for its name, else the name itself."""
     return str(folder()) if name == NAME else name
 
 
+@cache
 def folder() -> Path:
-    """Return the backbone's folder, after checking its weights.
+    """Return the backbone's folder, after checking its weights once.
 
     Raises:
         UserError: The package is missing, or its weights are not the known ones.

@@ -20,21 +20,13 @@ def embedding_sha256(model: SentenceTransformer) -> str:
     """Return the SHA-256 of all that decides a model's embeddings: weights, pooling and other settings, tokenizers.
 
     Two models with the same weights and another pooling are two models.
-
-    Args:
-        model: The model.
     """
     settings: list[Any] = []
     for module in model.modules():
         # The model itself, and whole models that are its members.
         if isinstance(module, SentenceTransformer):
-            settings += [
-                module.prompts,
-                module.default_prompt_name,
-                module.truncate_dim,
-                module.similarity_fn_name,
-                module.max_seq_length,
-            ]
+            settings += [module.prompts, module.default_prompt_name, module.truncate_dim]
+            settings += [module.similarity_fn_name, module.max_seq_length]
         elif isinstance(module, PreTrainedModel):
             config = module.config.to_diff_dict()
             settings.append({key: value for key, value in config.items() if key not in _CIRCUMSTANCES})

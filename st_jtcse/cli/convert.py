@@ -59,8 +59,8 @@ def _join(options: argparse.Namespace) -> None:
         options.tower_1,
         options.tower_2,
         options.output,
-        options.cross_attention_every,
-        options.cross_residual,
+        cross_attention_every=options.cross_attention_every,
+        cross_residual=options.cross_residual,
         max_seq_length=options.max_seq_length,
         # Any fixed number: the same towers then always give the same twin.
         pooler_seed=0 if options.random_pooler else None,

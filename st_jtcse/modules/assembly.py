@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_jtcse.modules.ensemble_encoder import EnsembleEncoder
 from st_jtcse.modules.joining import SUMMED_TYPES, tokenizer_difference
-from st_jtcse.modules.loading import load_sentence_transformer
+from st_jtcse.modules.loading import load_sentence_transformer, pooling_of
 from st_jtcse.modules.multi_tokenizer_ensemble import MultiTokenizerEnsemble
 from st_jtcse.pooling_names import PoolingName
 
@@ -40,9 +40,6 @@ def ensemble_of(
         revision: Commit, tag or branch of the Hub models.
         trust_remote_code: Whether to run code that comes with a model.
 
-    Returns:
-        The model, for inference and for teaching.
-
     Raises:
         UserError: A model cannot be loaded, there is none, the weights do not match, or the embeddings' sizes differ.
     """
@@ -61,7 +58,7 @@ def ensemble_of(
             tokenizer=encoders[0].tokenizer,
             max_seq_length=max_seq_length or min(each.max_seq_length for each in encoders),
         )
-        return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), "cls")])
+        return SentenceTransformer(modules=[encoder, *pooling_of(encoder, "cls")])
     ensemble = MultiTokenizerEnsemble(members, weights)
     if max_seq_length is not None:
         ensemble.max_seq_length = max_seq_length
@@ -78,8 +75,7 @@ def _share_a_tokenizer(members: Sequence[SentenceTransformer]) -> bool:
 
 
 def _is_cls_encoder(member: SentenceTransformer) -> bool:
-    if [isinstance(module, kind) for module, kind in zip(member, (Transformer, Pooling))] != [True, True]:
+    if len(member) != 2 or not isinstance(member[0], Transformer) or not isinstance(member[1], Pooling):
         return False
-    is_plain = len(member) == 2 and member.default_prompt_name is None and member.truncate_dim is None
-    pooling: Any = member[1]
-    return is_plain and pooling.pooling_mode == "cls" and getattr(member.config, "model_type", "") in SUMMED_TYPES
+    is_plain = member.default_prompt_name is None and member.truncate_dim is None
+    return is_plain and member[1].pooling_mode == "cls" and getattr(member.config, "model_type", "") in SUMMED_TYPES

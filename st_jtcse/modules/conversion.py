@@ -3,53 +3,43 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel
 
 from st_jtcse.atomic import new_folder
 from st_jtcse.errors import UserError
 from st_jtcse.modules.inference import save_for_inference
 from st_jtcse.modules.joining import tokenizer_of
-from st_jtcse.modules.loading import load_config, reading
+from st_jtcse.modules.loading import load_config, pooling_of, reading
 from st_jtcse.modules.twin_encoder import TwinCrossAttentionEncoder
 from st_jtcse.towers import TwinEncoderConfig
-from st_jtcse.towers.modeling_twin_encoder import CrossResidual
-
-TOWER_FOLDERS = ("tower_1", "tower_2")
 
 
 def join_towers(
     tower_1: str | os.PathLike[str],
     tower_2: str | os.PathLike[str],
     output: str | os.PathLike[str],
-    cross_attention_every: int | None = 2,
-    cross_residual: CrossResidual = "stream",
     *,
-    max_seq_length: int | None = None,
     pooler_seed: int | None = None,
+    **options: Any,
 ) -> None:
     """Save a twin of two encoders, with CLS pooling; every weight is kept bit by bit.
 
     Args:
-        tower_1: Tower I: folder or Hub id; this and the rest are :func:`~st_jtcse.modules.joining.twin_of`'s.
+        tower_1: Tower I: folder or Hub id of a BERT or RoBERTa encoder.
         tower_2: Tower II, likewise.
         output: Folder of the twin; it appears whole or not at all.
-        cross_attention_every: k of the cross-attention layers, None for none.
-        cross_residual: Residual of the cross stream.
-        max_seq_length: Longest input in tokens; None keeps the tokenizer's.
         pooler_seed: Seed of the poolers of towers that come without; None refuses such towers.
+        **options: Arguments of :meth:`~st_jtcse.modules.TwinCrossAttentionEncoder.from_towers`.
 
     Raises:
         UserError: The towers differ or lack weights, or the output folder holds something.
     """
     with new_folder(output) as folder:
-        encoder = TwinCrossAttentionEncoder.from_towers(
-            tower_1, tower_2, cross_attention_every, cross_residual, pooler_seed, max_seq_length=max_seq_length
-        )
-        pooling = Pooling(encoder.get_embedding_dimension(), "cls")
-        save_for_inference(SentenceTransformer(modules=[encoder, pooling], device="cpu"), folder)
+        encoder = TwinCrossAttentionEncoder.from_towers(tower_1, tower_2, pooler_seed=pooler_seed, **options)
+        save_for_inference(SentenceTransformer(modules=[encoder, *pooling_of(encoder, "cls")], device="cpu"), folder)
 
 
 def split_twin(twin: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
@@ -66,11 +56,11 @@ def split_twin(twin: str | os.PathLike[str], output: str | os.PathLike[str]) -> 
         found = load_config(twin).model_type
         if found != TwinEncoderConfig.model_type:
             raise UserError(f"{twin} holds a {found} model, not a twin encoder.")
-        with reading(twin):
-            model, report = AutoModel.from_pretrained(twin, output_loading_info=True)
+        with reading(twin) as place:
+            model, report = AutoModel.from_pretrained(place, output_loading_info=True)
         if report["missing_keys"]:
             raise UserError(f"{twin} lacks the weight {min(report['missing_keys'])!r}; it is no whole twin.")
         tokenizer = tokenizer_of(twin, {})
-        for name, tower in zip(TOWER_FOLDERS, model.to_towers()):
+        for name, tower in zip(("tower_1", "tower_2"), model.to_towers()):
             tower.save_pretrained(folder / name)
             tokenizer.save_pretrained(folder / name)

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 from typing_extensions import Self
 
-from st_jtcse.modules.joining import Encoder, JoinedEncoder, ensemble_encoder_of
+from st_jtcse.modules.joining import Encoder, JoinedEncoder, ensemble_encoder_of, tokenizer_of, transformer_of
 from st_jtcse.towers import EnsembleEncoderConfig
 
 
@@ -59,4 +59,5 @@ class EnsembleEncoder(JoinedEncoder):
         `tokenizer` is that of all members, needed when the first is a model; `max_seq_length` is counted in tokens.
         """
         ensemble = ensemble_encoder_of(members, weights, **load_kwargs)
-        return cls._around(ensemble, members[0], tokenizer, max_seq_length, load_kwargs)
+        tokenizer = tokenizer_of(members[0], load_kwargs) if tokenizer is None else tokenizer
+        return transformer_of(cls, ensemble, tokenizer, max_seq_length, load_kwargs.get("attn_implementation"))

@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from safetensors.torch import save_file
@@ -14,10 +14,9 @@ from sentence_transformers.base.modules import Transformer
 from torch import nn
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
-from typing_extensions import Self
 
 from st_jtcse.errors import PoolerNeeded, UserError
-from st_jtcse.modules.loading import load_config, located, reading
+from st_jtcse.modules.loading import load_config, reading
 from st_jtcse.towers import EnsembleEncoderConfig, EnsembleEncoderModel, TwinEncoderConfig, TwinEncoderModel
 from st_jtcse.towers.modeling_ensemble_encoder import MEMBER_TYPES, OTHER_TOKENIZERS, check_shared, check_weights
 from st_jtcse.towers.modeling_twin_encoder import TOWER_TYPES, CrossResidual
@@ -59,23 +58,6 @@ class JoinedEncoder(Transformer):
         if found != self.joined_type:
             raise UserError(f"{model_name_or_path} holds a {found} model, not {self.wanted}.")
 
-    @classmethod
-    def _around(
-        cls,
-        model: PreTrainedModel,
-        first: Encoder,
-        tokenizer: PreTrainedTokenizerBase | None,
-        max_seq_length: int | None,
-        load_kwargs: dict[str, Any],
-    ) -> Self:
-        return transformer_of(
-            cls,
-            model,
-            tokenizer_of(first, load_kwargs) if tokenizer is None else tokenizer,
-            max_seq_length=max_seq_length,
-            attn_implementation=load_kwargs.get("attn_implementation"),
-        )
-
 
 def twin_of(
     tower_1: Encoder,
@@ -94,9 +76,6 @@ def twin_of(
         cross_residual: Residual of the cross stream, see :class:`~st_jtcse.towers.TwinEncoderConfig`.
         pooler_seed: Seed of the poolers of towers that come without, which is told once; None refuses such towers.
         **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
-
-    Returns:
-        The twin.
 
     Raises:
         PoolerNeeded: A tower has no pooler, and `pooler_seed` is None.
@@ -181,17 +160,14 @@ def tokenizer_of(source: Encoder, load_kwargs: dict[str, Any]) -> PreTrainedToke
     if isinstance(source, PreTrainedModel):
         raise UserError("Encoders given as models come without a tokenizer; pass tokenizer=.")
     hub = {key: load_kwargs[key] for key in _HUB_KEYS if key in load_kwargs}
-    place = located(source)
-    with reading(source):
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place, **hub)
-    return tokenizer
+    with reading(source) as place:
+        return cast(PreTrainedTokenizerBase, AutoTokenizer.from_pretrained(place, **hub))
 
 
 def transformer_of(
     module: type[Module],
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    *,
     max_seq_length: int | None = None,
     attn_implementation: str | None = None,
 ) -> Module:
@@ -202,11 +178,8 @@ def transformer_of(
         model.config.save_pretrained(folder)
         save_file(model.state_dict(), os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
         tokenizer.save_pretrained(folder)
-        built = module(
-            folder,
-            max_seq_length=max_seq_length,
-            model_kwargs={"dtype": model.dtype, "attn_implementation": attn_implementation},
-        )
+        options = {"dtype": model.dtype, "attn_implementation": attn_implementation}
+        built = module(folder, max_seq_length=max_seq_length, model_kwargs=options)
     # The folder is gone: an adapter that named it as its base could not be loaded.
     built.model.name_or_path = ""
     return built
@@ -221,16 +194,13 @@ def _load(source: Encoder, types: Sequence[str], role: str, load_kwargs: dict[st
         raise UserError(f"{role} must be one of {', '.join(types)}, found {found!r}{of}.")
     if isinstance(source, PreTrainedModel):
         return source
-    place = located(source)
-    with reading(source):
+    with reading(source) as place:
         model, report = AutoModel.from_pretrained(place, output_loading_info=True, **load_kwargs)
-    missing = sorted(report["missing_keys"])
-    if lost := [key for key in missing if "pooler." not in key]:
+    if lost := [key for key in sorted(report["missing_keys"]) if "pooler." not in key]:
         raise UserError(f"{source} lacks the weight {lost[0]!r}; it is no whole {found} model.")
-    if missing and found in TOWER_TYPES:
+    if report["missing_keys"] and found in TOWER_TYPES:
         model.pooler = None  # Drawn by twin_of instead, from a generator of its own.
-    whole: PreTrainedModel = model
-    return whole
+    return cast(PreTrainedModel, model)
 
 
 def _encoders_of(model: Any) -> list[tuple[PreTrainedModel, float]]:

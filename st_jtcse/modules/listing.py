@@ -32,8 +32,3 @@ def own_class(folder: str | os.PathLike[str]) -> str | None:
     """Return the name of the first class of this package, which Sentence-Transformers takes with the flag only."""
     types = (entry["type"] for entry in read_listing(folder))
     return next((name.rpartition(".")[2] for name in types if name.startswith(f"{_PACKAGE}.")), None)
-
-
-def may_run(folder: str | os.PathLike[str], asked: bool) -> bool:
-    """Return ``trust_remote_code`` for a folder that this package wrote: its own classes run without being asked."""
-    return asked or own_class(folder) is not None

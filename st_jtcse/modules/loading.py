@@ -10,6 +10,7 @@ A name is ``embedded`` (the backbone of :mod:`st_jtcse.embedded`), a folder or a
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
-from sentence_transformers.util import load_file_path
+from sentence_transformers.util import import_from_string, load_file_path
 from torch import nn
 from transformers import AutoConfig
 
@@ -32,6 +33,7 @@ from st_jtcse.modules.listing import MODULES, read_listing
 from st_jtcse.pooling_names import TrainedPoolingName
 
 CONFIG = "config.json"
+SETTINGS = "config_sentence_transformers.json"
 
 
 def load_sentence_transformer(
@@ -53,9 +55,6 @@ def load_sentence_transformer(
         device: Where; None for Sentence-Transformers' choice.
         max_seq_length: Longest input in tokens; None: the model's own.
 
-    Returns:
-        The model.
-
     Raises:
         PoolingNeeded: It is a plain encoder, and no pooling is named.
         UserError: It cannot be loaded, or not be pooled so.
@@ -67,13 +66,12 @@ def load_sentence_transformer(
 
             model = load_sentence_transformer("path/to/encoder_1", pooling="cls")
     """
-    place = located(name)
     hub: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     if pooling is not None:
-        encoder = load_encoder(place, max_seq_length=max_seq_length, **hub)
-        return SentenceTransformer(modules=[encoder, *pooling_of(encoder, pooling, place, revision)], device=device)
-    if not _listing(place, revision):
-        with reading(name):
+        encoder = load_encoder(name, max_seq_length=max_seq_length, **hub)
+        return SentenceTransformer(modules=[encoder, *pooling_of(encoder, pooling, name, revision)], device=device)
+    if not _listing(name, revision):
+        with reading(name) as place:
             is_encoder = load_file_path(place, CONFIG, revision=revision) is not None
         if not is_encoder:
             raise UserError(_not_found(name))
@@ -81,11 +79,45 @@ def load_sentence_transformer(
             f"{name} has no {MODULES}: it is a plain encoder, and nothing says how its tokens make an embedding",
             "name its pooling, e.g. pooling='cls'",
         )
-    with reading(name):
-        model = SentenceTransformer(place, device=device, **hub)
+    model = _whole(name, device, hub)
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
     return model
+
+
+def _whole(name: str | os.PathLike[str], device: str | None, hub: dict[str, Any]) -> SentenceTransformer:
+    """Load a Sentence-Transformers model as it is.
+
+    Sentence-Transformers takes classes that are not its own with the flag only, and then those of any package, and code
+    that lies in the folder. Those of this package need no trust in the folder: they are built here.
+    """
+    entries = _listing(name, hub["revision"])
+    foreign = [entry["type"] for entry in entries if not entry["type"].startswith("sentence_transformers.")]
+    if hub["trust_remote_code"] or not foreign:
+        with reading(name) as place:
+            return SentenceTransformer(place, device=device, **hub)
+    own = {f"{kind.__module__}.{kind.__name__}": kind for kind in own_modules()}
+    unknown = next((kind for kind in foreign if kind not in own), None)
+    if unknown is not None:
+        raise CodeNotTrusted(
+            f"The model '{name}' cannot be loaded: it is made of the class {unknown}, which runs only where that is "
+            "asked for",
+            "if you trust it, load it with trust_remote_code=True",
+        )
+    with reading(name) as place:
+        kinds: list[Any] = [own.get(entry["type"]) or import_from_string(entry["type"]) for entry in entries]
+        modules = [kind.load(place, subfolder=entry["path"], **hub) for kind, entry in zip(kinds, entries)]
+        settings = load_file_path(place, SETTINGS, revision=hub["revision"])
+        told = json.loads(Path(settings).read_text(encoding="utf-8")) if settings else {}
+    kept = ("prompts", "default_prompt_name", "similarity_fn_name")
+    return SentenceTransformer(modules=modules, device=device, **{key: told[key] for key in kept if key in told})
+
+
+def own_modules() -> list[Any]:
+    """Return the classes of this package that a saved model may name, as plain `save_pretrained` names all of them."""
+    from st_jtcse import modules
+
+    return [found for name in modules.__all__ if isinstance(found := getattr(modules, name), type)]
 
 
 def load_encoder(
@@ -97,23 +129,24 @@ def load_encoder(
     max_seq_length: int | None = None,
 ) -> Transformer:
     """Load the encoder of a model alone as a `kind`; the other arguments are :func:`load_sentence_transformer`'s."""
-    place = located(name)
     hub = {"revision": revision, "trust_remote_code": trust_remote_code}
     limit = {} if max_seq_length is None else {"model_max_length": max_seq_length}
-    with reading(name):
+    with reading(name) as place:
         # Copies, because from_pretrained takes arguments out of what it is given.
         return kind(place, model_kwargs=dict(hub), config_kwargs=dict(hub), processor_kwargs=hub | limit)
 
 
 def load_config(name: str | os.PathLike[str], *, revision: str | None = None, trust_remote_code: bool = False) -> Any:
     """Load the configuration of a model's encoder; the arguments are :func:`load_sentence_transformer`'s."""
-    place = located(name)
-    with reading(name):
+    with reading(name) as place:
         return AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=trust_remote_code)
 
 
 def pooling_of(
-    encoder: Transformer, name: TrainedPoolingName, source: str | None = None, revision: str | None = None
+    encoder: Transformer,
+    name: TrainedPoolingName,
+    source: str | os.PathLike[str] | None = None,
+    revision: str | None = None,
 ) -> list[nn.Module]:
     """Return the modules that make an embedding of an encoder's tokens.
 
@@ -150,12 +183,11 @@ def pooling_of(
 
 def is_pooled_by_cls(name: str, *, revision: str | None = None) -> bool:
     """Tell whether a saved model embeds a sentence by its encoder's CLS state, which may be brought to length 1."""
-    place = located(name)
-    entries = _listing(place, revision)
+    entries = _listing(name, revision)
     kinds = [entry["type"].rpartition(".")[2] for entry in entries]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         return False
-    with reading(name):
+    with reading(name) as place:
         pooling = Pooling.load(place, subfolder=entries[1]["path"], revision=revision)
     return bool(pooling.pooling_mode == "cls")
 
@@ -183,10 +215,18 @@ def located(name: str | os.PathLike[str]) -> str:
 
 
 @contextmanager
-def reading(name: str | os.PathLike[str]) -> Iterator[None]:
-    """Tell in one sentence, as a UserError, why the libraries cannot read a model; only their calls belong inside."""
+def reading(name: str | os.PathLike[str]) -> Iterator[str]:
+    """Give where a model lies, and tell in one sentence why the libraries, and only they, cannot read it.
+
+    Args:
+        name: ``embedded``, a folder or a Hub id.
+
+    Raises:
+        UserError: They could not, or something is missing there.
+    """
+    place = located(name)
     try:
-        yield
+        yield place
     except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
         reason = " ".join(str(error).split())
         if "trust_remote_code" in reason:
@@ -206,14 +246,14 @@ def _not_found(name: str | os.PathLike[str], reason: str = "") -> str:
     )
 
 
-def _listing(place: str, revision: str | None) -> list[dict[str, Any]]:
-    with reading(place):
+def _listing(name: str | os.PathLike[str], revision: str | None) -> list[dict[str, Any]]:
+    with reading(name) as place:
         path = load_file_path(place, MODULES, revision=revision)
     return [] if path is None else read_listing(Path(path).parent)
 
 
-def _learned_attention(place: str, revision: str | None) -> AttentionPooling | None:
+def _learned_attention(name: str | os.PathLike[str], revision: str | None) -> AttentionPooling | None:
     """Return the attention pooling that a model was saved with, if it has one."""
-    paths = [entry["path"] for entry in _listing(place, revision) if entry["type"].endswith(".AttentionPooling")]
-    with reading(place):
+    paths = [entry["path"] for entry in _listing(name, revision) if entry["type"].endswith(".AttentionPooling")]
+    with reading(name) as place:
         return AttentionPooling.load(place, subfolder=paths[0], revision=revision) if paths else None

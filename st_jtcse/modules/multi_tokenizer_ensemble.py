@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import InputModule
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from st_jtcse.errors import UserError
 from st_jtcse.modules.inference import save_for_inference
 from st_jtcse.modules.joining import told_by_the_user
+from st_jtcse.modules.loading import load_sentence_transformer
 from st_jtcse.towers.modeling_ensemble_encoder import check_weights
 
 _PART_KWARGS = ("model_kwargs", "processor_kwargs", "config_kwargs")
@@ -68,14 +70,16 @@ class MultiTokenizerEnsemble(InputModule):
             # A member's `encode` would use its default prompt too.
             own_prompt = member.prompts.get(member.default_prompt_name) if prompt is None else prompt
             own = member.preprocess(inputs, prompt=own_prompt, **kwargs)
-            features |= {f"{_prefix(number)}{key}": value for key, value in own.items()}
+            features |= {f"{_name(number)}_{key}": value for key, value in own.items()}
         return features
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add ``sentence_embedding``, (B, H)."""
         total: Tensor | None = None
         for number, (member, weight) in enumerate(zip(self.members, self.weights), start=1):
-            embedding = weight * member(_own_features(features, number), **kwargs)["sentence_embedding"]
+            prefix = f"{_name(number)}_"
+            own = {key.removeprefix(prefix): value for key, value in features.items() if key.startswith(prefix)}
+            embedding = weight * member(own, **kwargs)["sentence_embedding"]
             total = embedding if total is None else total + embedding
         features["sentence_embedding"] = total
         return features
@@ -100,34 +104,27 @@ class MultiTokenizerEnsemble(InputModule):
         """Write the weights, and each member as a model that loads alone."""
         self.save_config(output_path)
         for number, member in enumerate(self.members, start=1):
-            folder = os.path.join(output_path, _folder(number))
+            folder = os.path.join(output_path, _name(number))
             save_for_inference(member, folder, create_model_card=False, safe_serialization=safe_serialization)
 
     @classmethod
-    def load(
-        cls,
-        model_name_or_path: str,
-        subfolder: str = "",
-        token: bool | str | None = None,
-        cache_folder: str | None = None,
-        revision: str | None = None,
-        local_files_only: bool = False,
-        init_defaults: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> MultiTokenizerEnsemble:
+    def load(  # type: ignore[override]  # ST passes by name what it would pass to a model.
+        cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any
+    ) -> Self:
         """Load the members and their weights; the arguments are those of SentenceTransformer."""
-        hub: dict[str, Any] = dict(
-            token=token, cache_folder=cache_folder, revision=revision, local_files_only=local_files_only
-        )
+        hub = {key: kwargs[key] for key in ("token", "cache_folder", "revision", "local_files_only") if key in kwargs}
         weights = cls.load_config(model_name_or_path, subfolder=subfolder, **hub)["weights"]
+        options = {key: kwargs[key] for key in ("trust_remote_code", "local_files_only") if key in kwargs}
         members = []
-        options = {"trust_remote_code": kwargs.get("trust_remote_code", False), "local_files_only": local_files_only}
         for number in range(1, len(weights) + 1):
-            folder = cls.load_dir_path(model_name_or_path, os.path.join(subfolder, _folder(number)), **hub)
+            folder = cls.load_dir_path(model_name_or_path, os.path.join(subfolder, _name(number)), **hub)
             # Copies, because from_pretrained takes arguments out of what it is given.
             parts: dict[str, Any] = {key: dict(kwargs[key]) for key in _PART_KWARGS if kwargs.get(key)}
             # On the CPU: the model is moved as a whole afterwards.
-            members.append(SentenceTransformer(folder, device="cpu", **options, **parts))
+            if options["trust_remote_code"]:
+                members.append(SentenceTransformer(folder, device="cpu", **options, **parts))
+            else:
+                members.append(load_sentence_transformer(str(folder), device="cpu"))
         return cls(members, weights)
 
 
@@ -146,14 +143,5 @@ def _check(members: Sequence[SentenceTransformer]) -> None:
             )
 
 
-def _prefix(number: int) -> str:
-    return f"member_{number}_"
-
-
-def _folder(number: int) -> str:
+def _name(number: int) -> str:
     return f"member_{number}"
-
-
-def _own_features(features: Mapping[str, Any], number: int) -> dict[str, Any]:
-    prefix = _prefix(number)
-    return {key.removeprefix(prefix): value for key, value in features.items() if key.startswith(prefix)}

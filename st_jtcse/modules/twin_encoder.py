@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 from typing_extensions import Self
 
-from st_jtcse.modules.joining import Encoder, JoinedEncoder, twin_of
+from st_jtcse.modules.joining import Encoder, JoinedEncoder, tokenizer_of, transformer_of, twin_of
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_twin_encoder import CrossResidual
 
@@ -70,7 +70,8 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
         `tokenizer` is that of both towers, needed when `tower_1` is a model; `max_seq_length` is counted in tokens.
         """
         twin = twin_of(tower_1, tower_2, cross_attention_every, cross_residual, pooler_seed, **load_kwargs)
-        return cls._around(twin, tower_1, tokenizer, max_seq_length, load_kwargs)
+        tokenizer = tokenizer_of(tower_1, load_kwargs) if tokenizer is None else tokenizer
+        return transformer_of(cls, twin, tokenizer, max_seq_length, load_kwargs.get("attn_implementation"))
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add ``token_embeddings``, and the towers' own states where ``tower_outputs`` is asked for."""

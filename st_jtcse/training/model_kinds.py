@@ -11,7 +11,6 @@ from sentence_transformers import (
     CrossEncoder,
     CrossEncoderTrainer,
     CrossEncoderTrainingArguments,
-    SentenceTransformer,
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
@@ -19,7 +18,7 @@ from sentence_transformers.cross_encoder.evaluation import CrossEncoderCorrelati
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
 from st_jtcse import data
-from st_jtcse.modules import save_for_inference
+from st_jtcse.modules import load_sentence_transformer, save_for_inference
 from st_jtcse.recipe.schema import ModelSpec
 
 EVALUATION_BATCH = 64
@@ -76,7 +75,7 @@ BI_ENCODER = ModelKind(
     _cosines,
     "spearman_cosine",
     lambda model, folder: save_for_inference(model, folder, create_model_card=False),
-    lambda folder, trust: SentenceTransformer(str(folder), trust_remote_code=trust),
+    lambda folder, trust: load_sentence_transformer(folder, trust_remote_code=trust),
 )
 CROSS_ENCODER = ModelKind(
     CrossEncoderTrainer,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
@@ -13,17 +13,9 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from st_jtcse import embedded
 from st_jtcse.errors import CodeNotTrusted, PoolerNeeded, PoolingNeeded, UserError, ways_out
-from st_jtcse.modules import (
-    PoolerModulusHead,
-    TrainingHead,
-    TwinCrossAttentionEncoder,
-    ensemble_of,
-    load_sentence_transformer,
-    loading,
-)
+from st_jtcse.modules import PoolerModulusHead, TrainingHead, TwinCrossAttentionEncoder, ensemble_of, loading
 from st_jtcse.modules.joining import tokenizer_of, transformer_of
-from st_jtcse.modules.listing import may_run
-from st_jtcse.modules.loading import is_pooled_by_cls, pooling_of, reading
+from st_jtcse.modules.loading import is_pooled_by_cls, load_sentence_transformer, pooling_of, reading
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.training.run_folder import RunFolder
@@ -39,11 +31,7 @@ Resolve = Callable[[str], str]
 
 
 def resolver(folder: RunFolder) -> Resolve:
-    """Return the function that turns a recipe's model name into a folder or Hub id.
-
-    Args:
-        folder: The run, whose finished stages are the ``stage:NAME`` models.
-    """
+    """Return the function that turns a recipe's model name into a folder or Hub id; a run has the ``stage:`` models."""
 
     def resolve(name: str) -> str:
         if not name.startswith(STAGE_PREFIX):
@@ -67,9 +55,6 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
         resolve: From :func:`resolver`.
         with_head: Whether the loss needs the towers' pooler outputs.
         seed: Seed of poolers that are drawn.
-
-    Returns:
-        Encoder, pooler head where needed, and what makes an embedding of its tokens.
 
     Raises:
         UserError: A model cannot be loaded, or does not fit the block.
@@ -113,19 +98,15 @@ def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransforme
     """Load a model that is not trained, a teacher or a member of an ensemble, with :func:`resolver`'s function."""
     name = resolve(spec.model)
     with ways_out(_KEYS):
-        return load_sentence_transformer(name, pooling=spec.pooling, **_hub(spec.model, name, spec))
+        return load_sentence_transformer(
+            name, pooling=spec.pooling, revision=spec.revision, trust_remote_code=spec.trust_remote_code
+        )
 
 
 def load_config(name: str, spec: ModelSpec) -> Any:
     """Load the configuration only of a model in a recipe's block, by its folder or Hub id."""
     with ways_out(_KEYS):
         return loading.load_config(name, revision=spec.revision, trust_remote_code=spec.trust_remote_code)
-
-
-def _hub(written: str, name: str, spec: ModelSpec | WeightedModelSpec) -> dict[str, Any]:
-    # A stage of this run may be of a class that Sentence-Transformers takes with the flag only; it is our own.
-    trust = may_run(name, spec.trust_remote_code) if written.startswith(STAGE_PREFIX) else spec.trust_remote_code
-    return {"revision": spec.revision, "trust_remote_code": trust}
 
 
 def _twin(spec: ModelSpec, resolve: Resolve, seed: int) -> SentenceTransformer:
@@ -151,7 +132,7 @@ def _twin(spec: ModelSpec, resolve: Resolve, seed: int) -> SentenceTransformer:
 
 def _single(spec: ModelSpec, resolve: Resolve) -> SentenceTransformer:
     name = resolve(str(spec.base))
-    hub = _hub(str(spec.base), name, spec)
+    hub: dict[str, Any] = {"revision": spec.revision, "trust_remote_code": spec.trust_remote_code}
     if spec.pooling is not None:
         encoder = _encoder(name, spec, hub, spec.max_seq_length)
         return SentenceTransformer(modules=[encoder, *pooling_of(encoder, spec.pooling, name, spec.revision)])
@@ -171,15 +152,13 @@ def _encoder(name: str, spec: ModelSpec, hub: dict[str, Any], max_seq_length: in
     if spec.tower is not None and not is_twin:
         raise UserError(f"'tower' needs a twin as 'base', found a {config.model_type} model; remove 'tower'.")
     if spec.fresh is not None:
-        model = _fresh(config, spec)
-        encoder = transformer_of(Transformer, model, tokenizer_of(name, hub), max_seq_length=max_seq_length)
+        encoder = transformer_of(Transformer, _fresh(config, spec), tokenizer_of(name, hub), max_seq_length)
     else:
         kind = TwinCrossAttentionEncoder if is_twin else Transformer
         encoder = loading.load_encoder(name, kind, max_seq_length=max_seq_length, **hub)
         if spec.tower is not None:
             twin: Any = encoder
-            tower = twin.model.towers[spec.tower - 1]
-            encoder = transformer_of(Transformer, tower, twin.tokenizer, max_seq_length=max_seq_length)
+            encoder = transformer_of(Transformer, twin.model.towers[spec.tower - 1], twin.tokenizer, max_seq_length)
     if spec.layers is not None:
         _keep_layers(encoder.model, spec.layers)
     return encoder
@@ -204,11 +183,9 @@ def _fresh(config: Any, spec: ModelSpec) -> PreTrainedModel:
     unknown = [key for key in spec.fresh or () if key not in settings]
     if unknown:
         raise UserError(f"'fresh' changes {unknown[0]}, which the configuration of {spec.base} does not have.")
+    changed = AutoConfig.for_model(settings.pop("model_type"), **settings | (spec.fresh or {}))
     # Drawn from the global generator, which the stage has seeded.
-    model: PreTrainedModel = AutoModel.from_config(
-        AutoConfig.for_model(settings.pop("model_type"), **settings | (spec.fresh or {}))
-    )
-    return model
+    return cast(PreTrainedModel, AutoModel.from_config(changed))
 
 
 def _with_modules(model: SentenceTransformer, modules: list[nn.Module]) -> SentenceTransformer:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from st_jtcse.recipe.schema import Recipe
 
 RECIPE = "recipe.yaml"
 RESULTS = "results.json"
+_LOCK = ".in-use"
+_BEGUN = {f".{RECIPE}.partial", _LOCK}
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,12 @@ class RunFolder:
 
     def _open(self, recipe: Recipe, resume: bool) -> None:
         if not (self.path / RECIPE).is_file():
-            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            # What a run left that was killed while it wrote its recipe is no reason to refuse the next one.
+            if self.path.exists() and (not self.path.is_dir() or {path.name for path in self.path.iterdir()} - _BEGUN):
                 raise UserError(f"{self.path} is not empty; choose another folder with --output-dir.")
             self.path.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path / RECIPE, resolved_yaml(recipe))
-        elif not self._holds(recipe):
+        elif not self.holds(recipe):
             raise UserError(
                 f"{self.path} holds the run of another recipe; choose another folder with --output-dir, or repeat that "
                 f"recipe ({self.path / RECIPE}) with --resume."
@@ -54,8 +59,10 @@ class RunFolder:
                 "with --output-dir."
             )
 
-    def _holds(self, recipe: Recipe) -> bool:
-        """Whether the folder's recipe is this one, wherever the folder lies now."""
+    def holds(self, recipe: Recipe) -> bool:
+        """Whether the folder is a run of this recipe, wherever it lies now."""
+        if not (self.path / RECIPE).is_file():
+            return False
         try:
             held = load_recipe(str(self.path / RECIPE)).recipe
         except UserError:
@@ -63,6 +70,34 @@ class RunFolder:
         anywhere = {"output_dir": "anywhere", "cache_dir": "anywhere", "card": None, "push": None}
         anywhere |= {"description": "", "method": None, "needs": None}
         return held.model_copy(update=anywhere) == recipe.model_copy(update=anywhere)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep other runs out of the folder; the lock dies with its process, and a run that meets it is told whose.
+
+        Where the system has no such locks, as on Windows, nothing is kept out.
+        """
+        try:
+            import fcntl
+        except ImportError:
+            yield
+            return
+        path = self.path / _LOCK
+        with path.open("a+", encoding="utf-8") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                raise UserError(
+                    f"{self.path} is in use by {lock.read().strip() or 'another process'}; wait for it, or stop it."
+                ) from None
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {platform.node()}")
+            lock.flush()
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
 
     def stage(self, name: str) -> Path:
         """Return a stage's folder: checkpoints while it runs, then the saved model."""

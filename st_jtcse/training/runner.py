@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,20 @@ def run(
     `resume` goes on with the run in the output folder; `finished` are stages, by name, that another run has finished
     and that would come out the same. Raises UserError, and KeyboardInterrupt with a checkpoint to resume from.
     """
-    recipe = loaded.recipe
-    chosen = choose_stages(recipe, names)
+    with ExitStack() as held:
+        return _run(loaded, choose_stages(loaded.recipe, names), resume, finished or {}, held)
+
+
+def _run(
+    loaded: LoadedRecipe, chosen: Sequence[str], resume: bool, finished: Mapping[str, Path], held: ExitStack
+) -> dict[str, Any]:
+    recipe, first = loaded.recipe, processes.rank() == 0
     folder = RunFolder(Path(recipe.output_dir))
     stages = {stage.name: stage for stage in loaded.stages}
-    if processes.rank() == 0:
+    # Nothing is touched in a folder that is not this run's, nor beside another process that is at work in it.
+    ours = resume and folder.holds(recipe)
+    if first and ours:
+        held.enter_context(folder.in_use())
         for name in stages:
             folder.recover(name)
     processes.wait_for_all()
@@ -66,14 +76,16 @@ def run(
     for name in chosen:
         training_arguments(stages[name], recipe.seed, folder.stage(name))
     folder.open(recipe, resume)
+    if first and not ours:
+        held.enter_context(folder.in_use())
     for name in chosen:
-        if processes.rank() == 0 and finished and name in finished and folder.record(name) is None:
+        if first and name in finished and folder.record(name) is None:
             folder.adopt(name, finished[name])
         processes.wait_for_all()
         if folder.record(name) is None:
             logger.info("stage %s", name)
             run_stage(loaded, stages[name], inputs[name], folder)
-        if processes.rank() == 0:
+        if first:
             write_atomically(folder.path / RESULTS, to_json(_results(recipe, folder)))
     return _results(recipe, folder)
 

@@ -15,7 +15,6 @@ from st_jtcse.diagnostics import gmac
 from st_jtcse.hashing import weight_files_sha256
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.cards import write_card
-from st_jtcse.modules.listing import may_run
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.model_kinds import kind_of
@@ -72,7 +71,7 @@ def _save(
     kind = kind_of(stage.model)
     kind.save(model, staging)
     # The saved model is what counts: it is read back before it is scored.
-    saved = kind.load(staging, may_run(staging, stage.model.trust_remote_code))
+    saved = kind.load(staging, stage.model.trust_remote_code)
     record = {
         "name": stage.name,
         "title": title(loaded.recipe, stage),

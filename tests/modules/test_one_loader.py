@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
 
-from st_jtcse.errors import CodeNotTrusted, PoolingNeeded, UserError
+from st_jtcse.errors import PoolingNeeded, UserError
 from st_jtcse.modules import (
     AttentionPooling,
     PoolerModulusHead,
@@ -139,14 +139,12 @@ def test_a_base_without_an_encoder_of_its_own_starts_as_shipped(tower_folders, t
     other = save_encoder(tmp_path / "other", 3, words=["dog", "cat"])
     several = ensemble_of([tower_folders[0], other], pooling="cls")
     save_for_inference(several, tmp_path / "several", create_model_card=False)
-    with pytest.raises(CodeNotTrusted, match="comes with code, which runs only where that is asked for"):
-        load_sentence_transformer(tmp_path / "several")
-    with pytest.raises(UserError, match="say 'trust_remote_code: true'"):
-        build(base=str(tmp_path / "several"))
-    model = build(base=str(tmp_path / "several"), trust_remote_code=True)
-    np.testing.assert_allclose(model.encode(SENTENCES), several.encode(SENTENCES), atol=1e-6)
+    # Its class is of this package: nobody has to trust the folder for it.
+    for trust_remote_code in (False, True):
+        model = build(base=str(tmp_path / "several"), trust_remote_code=trust_remote_code)
+        np.testing.assert_allclose(model.encode(SENTENCES), several.encode(SENTENCES), atol=1e-6)
     with pytest.raises(UserError, match="needs an encoder with a pooler, found MultiTokenizerEnsemble without one"):
-        build(base=str(tmp_path / "several"), trust_remote_code=True, with_head=True)
+        build(base=str(tmp_path / "several"), with_head=True)
 
 
 def test_learned_attention_is_gone_on_with_named_or_not(tower_folders, tmp_path):

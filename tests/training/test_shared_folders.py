@@ -1,0 +1,62 @@
+"""A folder is touched only by the run it belongs to, and by one process at a time."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+from test_run import project, refusal, train, weights  # noqa: F401  # project is a fixture
+
+from st_jtcse.training.run_folder import RunFolder
+
+
+def test_somebody_elses_hidden_folders_are_left_alone(project, capsys):  # noqa: F811
+    for name in (".encoder.old", ".encoder.new"):
+        (project / "run" / name).mkdir(parents=True)
+        (project / "run" / name / "training_results.json").write_text("{}")
+    for options in ([], ["--resume"]):
+        assert "run is not empty; choose another folder with --output-dir." in refusal(project, capsys, *options)
+
+
+def test_another_recipes_run_is_left_alone(project, capsys):  # noqa: F811
+    assert train(project, "--stage", "encoder") == 0
+    shutil.move(project / "run" / "encoder", project / "run" / ".encoder.new")
+    (project / "run" / ".encoder.old").mkdir()
+    capsys.readouterr()
+    assert "holds the run of another recipe" in refusal(project, capsys, "--resume", "--set", "seed=1")
+
+
+def test_a_second_run_is_told_whose_the_folder_is(project, capsys):  # noqa: F811
+    assert train(project, "--stage", "encoder") == 0
+    capsys.readouterr()
+    hold = (
+        "import sys, pathlib\n"
+        "from st_jtcse.training.run_folder import RunFolder\n"
+        "with RunFolder(pathlib.Path(sys.argv[1])).in_use():\n"
+        "    print('held', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", hold, str(project / "run")]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "held\n"
+    assert f"run is in use by process {holder.pid} on " in refusal(project, capsys, "--resume")
+    # The lock dies with its process, however that ends, and what it leaves is in nobody's way.
+    holder.kill()
+    holder.communicate()
+    assert (project / "run" / ".in-use").exists()
+    assert train(project, "--stage", "encoder", "--resume") == 0
+    assert not (project / "run" / ".in-use").exists()
+
+
+def test_a_run_killed_before_its_recipe_was_whole_can_start_again(project):  # noqa: F811
+    (project / "run").mkdir()
+    (project / "run" / ".recipe.yaml.partial").write_text("name: ti")
+    assert train(project, "--stage", "encoder") == 0
+    assert json.loads((project / "run" / "results.json").read_text())["stages"]
+
+
+def test_the_lock_is_this_processs(tmp_path):
+    with RunFolder(tmp_path).in_use():
+        assert (tmp_path / ".in-use").read_text().startswith(f"process {os.getpid()} on ")
+    assert not list(tmp_path.iterdir())
