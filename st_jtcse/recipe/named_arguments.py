@@ -48,23 +48,18 @@ def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, 
         return [("type", str(error))]
     arguments = arguments_of(loss.__init__)
     open_to_yaml = [name for name, argument in arguments.items() if argument.annotation is not None]
-    given = {key: value for key, value in spec.arguments.items() if key in open_to_yaml}
-    faults = [
-        (
-            key,
-            _python_code(key, value) if key in arguments else unknown(f"an argument of {spec.type}", key, open_to_yaml),
-        )
+    faults = {
+        key: _python_code(key, value) if key in arguments else unknown(f"an argument of {spec.type}", key, open_to_yaml)
         for key, value in spec.arguments.items()
-        if key not in given
-    ]
+        if key not in open_to_yaml
+    }
+    given = {key: value for key, value in spec.arguments.items() if key not in faults}
     declared = issubclass(loss, DeclaredLoss)
-    faults += loss.misfits(given) if declared else misfits(model_of(spec.type, arguments), given)
-    order = list(spec.arguments)
-    faults.sort(key=lambda fault: order.index(fault[0]))
-    return faults + [
-        _missing(spec.type, name, argument)
-        for name, argument in arguments.items()
-        if argument.required and name not in spec.arguments
+    faults |= dict(loss.misfits(given) if declared else misfits(model_of(spec.type, arguments), given))
+    absent = [name for name, argument in arguments.items() if argument.required and name not in spec.arguments]
+    return [
+        *((key, faults[key]) for key in spec.arguments if key in faults),
+        *(_missing(spec.type, name, arguments[name]) for name in absent),
     ]
 
 

@@ -264,7 +264,7 @@ class Recipe(Block):
     needs: Text | None = Field(None, description="What a run needs, in a few words for `st-train --list`.")
     seed: int = Field(42, ge=0, lt=2**32, description="Every random choice of the run follows from it.")
     output_dir: Text = Field(
-        description="Folder of the run; a relative path starts at the current folder. Default: runs/NAME.",
+        description="Folder of the run; a relative path starts at the current folder. Default: runs/NAME."
     )
     cache_dir: Text | None = Field(
         None,

@@ -30,26 +30,19 @@ def _real(text: str) -> float:
     return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
 
 
-class _Scalar(NamedTuple):
-    pattern: re.Pattern[str]
-    first: str  # Characters a match can start with; PyYAML looks its patterns up by them.
-    value: Callable[[str], Any]
-
-
 # The core schema of YAML 1.2. PyYAML follows 1.1, where 1e-5 is text, `no` is false and 010 is eight.
-_SCALARS = {
-    f"{_TAG}null": _Scalar(re.compile(r"^(?:~|null|Null|NULL|)$"), "~nN", lambda text: None),
-    f"{_TAG}bool": _Scalar(re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), "tTfF", lambda text: text[0] in "tT"),
-    f"{_TAG}int": _Scalar(re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"), "-+0123456789", _integer),
-    f"{_TAG}float": _Scalar(
+_SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
+    f"{_TAG}null": (re.compile(r"^(?:~|null|Null|NULL|)$"), lambda text: None),
+    f"{_TAG}bool": (re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), lambda text: text[0] in "tT"),
+    f"{_TAG}int": (re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"), _integer),
+    f"{_TAG}float": (
         re.compile(
             r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
             r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
         ),
-        "-+.0123456789",
         _real,
     ),
-    _STR: _Scalar(re.compile(r"^.*$", re.DOTALL), "", str),
+    _STR: (re.compile(r"^.*$", re.DOTALL), str),
 }
 
 
@@ -66,12 +59,10 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-for _tag, _scalar in _SCALARS.items():
+for _tag, (_pattern, _) in _SCALARS.items():
     if _tag != _STR:
-        # PyYAML keeps a list a first letter; '' stands for the empty scalar, which is null.
-        _first = [*_scalar.first, *([""] if _scalar.pattern.match("") else [])]
-        _Loader.add_implicit_resolver(_tag, _scalar.pattern, _first)
-        _Dumper.add_implicit_resolver(_tag, _scalar.pattern, _first)
+        _Loader.add_implicit_resolver(_tag, _pattern, None)  # Whatever character the scalar starts with.
+        _Dumper.add_implicit_resolver(_tag, _pattern, None)
 
 
 def dotted(loc: Loc) -> str:
@@ -217,11 +208,11 @@ class _Tree:
 
     def _refuse(self, line: int, problem: str) -> None:
         way = "Correct the indentation, or quote the text." if self.numbered else "Quote the text."
-        self._fault(line, "", f"expected valid YAML, but {problem or 'the text is not'}. {way}")
+        self._fault(line, (), f"expected valid YAML, but {problem or 'the text is not'}. {way}")
 
-    def _fault(self, line: int, key: str, text: str) -> None:
+    def _fault(self, line: int, loc: Loc, text: str) -> None:
         place = f"{self.name}:{line}" if self.numbered else self.name
-        self.faults.append((line, f"{place}{' ' if key else ''}{key}: {text}"))
+        self.faults.append((line, f"{f'{place} {dotted(loc)}'.rstrip()}: {text}"))
 
     def _stop_at_faults(self) -> None:
         if self.faults:
@@ -235,15 +226,15 @@ class _Tree:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents == 2:
-                    self._fault(line, "", "expected one YAML document, found a second. Remove it from '---' on.")
+                    self._fault(line, (), "expected one YAML document, found a second. Remove it from '---' on.")
             elif isinstance(event, yaml.AliasEvent):
-                self._fault(line, "", f"expected plain values, found the alias '*{event.anchor}'. Repeat the value.")
+                self._fault(line, (), f"expected plain values, found the alias '*{event.anchor}'. Repeat the value.")
             elif isinstance(event, yaml.NodeEvent) and event.anchor is not None:
-                self._fault(line, "", f"expected plain values, found the anchor '&{event.anchor}'. Remove it.")
+                self._fault(line, (), f"expected plain values, found the anchor '&{event.anchor}'. Remove it.")
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
                 if depth == MAX_DEPTH + 1:
-                    self._fault(line, "", f"expected at most {MAX_DEPTH} levels, found more. Flatten the value.")
+                    self._fault(line, (), f"expected at most {MAX_DEPTH} levels, found more. Flatten the value.")
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
 
@@ -257,21 +248,19 @@ class _Tree:
         if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
             return self._scalar(node, loc)
         tag = node.tag.replace(_TAG, "!!")
-        self._fault(line, dotted(loc), f"expected plain values, found the tag '{tag}'. Remove the tag.")
+        self._fault(line, loc, f"expected plain values, found the tag '{tag}'. Remove the tag.")
         return None
 
     def _scalar(self, node: yaml.ScalarNode, loc: Loc) -> Any:
-        scalar = _SCALARS[node.tag]
+        pattern, value = _SCALARS[node.tag]
         try:
-            if scalar.pattern.match(node.value):
-                return scalar.value(node.value)
+            if pattern.match(node.value):
+                return value(node.value)
         except ValueError:
             pass  # An integer of thousands of digits, which int() refuses: told like any other misfit.
         tag = node.tag.replace(_TAG, "")
         shown = f"{node.value[:40]}..." if len(node.value) > 40 else node.value
-        self._fault(
-            node.start_mark.line + 1, dotted(loc), f"expected a YAML {tag}, found '{shown}'. Correct the value."
-        )
+        self._fault(node.start_mark.line + 1, loc, f"expected a YAML {tag}, found '{shown}'. Correct the value.")
         return None
 
     def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, Any]:
@@ -280,13 +269,13 @@ class _Tree:
             line, key = key_node.start_mark.line + 1, key_node.value
             below = (*loc, key)
             if not isinstance(key_node, yaml.ScalarNode):
-                self._fault(line, dotted(loc), "expected text as a key, found a list or mapping. Write a plain key.")
+                self._fault(line, loc, "expected text as a key, found a list or mapping. Write a plain key.")
             elif key_node.tag != _STR:
                 text = f"expected text as a key, found {key or 'nothing'}. Write '{key}' in quotes."
-                self._fault(line, dotted(loc), text)
+                self._fault(line, loc, text)
             elif key in data:
                 text = f"expected each key once, found it again (first on line {self.lines[below]}). Remove one."
-                self._fault(line, dotted(below), text)
+                self._fault(line, below, text)
             else:
                 self.lines[below] = line
                 data[key] = self._value(value_node, below)
