@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from st_jtcse.errors import UserError
-from st_jtcse.losses.catalogue import declaration_of, loss_class, taught_by_teachers
+from st_jtcse.losses.catalogue import taught_by_teachers
 from st_jtcse.losses.declaration import LossDeclaration
 from st_jtcse.recipe.data_blocks import DataSpec
 from st_jtcse.recipe.faults import Fault
@@ -37,10 +38,9 @@ class PlacedStage:
     @property
     def loss(self) -> LossDeclaration | None:
         """What the stage's loss is; None if there is none, or none of this name."""
-        try:
-            return declaration_of(loss_class(self.loss_name, self.is_cross_encoder))
-        except UserError:
-            return None
+        with suppress(UserError):
+            return self.spec.declaration if self.spec.loss else None
+        return None
 
     @property
     def loss_name(self) -> str:
@@ -85,7 +85,7 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
         if data.train is not None:
             yield from _views(stage, loss)
             yield from _teachers(stage, loss)
-        yield from _classes(stage, data, loss)
+        yield from _classes(stage, data)
     yield from _judged_pairs(stage)
     if stage.spec.loss is not None:
         found = loss_faults(stage.spec.loss, stage.is_cross_encoder)
@@ -133,10 +133,9 @@ def _rows(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator
         text = f"expected sentences for {name}, found pairs. Give 'train' instead."
         yield Fault(stage.where("data", "pairs"), text)
     if loss.labels not in (None, data.labels):
-        yield Fault(
-            stage.where("data", "labels" if "labels" in data.model_fields_set else "pairs"),
-            f"expected 'labels: {loss.labels}' for {name}, found {shown(data.labels)}. Set it, or choose another loss.",
-        )
+        loc = stage.where("data", "labels" if "labels" in data.model_fields_set else "pairs")
+        found = f"found {shown(data.labels)}. Set it, or choose another loss."
+        yield Fault(loc, f"expected 'labels: {loss.labels}' for {name}, {found}")
     for key, given in (("augment", stage.spec.augment), ("teachers", stage.spec.teachers)):
         if given:
             text = f"expected sentences in data.train beside '{key}', found pairs. Remove one."
@@ -146,21 +145,17 @@ def _rows(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator
 def _views(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
     given = stage.spec.augment is not None and stage.spec.augment.mode == "pair"
     if given and loss.views == "made":
-        yield Fault(
-            stage.at("augment", "mode"),
-            f"expected 'replace' for {stage.loss_name}, which makes both views itself, found 'pair'. Set it, or choose "
-            "MultipleNegativesRankingLoss.",
-        )
+        way = "Set it, or choose MultipleNegativesRankingLoss."
+        text = f"expected 'replace' for {stage.loss_name}, which makes both views itself, found 'pair'. {way}"
+        yield Fault(stage.at("augment", "mode"), text)
     if not given and loss.views == "given":
-        yield Fault(
-            stage.at("loss", "type"),
-            f"expected a loss that makes both views itself, found {stage.loss_name}. Choose SimCSELoss, or add "
-            "'augment' with 'mode: pair'.",
-        )
+        way = "Choose SimCSELoss, or add 'augment' with 'mode: pair'."
+        text = f"expected a loss that makes both views itself, found {stage.loss_name}. {way}"
+        yield Fault(stage.at("loss", "type"), text)
 
 
-def _classes(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator[Fault]:
-    classes = stage.spec.classes(loss)
+def _classes(stage: PlacedStage, data: DataSpec) -> Iterator[Fault]:
+    classes = stage.spec.classes
     if classes is None:
         return
     count, key = classes
@@ -204,16 +199,11 @@ def _evaluation(stage: PlacedStage) -> Iterator[Fault]:
     args, evaluate = stage.spec.args, stage.spec.evaluate
     if evaluate is not None and evaluate.dev is not None:
         return
-    asks = {
-        "eval_strategy": args.get("eval_strategy") in ("steps", "epoch"),
-        "eval_on_start": args.get("eval_on_start") is True,
-    }
-    for key in (key for key, asked in asks.items() if asked):
-        yield Fault(
-            stage.where("args", key),
-            f"expected pairs to evaluate on in {dotted(stage.at('evaluate'))}.dev or the recipe's evaluate.dev, found "
-            f"none. Add them, or remove '{key}'.",
-        )
+    places = f"{dotted(stage.at('evaluate'))}.dev or the recipe's evaluate.dev"
+    for key, asking in {"eval_strategy": ("steps", "epoch"), "eval_on_start": (True,)}.items():
+        if args.get(key) in asking:
+            text = f"expected pairs to evaluate on in {places}, found none. Add them, or remove '{key}'."
+            yield Fault(stage.where("args", key), text)
 
 
 def _several_outputs(stage: PlacedStage) -> Iterator[Fault]:
@@ -226,8 +216,5 @@ def _several_outputs(stage: PlacedStage) -> Iterator[Fault]:
         way = "Set 1, or choose CrossEntropyLoss."
         yield Fault(loc, f"expected 1 output for {stage.loss_name}, found {outputs}. {way}")
     elif evaluate is not None and (evaluate.dev is not None or evaluate.test):
-        yield Fault(
-            loc,
-            f"expected 1 output, the score that 'evaluate' correlates, found {outputs}. Set 1, or evaluate the stage "
-            f"on nothing by {dotted(stage.at('evaluate'))}: {{}}.",
-        )
+        way = f"Set 1, or evaluate the stage on nothing by {dotted(stage.at('evaluate'))}: {{}}."
+        yield Fault(loc, f"expected 1 output, the score that 'evaluate' correlates, found {outputs}. {way}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -31,9 +32,11 @@ class Block(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
+    # By the key that says what kind of block it is: the keys that it may then not give.
+    kinds: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
     def _foreign(self) -> tuple[str, ...]:
-        """Name the keys that this kind of block may not give."""
-        return ()
+        return next((keys for kind, keys in self.kinds.items() if getattr(self, kind) is not None), ())
 
     def _given(self, keys: tuple[str, ...]) -> str | None:
         """Return the first of the keys that is given."""
@@ -52,6 +55,8 @@ class Block(BaseModel):
 
 class SourceSpec(Block):
     """Where rows come from: a local file or the arguments of `datasets.load_dataset`."""
+
+    kinds = {"file": ("config", "split", "data_files", "revision")}
 
     file: Text | None = Field(
         None,
@@ -84,9 +89,6 @@ class SourceSpec(Block):
             raise ValueError(f"expected a 'dataset' beside '{key}', found a 'file'. Remove '{key}'.")
         return self
 
-    def _foreign(self) -> tuple[str, ...]:
-        return ("config", "split", "data_files", "revision") if self.dataset is None else ()
-
 
 def _file_shorthand(value: Any) -> Any:
     return {"file": value} if isinstance(value, str) else value
@@ -110,6 +112,8 @@ def _check_order(low: float, high: float) -> None:
 
 class DataSpec(Block):
     """What a stage trains on: sentences (`train`) or labelled rows (`pairs`); a stage may leave both to the recipe."""
+
+    kinds = FOREIGN["data"]
 
     train: Sources | None = Field(
         None, description="A source or a list of sources; their sentences are joined in order."
@@ -149,9 +153,6 @@ class DataSpec(Block):
     def sources(self) -> list[SourceSpec]:
         """Where the rows come from."""
         return self.train or self.pairs or []
-
-    def _foreign(self) -> tuple[str, ...]:
-        return FOREIGN["data"]["train"] if self.train is not None else ()
 
 
 class EvaluateSpec(Block):

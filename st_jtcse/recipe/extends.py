@@ -11,7 +11,7 @@ from typing import Any
 from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import yaml_source
-from st_jtcse.recipe.yaml_source import Loc, Origin, Source, dotted
+from st_jtcse.recipe.yaml_source import Loc, Source, Written, dotted
 from st_jtcse.wording import shown, unknown
 
 _OF_TWINS = ("cross_attention_every", "cross_residual", "random_pooler")
@@ -40,8 +40,7 @@ class _Node:
     """A value and where it was written; mappings and lists hold nodes."""
 
     value: Any
-    line: int
-    origin: Origin
+    written: Written
 
     @property
     def keys(self) -> dict[str, _Node]:
@@ -70,11 +69,8 @@ def load(path: Path, name: str | None = None) -> Source:
     tree = chain[-1]
     for over in reversed(chain[:-1]):
         tree = _laid(tree.without(_OWN), over, ())
-    lines: dict[Loc, int] = {}
-    origins: dict[Loc, Origin] = {}
-    data = _spread(tree.without({"extends"}), (), lines, origins)
-    inherited = {loc: origin for loc, origin in origins.items() if origin != chain[0].origin}
-    return Source(source.name, data, lines, inherited=inherited)
+    written: dict[Loc, Written] = {}
+    return Source(_spread(tree.without({"extends"}), (), written), written)
 
 
 def lay_defaults(source: Source, usable: Collection[str]) -> Source:
@@ -86,8 +82,7 @@ def lay_defaults(source: Source, usable: Collection[str]) -> Source:
     common, stages = source.data.get("model"), source.data.get("stages")
     if not isinstance(common, dict) or not isinstance(stages, list):
         return source
-    laid = list(stages)
-    lines, inherited, overridden = dict(source.lines), dict(source.inherited), dict(source.overridden)
+    laid, written = list(stages), dict(source.written)
     for index, stage in enumerate(stages):
         own = (stage.get("model") or {}) if isinstance(stage, dict) else None
         if not isinstance(own, dict):
@@ -97,18 +92,9 @@ def lay_defaults(source: Source, usable: Collection[str]) -> Source:
             continue
         left_out = {*FOREIGN["model"][kind or "base"], *own, *({"base", "revision"} if kind else ())}
         keys = [key for key in common if key in usable and key not in left_out]
-        for key in keys:
-            loc: Loc = ("stages", index, "model", key)
-            option, written = source.override(("model", key)), source.known(("model", key))
-            if option is not None:
-                overridden[loc] = source.overridden[option]
-            lines[loc] = source.lines[written]
-            if written in source.inherited:
-                inherited[loc] = source.inherited[written]
+        written |= {("stages", index, "model", key): source.at(("model", key)) for key in keys}
         laid[index] = {**stage, "model": {**{key: common[key] for key in keys}, **own}}
-    return replace(
-        source, data={**source.data, "stages": laid}, lines=lines, inherited=inherited, overridden=overridden
-    )
+    return Source({**source.data, "stages": laid}, written)
 
 
 def _chain(source: Source, path: Path) -> Iterator[_Node]:
@@ -117,7 +103,7 @@ def _chain(source: Source, path: Path) -> Iterator[_Node]:
     while True:
         path = Path(os.path.abspath(path))
         seen[os.path.realpath(path)] = path.stem if path == bundled.recipes().get(path.stem) else source.name
-        yield _grown(source, source.data, (), Origin(source.name, path.parent))
+        yield _grown(source, source.data, ())
         if "extends" not in source.data:
             return
         path, name = _below(source, path)
@@ -151,23 +137,23 @@ def _below(source: Source, path: Path) -> tuple[Path, str]:
     return file, os.path.normpath(os.path.join(os.path.dirname(source.name), relative))
 
 
-def _grown(source: Source, value: Any, loc: Loc, origin: Origin) -> _Node:
+def _grown(source: Source, value: Any, loc: Loc) -> _Node:
     """Return a part of a file's tree as nodes."""
     held = value
     if isinstance(value, dict):
-        held = {key: _grown(source, item, (*loc, key), origin) for key, item in value.items()}
+        held = {key: _grown(source, item, (*loc, key)) for key, item in value.items()}
     elif isinstance(value, list):
-        held = [_grown(source, item, (*loc, index), origin) for index, item in enumerate(value)]
-    return _Node(held, source.lines[loc], origin)
+        held = [_grown(source, item, (*loc, index)) for index, item in enumerate(value)]
+    return _Node(held, source.written[loc])
 
 
-def _spread(node: _Node, loc: Loc, lines: dict[Loc, int], origins: dict[Loc, Origin]) -> Any:
+def _spread(node: _Node, loc: Loc, written: dict[Loc, Written]) -> Any:
     """Return a node's plain value, and note where each part of it was written."""
-    lines[loc], origins[loc] = node.line, node.origin
+    written[loc] = node.written
     if isinstance(node.value, dict):
-        return {key: _spread(item, (*loc, key), lines, origins) for key, item in node.value.items()}
+        return {key: _spread(item, (*loc, key), written) for key, item in node.value.items()}
     if isinstance(node.value, list):
-        return [_spread(item, (*loc, index), lines, origins) for index, item in enumerate(node.value)]
+        return [_spread(item, (*loc, index), written) for index, item in enumerate(node.value)]
     return node.value
 
 
@@ -221,7 +207,7 @@ def _stages(base: list[_Node], over: list[_Node]) -> list[_Node]:
         if place is not None:
             merged[place] = None if drop else _laid(base[place], stage, ("stages",))
         elif drop:
-            where = f"{stage.origin.name}:{stage.line} {dotted(('stages', index, 'name'))}"
+            where = f"{stage.written.name}:{stage.written.line} {dotted(('stages', index, 'name'))}"
             raise UserError(f"{where}: {unknown('a stage of the recipe that this one extends', str(name), names)}")
         else:
             merged.append(stage)

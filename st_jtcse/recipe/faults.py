@@ -93,8 +93,8 @@ def tell(source: Source, faults: Iterable[Fault]) -> list[str]:
     """Write faults as sentences in the order of the file, those inherited after it, those of the command line last."""
 
     def order(fault: Fault) -> tuple[bool, str, int]:
-        line, origin = source.line(fault.loc), source.origin(fault.loc)
-        return line is None, origin.name if origin else "", line or 0
+        name, line, _ = source.at(fault.loc)
+        return line is None, "" if line is None or name == source.name else name, line or 0
 
     ordered = sorted(faults, key=order)
     return list(dict.fromkeys(f"{source.place(fault.loc)}: {fault.text}" for fault in ordered))

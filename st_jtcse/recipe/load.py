@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os.path
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,15 +16,8 @@ from st_jtcse.errors import UserError
 from st_jtcse.recipe import extends, yaml_source
 from st_jtcse.recipe.data_blocks import DataSpec, EvaluateSpec, PivotSpec, SourceSpec
 from st_jtcse.recipe.faults import Fault, from_pydantic, tell
-from st_jtcse.recipe.overrides import SWEPT, apply
-from st_jtcse.recipe.schema import (
-    OF_ONE_STAGE,
-    ModelDefaults,
-    ModelSpec,
-    Recipe,
-    StageSpec,
-    WeightedModelSpec,
-)
+from st_jtcse.recipe.overrides import apply
+from st_jtcse.recipe.schema import OF_ONE_STAGE, ModelDefaults, ModelSpec, Recipe, StageSpec, WeightedModelSpec
 from st_jtcse.recipe.yaml_source import Loc, Source
 from st_jtcse.wording import unknown
 
@@ -45,14 +39,8 @@ class LoadedRecipe:
 
     recipe: Recipe  # The recipe as written; every local file and folder in it is absolute
     stages: tuple[StageSpec, ...]  # Its stages, each with the data, arguments and evaluation that it has of the recipe
-    folder: Path  # The folder its relative files started at
-    name: str  # The file's stem, which is a bundled recipe's name
     path: Path
-    source: Source  # The tree behind it, for messages about values that only the run can check
-
-    def stage(self, name: str) -> StageSpec:
-        """Return the stage of that name."""
-        return next(stage for stage in self.stages if stage.name == name)
+    source: Source  # The tree behind it
 
 
 def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[str, Any] | None = None) -> LoadedRecipe:
@@ -65,7 +53,10 @@ def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[st
     path, name = _find(reference)
     swept = None if point is None else {**point, "sweep": None, "seeds": None}
     source, refused = apply(extends.load(path, name), overrides, swept)
-    source = extends.lay_defaults(source, _usable(source.data.get("model")))
+    if isinstance(common := source.data.get("model"), dict):
+        # A fault in one of its keys is told once, not at every stage.
+        usable = _readable(ModelDefaults, {key: common[key] for key in common if key not in OF_ONE_STAGE})
+        source = extends.lay_defaults(source, usable.model_fields_set if usable else ())
     faults = list(_consistency(source.data))
     try:
         recipe = Recipe.model_validate(source.data)
@@ -73,11 +64,10 @@ def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[st
         raise UserError(*tell(source, [*from_pydantic(error), *faults]), *refused) from None
     if faults or refused:
         raise UserError(*tell(source, faults), *refused)
-    folder = Path(os.path.abspath(path)).parent
     # The keys of the recipe's own model stand in the stages now.
-    whole = _anchored(recipe, (), source, folder).model_copy(update={"model": None})
+    whole = _anchored(recipe, (), source).model_copy(update={"model": None})
     stages = tuple(resolved(stage, whole.data, whole.args, whole.evaluate) for stage in whole.stages)
-    return LoadedRecipe(whole, stages, folder, path.stem, path, source)
+    return LoadedRecipe(whole, stages, path, source)
 
 
 def resolved_yaml(recipe: Recipe) -> str:
@@ -134,48 +124,31 @@ def _consistency(tree: dict[str, Any]) -> Iterator[Fault]:
     yield from consistency.push(push.get("repos") if isinstance(push, dict) else None, names)
 
 
-def _usable(defaults: Any) -> set[str]:
-    """Return the valid keys of a recipe's `model`; a fault in another is told once, not at every stage."""
-    if not isinstance(defaults, dict):
-        return set()
-    wrong: set[Any] = set(OF_ONE_STAGE)
-    try:
-        ModelDefaults.model_validate(defaults)
-    except ValidationError as error:
-        wrong |= {details["loc"][0] for details in error.errors() if details["loc"]}
-    return set(defaults) - wrong
-
-
 def _readable(kind: type[BlockType], tree: Any) -> BlockType | None:
     """Return a block without its faulty keys, which validation tells; None if the others do not make one."""
-    while isinstance(tree, dict):
+    left = copy.deepcopy(tree)
+    while isinstance(left, dict):
         try:
-            return kind.model_validate(tree)
+            return kind.model_validate(left)
         except ValidationError as error:
-            left = tree
-            for details in error.errors(include_url=False):
-                left = _without(left, details["loc"])
-            if left == tree:
+            if not any([_drop(left, details["loc"]) for details in error.errors(include_url=False)]):
                 return None
-            tree = left
     return None
 
 
-def _without(tree: Any, loc: Loc) -> Any:
-    """Return a tree without what is at a location, or at the nearest above it that the tree has."""
-    if not loc:
-        return tree
-    first: Any = loc[0]
-    if isinstance(first, int) and not isinstance(tree, list):
-        return _without(tree, loc[1:])  # One item that stands for a list of one.
-    if isinstance(tree, list) and isinstance(first, int) and first < len(tree):
-        below = _without(tree[first], loc[1:])
-        return [*tree[:first], *([below] if below != tree[first] else []), *tree[first + 1 :]]
-    if not isinstance(tree, dict) or first not in tree:
-        return tree
-    below = _without(tree[first], loc[1:])
-    left = {key: value for key, value in tree.items() if key != first}
-    return left if below == tree[first] else left | {first: below}
+def _drop(tree: Any, loc: Loc) -> bool:
+    """Delete what is at a location, or at the nearest above it that the tree has; False if it has none."""
+    found = None
+    for part in loc:
+        if isinstance(part, int) and not isinstance(tree, list):
+            continue  # One item that stands for a list of one.
+        held = dict(enumerate(tree)) if isinstance(tree, list) else tree
+        if not isinstance(held, dict) or part not in held:
+            break
+        found, tree = (tree, part), held[part]
+    if found is not None:
+        del found[0][found[1]]
+    return found is not None
 
 
 def _find(reference: str) -> tuple[Path, str]:
@@ -193,25 +166,18 @@ def _find(reference: str) -> tuple[Path, str]:
     raise UserError(f"recipe: {unknown('a file or the name of a bundled recipe', reference, known)}")
 
 
-def _anchored(value: Any, loc: Loc, source: Source, folder: Path, always: bool | None = None) -> Any:
+def _anchored(value: Any, loc: Loc, source: Source, always: bool | None = None) -> Any:
     """Return a part of the recipe with local files and folders made absolute; `always` is as in the table above."""
     if isinstance(value, list):
-        return [_anchored(item, (*loc, index), source, folder, always) for index, item in enumerate(value)]
+        return [_anchored(item, (*loc, index), source, always) for index, item in enumerate(value)]
     if isinstance(value, dict):
-        return {key: _anchored(item, (*loc, key), source, folder) for key, item in value.items()}
+        return {key: _anchored(item, (*loc, key), source) for key, item in value.items()}
     if isinstance(value, BaseModel):
         local = _LOCAL.get(type(value), {})
         held = {key: getattr(value, key) for key in type(value).model_fields}
-        new = {key: _anchored(old, (*loc, key), source, folder, local.get(key)) for key, old in held.items()}
+        new = {key: _anchored(old, (*loc, key), source, local.get(key)) for key, old in held.items()}
         # What stays as it is does not count as given.
         return value.model_copy(update={key: new[key] for key in held if new[key] != held[key]})
     if not isinstance(value, str) or always is None or not (always or value.startswith(_FOLDER_PREFIXES)):
         return value
-    override = source.override(loc)
-    swept = override is not None and source.overridden[override].startswith(SWEPT)
-    if override is not None and not swept:
-        start = Path.cwd()  # What the user types on the command line starts where the user stands.
-    else:
-        origin = source.origin(("sweep",) if swept else loc)
-        start = origin.folder if origin else folder
-    return os.path.abspath(start / os.path.expanduser(value))
+    return os.path.abspath(source.at(loc).folder / os.path.expanduser(value))

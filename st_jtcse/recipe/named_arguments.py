@@ -48,42 +48,44 @@ def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, 
         return [("type", str(error))]
     arguments = arguments_of(loss.__init__)
     open_to_yaml = [name for name, argument in arguments.items() if argument.annotation is not None]
-    given = {key: value for key, value in spec.arguments.items() if key in open_to_yaml}
-    faults = [
-        (
-            key,
-            _python_code(key, value) if key in arguments else unknown(f"an argument of {spec.type}", key, open_to_yaml),
-        )
+    faults = {
+        key: _python_code(key, value) if key in arguments else unknown(f"an argument of {spec.type}", key, open_to_yaml)
         for key, value in spec.arguments.items()
-        if key not in given
-    ]
+        if key not in open_to_yaml
+    }
+    given = {key: value for key, value in spec.arguments.items() if key not in faults}
     declared = issubclass(loss, DeclaredLoss)
-    faults += loss.misfits(given) if declared else misfits(model_of(spec.type, arguments), given)
-    order = list(spec.arguments)
-    faults.sort(key=lambda fault: order.index(fault[0]))
-    return faults + [
-        _missing(spec.type, name, argument)
-        for name, argument in arguments.items()
-        if argument.required and name not in spec.arguments
+    faults |= dict(loss.misfits(given) if declared else misfits(model_of(spec.type, arguments), given))
+    absent = [name for name, argument in arguments.items() if argument.required and name not in spec.arguments]
+    return [
+        *((key, faults[key]) for key in spec.arguments if key in faults),
+        *(_missing(spec.type, name, arguments[name]) for name in absent),
     ]
 
 
-def build_loss(spec: LossSpec, model: Any, cross_encoder: bool = False) -> nn.Module:
-    """Construct the loss of a recipe; raises UserError if the block does not fit the loss class."""
+def build_loss(spec: LossSpec, model: Any, cross_encoder: bool = False, seed: int | None = None) -> nn.Module:
+    """Construct the loss of a recipe; raises UserError if the block does not fit the loss class.
+
+    A loss with random choices is given `seed`, unless the block gives its own.
+    """
     from st_jtcse.losses.catalogue import loss_class
+    from st_jtcse.losses.declaration import DeclaredLoss
 
     faults = loss_faults(spec, cross_encoder)
     if faults:
         raise UserError(*(f"loss.{key}: {text}" for key, text in faults))
     loss: Any = loss_class(spec.type, cross_encoder)
-    arguments = converted(model_of(spec.type, arguments_of(loss.__init__)), spec.arguments)
+    known = arguments_of(loss.__init__)
+    given = ({"seed": seed} if seed is not None and "seed" in known else {}) | spec.arguments
+    arguments = converted(model_of(spec.type, known), given)
     try:
         built: nn.Module = loss(model=model, **arguments)
     except ValueError as error:
-        # Losses refuse values and combinations that their signatures allow, such as a temperature of 0.
-        raise UserError(
-            f"loss.type: expected arguments that {spec.type} accepts, found: {error} Correct them."
-        ) from error
+        if issubclass(loss, DeclaredLoss):
+            raise  # Ours declare what they refuse, which was checked above.
+        # The libraries' refuse values and combinations that their signatures allow, such as a scale of 0.
+        text = f"loss.type: expected arguments that {spec.type} accepts, found: {error} Correct them."
+        raise UserError(text) from error
     return built
 
 

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.faults import schema_place
-from st_jtcse.recipe.yaml_source import Loc, Source, dotted, parse_value
+from st_jtcse.recipe.yaml_source import Loc, Source, Written, dotted, parse_value
 from st_jtcse.wording import shown, unknown
-
-# How messages call a value that the recipe's sweep put in place.
-SWEPT = "sweep."
 
 
 def apply(source: Source, overrides: Iterable[str], point: Mapping[str, Any] | None = None) -> tuple[Source, list[str]]:
@@ -25,13 +22,15 @@ def apply(source: Source, overrides: Iterable[str], point: Mapping[str, Any] | N
     VALUE is YAML. Stages may be named, as in ``stages.joint.args.learning_rate=1e-5``, or counted from 0.
     """
     faults: list[str] = []
+    swept_in = source.at(("sweep",)).folder
     for change in (*overrides, *(point or {}).items()):
         try:
             if isinstance(change, str):
                 key, value = _read(change)
-                source = _put(source, f"--set {key}", key, value)
+                # What the user types starts where the user stands.
+                source = _put(source, Written(f"--set {key}", None, Path()), key, value)
             else:
-                source = _put(source, f"{SWEPT}{change[0]}", *change)
+                source = _put(source, Written(f"sweep.{change[0]}", None, swept_in), *change)
         except UserError as error:
             faults += error.faults
     return source, faults
@@ -44,7 +43,7 @@ def _read(override: str) -> tuple[str, Any]:
     return key, parse_value(text, f"--set {key}")
 
 
-def _put(source: Source, option: str, key: str, value: Any) -> Source:
+def _put(source: Source, option: Written, key: str, value: Any) -> Source:
     """Set a value, making mappings that the file left out."""
     data = copy.deepcopy(source.data)  # A refused override must leave no half-made path behind.
     node: Any = data
@@ -52,7 +51,7 @@ def _put(source: Source, option: str, key: str, value: Any) -> Source:
     loc: Loc = ()
     made: list[Loc] = []
     while True:
-        part: Any = _item(option, node, parts, loc) if isinstance(node, list) else parts.pop(0)
+        part: Any = _item(option.name, node, parts, loc) if isinstance(node, list) else parts.pop(0)
         loc = (*loc, part)
         if not parts:
             break
@@ -63,13 +62,15 @@ def _put(source: Source, option: str, key: str, value: Any) -> Source:
         elif isinstance(below, str) and (place := schema_place(loc)) and place.takes_source:
             below = {"file": below}  # The short form of a source, about to get a second key.
         elif not isinstance(below, (dict, list)):
-            raise UserError(f"{option}: expected keys below {dotted(loc)}, found {shown(below)}. Set it as a whole.")
+            raise UserError(
+                f"{option.name}: expected keys below {dotted(loc)}, found {shown(below)}. Set it as a whole."
+            )
         node[part] = below
         node = below
     node[part] = value
-    kept = {known: words for known, words in source.overridden.items() if known[: len(loc)] != loc}
+    kept = {known: written for known, written in source.written.items() if known[: len(loc)] != loc}
     # What is told of a mapping that the option made is told of the option.
-    return replace(source, data=data, overridden={**kept, **dict.fromkeys([*made, loc], option)})
+    return Source(data, {**kept, **dict.fromkeys([*made, loc], option)})
 
 
 def _item(option: str, node: list[Any], parts: list[str], loc: Loc) -> int:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 STAGE_PREFIX = "stage:"
 # Keys of a `model` that the recipe cannot give for all stages.
 OF_ONE_STAGE = ("towers", "members", "cross_encoder", "num_labels", "tower", "layers", "fresh")
-# A twin sums CLS states: 'pooling: cls' beside `towers` takes those of any encoders.
-_FOREIGN = FOREIGN["model"] | {"towers": tuple(key for key in FOREIGN["model"]["towers"] if key != "pooling")}
 
 
 class WeightedModelSpec(Block):
@@ -46,6 +44,9 @@ class WeightedModelSpec(Block):
 
 class ModelSpec(Block):
     """The model a stage starts from: an encoder, two (`towers`), an ensemble (`members`) or a `cross_encoder`."""
+
+    # A twin sums CLS states: 'pooling: cls' beside `towers` takes those of any encoders.
+    kinds = FOREIGN["model"] | {"towers": tuple(key for key in FOREIGN["model"]["towers"] if key != "pooling")}
 
     base: Text | None = Field(
         None,
@@ -95,12 +96,12 @@ class ModelSpec(Block):
 
     @model_validator(mode="after")
     def _one_kind(self) -> ModelSpec:
-        kinds = [kind for kind in _FOREIGN if getattr(self, kind) is not None]
-        if len(kinds) != 1:
-            found = " and ".join(map(repr, kinds)) or "none of them"
-            raise ValueError(f"expected exactly one of {', '.join(map(repr, _FOREIGN))}, found {found}. Give one.")
-        if key := self._given(_FOREIGN[kinds[0]]):
-            raise ValueError(f"expected no '{key}' beside '{kinds[0]}', found one. Remove '{key}'.")
+        given = [kind for kind in self.kinds if getattr(self, kind) is not None]
+        if len(given) != 1:
+            found = " and ".join(map(repr, given)) or "none of them"
+            raise ValueError(f"expected exactly one of {', '.join(map(repr, self.kinds))}, found {found}. Give one.")
+        if key := self._given(self._foreign()):
+            raise ValueError(f"expected no '{key}' beside '{given[0]}', found one. Remove '{key}'.")
         if self.towers is not None and self.pooling not in (None, "cls"):
             raise ValueError(f"expected 'cls' as 'pooling' of a twin, found '{self.pooling}'. Correct or remove it.")
         if self.layers is not None and self.layers != sorted(set(self.layers)):
@@ -120,9 +121,6 @@ class ModelSpec(Block):
             return {("towers", at): tower for at, tower in enumerate(self.towers)}
         key = "base" if self.cross_encoder is None else "cross_encoder"
         return {(key,): str(getattr(self, key))}
-
-    def _foreign(self) -> tuple[str, ...]:
-        return next((keys for kind, keys in _FOREIGN.items() if getattr(self, kind) is not None), ())
 
 
 class ModelDefaults(ModelSpec):
@@ -202,16 +200,25 @@ class StageSpec(Block):
         referred = (name for name in self.models.values() if name.startswith(STAGE_PREFIX))
         return [name.removeprefix(STAGE_PREFIX) for name in referred]
 
-    def classes(self, loss: LossDeclaration) -> tuple[int, Loc] | None:
-        """Return how many classes the labels have, and the key that says so, empty if the loss fits no other."""
-        if self.loss is None or loss.classes is None:
-            return None
-        if isinstance(loss.classes, int):
-            return loss.classes, ()
-        if loss.classes == "outputs":
+    @property
+    def declaration(self) -> LossDeclaration:
+        """What its loss is, or nothing said if it has none; raises UserError for a loss that is not known."""
+        from st_jtcse.losses import catalogue, declaration  # Take seconds to import.
+
+        if self.loss is None:
+            return declaration.LossDeclaration()
+        return catalogue.declaration_of(catalogue.loss_class(self.loss.type, self.model.cross_encoder is not None))
+
+    @property
+    def classes(self) -> tuple[int, Loc] | None:
+        """How many classes the labels have, and the key that says so, empty if the loss fits no other number."""
+        classes = self.declaration.classes
+        if isinstance(classes, int):
+            return classes, ()
+        if classes == "outputs":
             return self.model.num_labels, ("model", "num_labels")
-        count = self.loss.arguments.get(loss.classes)
-        return (count, ("loss", loss.classes)) if isinstance(count, int) else None
+        count = self.loss.arguments.get(classes) if self.loss and classes else None
+        return (count, ("loss", str(classes))) if isinstance(count, int) else None
 
 
 def _language_code(value: str) -> str:
@@ -257,7 +264,7 @@ class Recipe(Block):
     needs: Text | None = Field(None, description="What a run needs, in a few words for `st-train --list`.")
     seed: int = Field(42, ge=0, lt=2**32, description="Every random choice of the run follows from it.")
     output_dir: Text = Field(
-        description="Folder of the run; a relative path starts at the current folder. Default: runs/NAME.",
+        description="Folder of the run; a relative path starts at the current folder. Default: runs/NAME."
     )
     cache_dir: Text | None = Field(
         None,

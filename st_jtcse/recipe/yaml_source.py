@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,26 +30,19 @@ def _real(text: str) -> float:
     return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
 
 
-class _Scalar(NamedTuple):
-    pattern: re.Pattern[str]
-    first: str  # Characters a match can start with; PyYAML looks its patterns up by them.
-    value: Callable[[str], Any]
-
-
 # The core schema of YAML 1.2. PyYAML follows 1.1, where 1e-5 is text, `no` is false and 010 is eight.
-_SCALARS = {
-    f"{_TAG}null": _Scalar(re.compile(r"^(?:~|null|Null|NULL|)$"), "~nN", lambda text: None),
-    f"{_TAG}bool": _Scalar(re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), "tTfF", lambda text: text[0] in "tT"),
-    f"{_TAG}int": _Scalar(re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"), "-+0123456789", _integer),
-    f"{_TAG}float": _Scalar(
+_SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
+    f"{_TAG}null": (re.compile(r"^(?:~|null|Null|NULL|)$"), lambda text: None),
+    f"{_TAG}bool": (re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), lambda text: text[0] in "tT"),
+    f"{_TAG}int": (re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"), _integer),
+    f"{_TAG}float": (
         re.compile(
             r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
             r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
         ),
-        "-+.0123456789",
         _real,
     ),
-    _STR: _Scalar(re.compile(r"^.*$", re.DOTALL), "", str),
+    _STR: (re.compile(r"^.*$", re.DOTALL), str),
 }
 
 
@@ -66,12 +59,10 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-for _tag, _scalar in _SCALARS.items():
+for _tag, (_pattern, _) in _SCALARS.items():
     if _tag != _STR:
-        # PyYAML keeps a list a first letter; '' stands for the empty scalar, which is null.
-        _first = [*_scalar.first, *([""] if _scalar.pattern.match("") else [])]
-        _Loader.add_implicit_resolver(_tag, _scalar.pattern, _first)
-        _Dumper.add_implicit_resolver(_tag, _scalar.pattern, _first)
+        _Loader.add_implicit_resolver(_tag, _pattern, None)  # Whatever character the scalar starts with.
+        _Dumper.add_implicit_resolver(_tag, _pattern, None)
 
 
 def dotted(loc: Loc) -> str:
@@ -83,26 +74,27 @@ def dotted(loc: Loc) -> str:
     return "".join(keys).removeprefix(".")
 
 
-class Origin(NamedTuple):
-    """A file that values come from: how messages call it, and the folder its relative files start at."""
+class Written(NamedTuple):
+    """Where a value was written: on a line of a file, or on the command line."""
 
-    name: str
-    folder: Path
+    name: str  # How messages call the file; of the command line the option, e.g. ``--set seed``
+    line: int | None  # Counted from 1; None on the command line
+    folder: Path  # Where relative files in the value start
 
 
 @dataclass(frozen=True)
 class Source:
     """A YAML tree that knows where each of its keys was written."""
 
-    name: str  # How messages call the file
     data: dict[str, Any]  # The top-level mapping as plain Python values
-    lines: Mapping[Loc, int]  # Line of each key and list item, counted from 1
-    # For each location set on the command line, the words of that option.
-    overridden: Mapping[Loc, str] = field(default_factory=dict)
-    # For each location that another file wrote, a recipe that this one extends, that file.
-    inherited: Mapping[Loc, Origin] = field(default_factory=dict)
+    written: Mapping[Loc, Written]  # By location; what has no entry was written with what is above it
 
-    def written(self, loc: Loc) -> Loc:
+    @property
+    def name(self) -> str:
+        """How messages call the recipe's own file."""
+        return self.written[()].name
+
+    def spelt(self, loc: Loc) -> Loc:
         """Return `loc` without list positions that exist only because one item stands for a list of one."""
         kept: list[str | int] = []
         node: Any = self.data
@@ -114,34 +106,21 @@ class Source:
             node = held.get(part) if isinstance(held, dict) else None
         return tuple(kept)
 
-    def _upwards(self, loc: Loc) -> Iterator[Loc]:
-        loc = self.written(loc)
-        return (loc[:size] for size in range(len(loc), -1, -1))
-
-    def override(self, loc: Loc) -> Loc | None:
-        """Return the command-line override that `loc` comes from, if any."""
-        return next((above for above in self._upwards(loc) if above in self.overridden), None)
-
-    def line(self, loc: Loc) -> int | None:
-        """Return the line of `loc` or of its nearest known ancestor; None if the command line set it."""
-        return None if self.override(loc) is not None else self.lines[self.known(loc)]
-
     def known(self, loc: Loc) -> Loc:
-        """Return `loc` or its nearest ancestor that a file wrote."""
-        return next(above for above in self._upwards(loc) if above in self.lines)
+        """Return `loc`, or the nearest above it that has an entry of its own."""
+        loc = self.spelt(loc)
+        return next(loc[:size] for size in range(len(loc), -1, -1) if loc[:size] in self.written)
 
-    def origin(self, loc: Loc) -> Origin | None:
-        """Return the file that wrote `loc`; None if it is the recipe's own."""
-        return self.inherited.get(self.known(loc))
+    def at(self, loc: Loc) -> Written:
+        """Return where `loc` was written."""
+        return self.written[self.known(loc)]
 
     def place(self, loc: Loc) -> str:
         """Return the start of a message about `loc`, e.g. ``recipe.yaml:9 stages[1].data``."""
-        written = self.written(loc)
-        option = self.override(loc)
-        if option is None:
-            origin = self.origin(loc)
-            return f"{origin.name if origin else self.name}:{self.line(loc)} {dotted(written)}".rstrip()
-        return self.overridden[option] + ("" if option == written else f" {dotted(written)}")
+        name, line, _ = self.at(loc)
+        if line is None and self.known(loc) == self.spelt(loc):
+            return name
+        return f"{name if line is None else f'{name}:{line}'} {dotted(self.spelt(loc))}".rstrip()
 
 
 def load(path: Path, name: str | None = None) -> Source:
@@ -156,7 +135,8 @@ def load(path: Path, name: str | None = None) -> Source:
             f"{name}:{tree.lines[()]}: expected a mapping ('name: ...', 'stages: ...') at the top level, "
             f"found {'a list' if isinstance(data, list) else 'a single value'}. Write keys with a colon."
         )
-    return Source(name, data, tree.lines)
+    folder = Path(os.path.abspath(path)).parent
+    return Source(data, {loc: Written(name, line, folder) for loc, line in tree.lines.items()})
 
 
 def parse_value(text: str, name: str = "value") -> Any:
@@ -228,11 +208,11 @@ class _Tree:
 
     def _refuse(self, line: int, problem: str) -> None:
         way = "Correct the indentation, or quote the text." if self.numbered else "Quote the text."
-        self._fault(line, "", f"expected valid YAML, but {problem or 'the text is not'}. {way}")
+        self._fault(line, (), f"expected valid YAML, but {problem or 'the text is not'}. {way}")
 
-    def _fault(self, line: int, key: str, text: str) -> None:
+    def _fault(self, line: int, loc: Loc, text: str) -> None:
         place = f"{self.name}:{line}" if self.numbered else self.name
-        self.faults.append((line, f"{place}{' ' if key else ''}{key}: {text}"))
+        self.faults.append((line, f"{f'{place} {dotted(loc)}'.rstrip()}: {text}"))
 
     def _stop_at_faults(self) -> None:
         if self.faults:
@@ -246,15 +226,15 @@ class _Tree:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents == 2:
-                    self._fault(line, "", "expected one YAML document, found a second. Remove it from '---' on.")
+                    self._fault(line, (), "expected one YAML document, found a second. Remove it from '---' on.")
             elif isinstance(event, yaml.AliasEvent):
-                self._fault(line, "", f"expected plain values, found the alias '*{event.anchor}'. Repeat the value.")
+                self._fault(line, (), f"expected plain values, found the alias '*{event.anchor}'. Repeat the value.")
             elif isinstance(event, yaml.NodeEvent) and event.anchor is not None:
-                self._fault(line, "", f"expected plain values, found the anchor '&{event.anchor}'. Remove it.")
+                self._fault(line, (), f"expected plain values, found the anchor '&{event.anchor}'. Remove it.")
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
                 if depth == MAX_DEPTH + 1:
-                    self._fault(line, "", f"expected at most {MAX_DEPTH} levels, found more. Flatten the value.")
+                    self._fault(line, (), f"expected at most {MAX_DEPTH} levels, found more. Flatten the value.")
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
 
@@ -268,21 +248,19 @@ class _Tree:
         if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
             return self._scalar(node, loc)
         tag = node.tag.replace(_TAG, "!!")
-        self._fault(line, dotted(loc), f"expected plain values, found the tag '{tag}'. Remove the tag.")
+        self._fault(line, loc, f"expected plain values, found the tag '{tag}'. Remove the tag.")
         return None
 
     def _scalar(self, node: yaml.ScalarNode, loc: Loc) -> Any:
-        scalar = _SCALARS[node.tag]
+        pattern, value = _SCALARS[node.tag]
         try:
-            if scalar.pattern.match(node.value):
-                return scalar.value(node.value)
+            if pattern.match(node.value):
+                return value(node.value)
         except ValueError:
             pass  # An integer of thousands of digits, which int() refuses: told like any other misfit.
         tag = node.tag.replace(_TAG, "")
         shown = f"{node.value[:40]}..." if len(node.value) > 40 else node.value
-        self._fault(
-            node.start_mark.line + 1, dotted(loc), f"expected a YAML {tag}, found '{shown}'. Correct the value."
-        )
+        self._fault(node.start_mark.line + 1, loc, f"expected a YAML {tag}, found '{shown}'. Correct the value.")
         return None
 
     def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, Any]:
@@ -291,13 +269,13 @@ class _Tree:
             line, key = key_node.start_mark.line + 1, key_node.value
             below = (*loc, key)
             if not isinstance(key_node, yaml.ScalarNode):
-                self._fault(line, dotted(loc), "expected text as a key, found a list or mapping. Write a plain key.")
+                self._fault(line, loc, "expected text as a key, found a list or mapping. Write a plain key.")
             elif key_node.tag != _STR:
                 text = f"expected text as a key, found {key or 'nothing'}. Write '{key}' in quotes."
-                self._fault(line, dotted(loc), text)
+                self._fault(line, loc, text)
             elif key in data:
                 text = f"expected each key once, found it again (first on line {self.lines[below]}). Remove one."
-                self._fault(line, dotted(below), text)
+                self._fault(line, below, text)
             else:
                 self.lines[below] = line
                 data[key] = self._value(value_node, below)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,36 +30,25 @@ def stop_if_not_finite(stage: str, output: torch.Tensor | dict[str, torch.Tensor
 
 
 class Interrupt(TrainerCallback):
-    """Saves a checkpoint and stops after the current step once :attr:`requested` is set."""
+    """The first Ctrl-C of its `with` block saves a checkpoint and stops after the step, the second stops at once."""
 
-    def __init__(self) -> None:
-        self.requested = False
+    requested = False
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
+    def __enter__(self) -> Interrupt:
+        self._previous = signal.signal(signal.SIGINT, self._request)
+        return self
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        signal.signal(signal.SIGINT, self._previous)
+
+    def __exit__(self, *failure: object) -> None:
+        signal.signal(signal.SIGINT, self._previous)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
         """Ask the trainer to save and stop."""
         if self.requested:
-            control.should_save = True
-            control.should_training_stop = True
-        return control
-
-
-@contextmanager
-def interruptible() -> Iterator[Interrupt]:
-    """Turn the first Ctrl-C into an orderly stop with a checkpoint; the second one stops at once."""
-    callback = Interrupt()
-    previous = signal.getsignal(signal.SIGINT)
-
-    def request(number: int, frame: FrameType | None) -> None:
-        callback.requested = True
-        signal.signal(signal.SIGINT, previous)
-
-    signal.signal(signal.SIGINT, request)
-    try:
-        yield callback
-    finally:
-        signal.signal(signal.SIGINT, previous)
+            control.should_save = control.should_training_stop = True
 
 
 class TrainingTime(TrainerCallback):

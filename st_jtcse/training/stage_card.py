@@ -1,16 +1,19 @@
-"""What the card of a stage's model tells, as its recipe has it."""
+"""What is told of a stage's model beside it: the record of its training, and its card."""
 
 from __future__ import annotations
 
 import os.path
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from st_jtcse import bundled, embedded
+from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
-from st_jtcse.hub.cards import OTHER, CardFacts
+from st_jtcse.hashing import weight_files_sha256
+from st_jtcse.hub.card_results import TRAINING_RECORD
+from st_jtcse.hub.cards import OTHER, CardFacts, write_card
 from st_jtcse.hub.model_form import model_form
-from st_jtcse.losses.catalogue import declaration_of, loss_class
 from st_jtcse.recipe import yaml_source
 from st_jtcse.recipe.load import LoadedRecipe, load_recipe
 from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
@@ -24,14 +27,16 @@ def family_of(stage: StageSpec, twin: bool) -> str:
     """Return the name of the card template for a stage's model; a loss with terms switched off is told as it is."""
     if stage.loss is None:
         return "ensemble" if stage.model.members else "assembled"
-    loss = declaration_of(loss_class(stage.loss.type, stage.model.cross_encoder is not None))
-    return loss.card(stage.loss.arguments, twin) or OTHER
+    return stage.declaration.card(stage.loss.arguments, twin) or OTHER
 
 
-def card_facts(loaded: LoadedRecipe, stage: StageSpec, folder: Path) -> CardFacts:
-    """Return what the card of a stage's model tells beside its results."""
+def describe(loaded: LoadedRecipe, stage: StageSpec, model: Any, folder: Path, found: Mapping[str, Any]) -> None:
+    """Write what was found of a stage's model, and its card, into the folder that it was saved in and loaded from."""
+    names = {"name": stage.name, "title": title(loaded.recipe, stage), "reported_as": reported_as(loaded, stage)}
+    record = {**names, **found, "weights_sha256": weight_files_sha256(folder)}
+    write_atomically(folder / TRAINING_RECORD, to_json(record))
     recipe, twin = loaded.recipe, model_form(folder).architecture == TwinEncoderConfig.model_type
-    return CardFacts(
+    facts = CardFacts(
         family=family_of(stage, twin),
         title=title(recipe, stage),
         recipe=yaml_source.dump(_without_places(recipe.model_dump(mode="json", exclude={"cache_dir", "push"}))),
@@ -39,6 +44,7 @@ def card_facts(loaded: LoadedRecipe, stage: StageSpec, folder: Path) -> CardFact
         license=recipe.card.license if recipe.card else None,
         languages=recipe.card.language if recipe.card else (),
     )
+    write_card(model, folder, facts, record)
 
 
 def title(recipe: Recipe, stage: StageSpec) -> str:

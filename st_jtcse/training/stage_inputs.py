@@ -1,20 +1,26 @@
-"""What stages read from files, loaded and checked before anything is trained."""
+"""What stages are trained on: read and checked before anything is, and completed by what models make of it."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from datasets import Dataset
+
 from st_jtcse import data
+from st_jtcse.data.shards import DEFAULT_CACHE
+from st_jtcse.data.teachers import label_size, with_teacher_labels
+from st_jtcse.data.translation import Pivot, round_trip
 from st_jtcse.errors import UserError
-from st_jtcse.losses.catalogue import declaration_of, loss_class
-from st_jtcse.losses.declaration import LossDeclaration
 from st_jtcse.recipe.data_blocks import DataSpec, SourceSpec
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.yaml_source import dotted
 from st_jtcse.training.model_kinds import kind_of
+from st_jtcse.training.models import load_frozen, resolver
+from st_jtcse.training.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -41,9 +47,8 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
             if key not in texts:
                 texts[key] = _read(stage.data)
             sentences = texts[key]
-            loss = declaration_of(loss_class(stage.loss.type, stage.model.cross_encoder is not None))
-            _check_batch(stage, loss, len(sentences.dataset))
-            _check_classes(stage, loss, sentences)
+            _check_batch(stage, len(sentences.dataset))
+            _check_classes(stage, sentences)
             hashes["train"] = sentences.sha256
         evaluators = {}
         if stage.evaluate is not None:
@@ -61,6 +66,56 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
     return inputs
 
 
+def training_set(
+    stage: StageSpec, inputs: Inputs, loss: Any, folder: RunFolder, cache_dir: Path | None
+) -> tuple[Dataset, dict[str, Any]]:
+    """Return the columns that the loss trains on, and what the stage's record says of them.
+
+    What was computed before is read from the cache. Raises UserError if a model cannot be loaded or does not fit, or
+    the disk is full.
+    """
+    cache = DEFAULT_CACHE if cache_dir is None else cache_dir
+    if inputs.sentences is None:
+        raise UserError(f"Stage {stage.name!r} has no training sentences; give it data.")
+    dataset, digest = inputs.sentences.dataset, inputs.sentences.sha256
+    if isinstance(inputs.sentences, data.Labelled):
+        return dataset, {"unlabelled_rows_skipped": inputs.sentences.skipped_unlabelled}
+    told: dict[str, Any] = {"blank_lines_skipped": inputs.sentences.skipped_blank}
+    if stage.augment:
+        settings = dict(stage.augment)
+        pivots = [Pivot(**dict(pivot)) for pivot in settings.pop("pivots")]
+        trip = round_trip(dataset, digest, pivots, settings.pop("mode"), cache, **settings)
+        dataset, told["round_trip"] = trip.dataset, trip.counts
+        digest = _digest(dataset)
+    if stage.teachers:
+        teachers = [load_frozen(teacher, resolver(folder)) for teacher in stage.teachers]
+        weights = [teacher.weight for teacher in stage.teachers]
+        # The recipe's checks let teachers stand only beside a loss that declares their form.
+        form = stage.declaration.teachers or "sum"
+        if form == "sum":
+            _check_size(stage, loss, label_size(teachers))
+        dataset = with_teacher_labels(dataset, digest, teachers, weights, cache, form=form)
+    return dataset, told
+
+
+def _digest(sentences: Dataset) -> str:
+    digest = hashlib.sha256()
+    for batch in sentences.iter(10_000):
+        digest.update("".join(f"{text}\n" for text in batch["sentence"]).encode())
+    return digest.hexdigest()
+
+
+def _check_size(stage: StageSpec, loss: Any, size: int) -> None:
+    """Refuse labels that the student's embeddings cannot be compared with, before any is computed."""
+    projection = getattr(loss, "projection", None)
+    own = loss.model.get_embedding_dimension() if projection is None else projection.out_features
+    if own != size:
+        told = f"loss.projection_dim is {own}; set it to {size}."
+        if projection is None:
+            told = f"the student's {own}; use EmbedDistillLoss with projection_dim: {size}."
+        raise UserError(f"Stage {stage.name!r}: the teachers' embeddings have {size} components, {told}")
+
+
 def _read(spec: DataSpec) -> data.Sentences | data.Labelled:
     sources = [_source(source) for source in spec.sources]
     if spec.train:
@@ -68,22 +123,22 @@ def _read(spec: DataSpec) -> data.Sentences | data.Labelled:
     return data.load_labelled(sources, spec.labels, spec.score_range, spec.mapping, spec.bins)
 
 
-def _check_batch(stage: StageSpec, loss: LossDeclaration, sentences: int) -> None:
+def _check_batch(stage: StageSpec, sentences: int) -> None:
     batch = int(stage.args.get("per_device_train_batch_size", 8))
     if sentences < batch:
         raise UserError(
             f"Stage {stage.name!r} has {sentences} training sentences, fewer than one batch of {batch}; "
             "add sentences or lower args.per_device_train_batch_size."
         )
-    if batch == 1 and stage.loss and loss.in_batch:
+    if batch == 1 and stage.loss and stage.declaration.in_batch:
         raise UserError(
             f"Stage {stage.name!r}: {stage.loss.type} compares the sentences of a batch, found batches of 1; raise "
             "args.per_device_train_batch_size."
         )
 
 
-def _check_classes(stage: StageSpec, loss: LossDeclaration, rows: data.Sentences | data.Labelled) -> None:
-    classes = stage.classes(loss)
+def _check_classes(stage: StageSpec, rows: data.Sentences | data.Labelled) -> None:
+    classes = stage.classes
     if stage.loss is None or classes is None or not isinstance(rows, data.Labelled):
         return
     count, key = classes

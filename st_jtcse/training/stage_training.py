@@ -1,33 +1,23 @@
-"""One stage's training: data, round trips, teachers, loss and arguments into a trainer of Sentence-Transformers."""
+"""One stage's training: rows, loss and arguments into a trainer of Sentence-Transformers."""
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset
-from torch import nn
 from transformers import set_seed
 
 from st_jtcse import processes
-from st_jtcse.data.labelled import Labelled
-from st_jtcse.data.shards import DEFAULT_CACHE
-from st_jtcse.data.teachers import label_size, with_teacher_labels
-from st_jtcse.data.translation import Pivot, round_trip
 from st_jtcse.errors import UserError
-from st_jtcse.losses.catalogue import declaration_of, loss_class
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec, StageSpec
-from st_jtcse.training.callbacks import LossWeights, TrainingTime, interruptible, stop_if_not_finite
+from st_jtcse.training.callbacks import Interrupt, LossWeights, TrainingTime, stop_if_not_finite
 from st_jtcse.training.model_kinds import kind_of
-from st_jtcse.training.models import load_frozen, resolver
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.stage_inputs import Inputs
+from st_jtcse.training.stage_inputs import Inputs, training_set
 
 
 def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
@@ -64,10 +54,10 @@ def train(
     finite or a model does not fit, and KeyboardInterrupt after an orderly stop with a checkpoint.
     """
     cross_encoder = stage.model.cross_encoder is not None
-    loss: Any = build_loss(_seeded(spec, seed, cross_encoder), model, cross_encoder)
-    if inputs.pair_scores is not None and declaration_of(type(loss)).judged_pairs:
+    loss: Any = build_loss(spec, model, cross_encoder, seed)
+    if inputs.pair_scores is not None and stage.declaration.judged_pairs:
         loss.use_pair_scores(inputs.pair_scores.pairs)
-    dataset, told = _training_set(stage, inputs, loss, folder, cache_dir)
+    dataset, told = training_set(stage, inputs, loss, folder, cache_dir)
     arguments = training_arguments(stage, seed, folder.stage(stage.name))
     own_weights = LossWeights(loss)
     # One process looks first, because it deletes what is broken.
@@ -79,7 +69,7 @@ def train(
         own_weights.load(checkpoint)
     clock = TrainingTime()
     loss.register_forward_hook(lambda module, inputs, output: stop_if_not_finite(stage.name, output))
-    with interruptible() as interrupt:
+    with Interrupt() as interrupt:
         trainer = kind_of(stage.model).trainer(
             model,
             arguments,
@@ -102,68 +92,3 @@ def train(
         "seconds": round(seconds, 1),
         "log": trainer.state.log_history,
     }
-
-
-def _seeded(spec: LossSpec, seed: int, cross_encoder: bool) -> LossSpec:
-    """Give a loss with random choices the stage's seed, unless the recipe gives its own."""
-    if "seed" not in inspect.signature(loss_class(spec.type, cross_encoder)).parameters:
-        return spec
-    return LossSpec.model_validate({"seed": seed} | spec.model_dump())
-
-
-def _training_set(
-    stage: StageSpec, inputs: Inputs, loss: nn.Module, folder: RunFolder, cache_dir: Path | None
-) -> tuple[Dataset, dict[str, Any]]:
-    """Return the columns that the loss trains on, and what the stage's record says of them.
-
-    What was computed before is read from the cache. Raises UserError if a model cannot be loaded or does not fit, or
-    the disk is full.
-    """
-    cache = DEFAULT_CACHE if cache_dir is None else cache_dir
-    if inputs.sentences is None:
-        raise UserError(f"Stage {stage.name!r} has no training sentences; give it data.")
-    dataset, digest = inputs.sentences.dataset, inputs.sentences.sha256
-    if isinstance(inputs.sentences, Labelled):
-        return dataset, {"unlabelled_rows_skipped": inputs.sentences.skipped_unlabelled}
-    told: dict[str, Any] = {"blank_lines_skipped": inputs.sentences.skipped_blank}
-    if stage.augment:
-        settings = dict(stage.augment)
-        pivots = [Pivot(**dict(pivot)) for pivot in settings.pop("pivots")]
-        trip = round_trip(dataset, digest, pivots, settings.pop("mode"), cache, **settings)
-        dataset, told["round_trip"] = trip.dataset, trip.counts
-        digest = _digest(dataset)
-    if stage.teachers:
-        teachers = [load_frozen(teacher, resolver(folder)) for teacher in stage.teachers]
-        weights = [teacher.weight for teacher in stage.teachers]
-        # The recipe's checks let teachers stand only beside a loss that declares their form.
-        form = declaration_of(type(loss)).teachers or "sum"
-        if form == "sum":
-            _check_size(stage, loss, label_size(teachers))
-        dataset = with_teacher_labels(dataset, digest, teachers, weights, cache, form=form)
-    return dataset, told
-
-
-def _digest(sentences: Dataset) -> str:
-    digest = hashlib.sha256()
-    for start in range(0, len(sentences), 10_000):
-        for text in sentences[start : start + 10_000]["sentence"]:
-            digest.update(text.encode() + b"\n")
-    return digest.hexdigest()
-
-
-def _check_size(stage: StageSpec, loss: nn.Module, size: int) -> None:
-    """Refuse labels that the student's embeddings cannot be compared with, before any is computed."""
-    student: Any = loss.model
-    own = student.get_embedding_dimension()
-    projected = getattr(loss, "projection", None)
-    if projected is not None:
-        if projected.out_features != size:
-            raise UserError(
-                f"Stage {stage.name!r}: the teachers' embeddings have {size} components, loss.projection_dim is "
-                f"{projected.out_features}; set it to {size}."
-            )
-    elif own != size:
-        raise UserError(
-            f"Stage {stage.name!r}: the teachers' embeddings have {size} components, the student's {own}; use "
-            f"EmbedDistillLoss with projection_dim: {size}."
-        )

@@ -59,8 +59,8 @@ def faults(write, text, *overrides):
 
 def test_a_good_recipe_is_loaded(write, tmp_path):
     loaded = load_recipe(write(GOOD))
-    assert loaded.name == "r"
-    assert loaded.folder == tmp_path / "recipes"
+    assert loaded.path.stem == "r"
+    assert loaded.source.at(()).folder == tmp_path / "recipes"
     assert [stage.name for stage in loaded.recipe.stages] == ["tower", "joint", "student"]
     assert loaded.recipe.seed == 42
     assert loaded.recipe.stages[1].model.cross_attention_every is None
@@ -138,7 +138,6 @@ def test_resolved_stages_are_laid_over_the_recipe(write):
     assert joint.data == recipe.stages[1].data != recipe.data
     assert joint.evaluate is recipe.evaluate
     assert student.evaluate == recipe.stages[2].evaluate != recipe.evaluate
-    assert loaded.stage("joint") is joint
 
 
 def test_every_kind_of_fault_is_told_at_once_with_its_line(write):
@@ -271,7 +270,7 @@ def test_bundled_recipes_are_found_by_name(demo, tmp_path):
     (tmp_path / "here" / "demo").mkdir()  # A run's output folder of the same name hides nothing.
     loaded = load_recipe("demo")
     assert str(loaded.path) == demo
-    assert loaded.name == "demo"
+    assert loaded.path.stem == "demo"
     assert loaded.source.name == "demo.yaml"
 
 
@@ -299,4 +298,4 @@ def test_a_reference_to_nothing_is_refused(reference, sentence):
 
 
 def test_a_file_without_a_suffix_is_read(write):
-    assert load_recipe(write(GOOD, "plain")).name == "plain"
+    assert load_recipe(write(GOOD, "plain")).path.stem == "plain"

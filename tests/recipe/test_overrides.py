@@ -1,11 +1,12 @@
 """`--set KEY=VALUE`: what it means and what it refuses, as a table."""
 
 import copy
+from pathlib import Path
 
 import pytest
 
 from st_jtcse.recipe.overrides import apply
-from st_jtcse.recipe.yaml_source import Source
+from st_jtcse.recipe.yaml_source import Source, Written
 
 DATA = {
     "name": "x",
@@ -20,7 +21,7 @@ DATA = {
 
 
 def overridden(*texts):
-    source, faults = apply(Source("r.yaml", copy.deepcopy(DATA), {(): 1}), texts)
+    source, faults = apply(Source(copy.deepcopy(DATA), {(): Written("r.yaml", 1, Path())}), texts)
     return source, faults
 
 
@@ -74,7 +75,7 @@ def test_later_overrides_win_and_see_earlier_ones():
 
 
 def test_the_source_itself_is_left_alone():
-    source = Source("r.yaml", copy.deepcopy(DATA), {(): 1})
+    source = Source(copy.deepcopy(DATA), {(): Written("r.yaml", 1, Path())})
     apply(source, ["seed=2", "stages.1.args.max_steps=1"])
     assert source.data == DATA
 

@@ -1,12 +1,13 @@
 """Recipe files are read as YAML 1.2 data, and every misfit is told in a sentence with its line."""
 
 import math
+from pathlib import Path
 
 import pytest
 
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import yaml_source
-from st_jtcse.recipe.yaml_source import Source, load, parse_value
+from st_jtcse.recipe.yaml_source import Source, Written, load, parse_value
 
 
 def write(tmp_path, text):
@@ -69,17 +70,17 @@ def test_lines_are_those_of_keys_and_items(tmp_path):
         write(tmp_path, "# head\nname: x\nstages:\n  - name: a\n    args:\n      k: [1,\n        2]\n  - name: b\n")
     )
     assert source.data == {"name": "x", "stages": [{"name": "a", "args": {"k": [1, 2]}}, {"name": "b"}]}
-    assert source.line(("name",)) == 2
-    assert source.line(("stages", 0)) == 4
-    assert source.line(("stages", 0, "args", "k")) == 6
-    assert source.line(("stages", 0, "args", "k", 1)) == 7
-    assert source.line(("stages", 1, "name")) == 8
+    assert source.at(("name",)).line == 2
+    assert source.at(("stages", 0)).line == 4
+    assert source.at(("stages", 0, "args", "k")).line == 6
+    assert source.at(("stages", 0, "args", "k", 1)).line == 7
+    assert source.at(("stages", 1, "name")).line == 8
 
 
 def test_an_absent_key_has_the_line_of_its_nearest_ancestor(tmp_path):
     source = load(write(tmp_path, "\nname: x\nargs:\n  k: 1\n"))
-    assert source.line(("args", "other", "deep")) == 3
-    assert source.line(("output_dir",)) == 2
+    assert source.at(("args", "other", "deep")).line == 3
+    assert source.at(("output_dir",)).line == 2
 
 
 def test_places_read_like_sentences(tmp_path):
@@ -91,11 +92,12 @@ def test_places_read_like_sentences(tmp_path):
 
 
 def test_overridden_places_name_the_option():
-    source = Source("r.yaml", {"args": {"k": {"l": 1}}}, {(): 1}, {("args", "k"): "--set args.k"})
+    file, option = Written("r.yaml", 1, Path()), Written("--set args.k", None, Path())
+    source = Source({"args": {"k": {"l": 1}}}, {(): file, ("args", "k"): option})
     assert source.place(("args", "k")) == "--set args.k"
     assert source.place(("args", "k", "l")) == "--set args.k args.k.l"
-    assert source.line(("args", "k", "l")) is None
-    assert source.line(("args",)) == 1
+    assert source.at(("args", "k", "l")).line is None
+    assert source.at(("args",)).line == 1
 
 
 def test_a_byte_order_mark_and_crlf_are_read(tmp_path):
