@@ -21,10 +21,10 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from st_jtcse import embedded
-from st_jtcse.embedding_hash import embedding_sha256
-from st_jtcse.evaluation.evaluated import Evaluated
+from st_jtcse.evaluation.jobs import Evaluated
 from st_jtcse.evaluation.results import Results
 from st_jtcse.evaluation.selection import named_suite, select
+from st_jtcse.hashing import embedding_sha256
 from st_jtcse.modules.joining import transformer_of
 
 PAIRS = {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STSB": 1379, "SICKR": 4927}

@@ -1,12 +1,20 @@
-"""Hashes of files and of models in memory."""
+"""Hashes of files, of models in memory, and of all that decides a model's embeddings."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Module
 from torch import nn
+from transformers import PreTrainedModel
+
+# Part of a configuration that says where and by what a model was saved, not what it computes.
+_CIRCUMSTANCES = ("_name_or_path", "transformers_version", "architectures", "auto_map")
 
 
 def sha256(path: Path) -> str:
@@ -30,3 +38,34 @@ def weights_sha256(module: nn.Module) -> str:
 def weight_files_sha256(folder: Path) -> dict[str, str]:
     """Return the hash of every weight file of a saved model, by its path in the folder."""
     return {path.relative_to(folder).as_posix(): sha256(path) for path in sorted(folder.rglob("*.safetensors"))}
+
+
+def embedding_sha256(model: SentenceTransformer) -> str:
+    """Return the SHA-256 of all that decides a model's embeddings: weights, pooling and other settings, tokenizers.
+
+    Two models with the same weights and another pooling are two models.
+    """
+    settings: list[Any] = []
+    for module in model.modules():
+        # The model itself, and whole models that are its members.
+        if isinstance(module, SentenceTransformer):
+            settings += [module.prompts, module.default_prompt_name, module.truncate_dim]
+            settings += [module.similarity_fn_name, module.max_seq_length]
+        elif isinstance(module, PreTrainedModel):
+            config = module.config.to_diff_dict()
+            settings.append({key: value for key, value in config.items() if key not in _CIRCUMSTANCES})
+        elif isinstance(module, Module):
+            settings.append([type(module).__name__, module.get_config_dict()])
+            settings.append(_tokenizer_state(getattr(module, "tokenizer", None)))
+    digest = hashlib.sha256(weights_sha256(model).encode())
+    digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
+    return digest.hexdigest()
+
+
+def _tokenizer_state(tokenizer: Any) -> Any:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else None
+    # Encoding sets truncation and padding anew each time.
+    state = json.loads(backend.to_str())
+    return {key: value for key, value in state.items() if key not in ("truncation", "padding")}

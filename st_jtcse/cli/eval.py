@@ -86,7 +86,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     from datasets import disable_progress_bars
     from huggingface_hub.utils import logging as hub_logging
 
-    from st_jtcse.evaluation.evaluated import load_model
+    from st_jtcse.evaluation.jobs import load_model
     from st_jtcse.evaluation.results import Results
     from st_jtcse.evaluation.selection import named_suite, select, suite_of_tasks
     from st_jtcse.hub.cards import update_card

@@ -12,8 +12,8 @@ from datasets import Dataset, concatenate_datasets
 from sentence_transformers import SentenceTransformer
 
 from st_jtcse.data.shards import Job, cached_columns
-from st_jtcse.embedding_hash import embedding_sha256
 from st_jtcse.errors import UserError
+from st_jtcse.hashing import embedding_sha256
 from st_jtcse.wording import shown
 
 Form = Literal["sum", "concatenation"]

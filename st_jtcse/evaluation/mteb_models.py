@@ -13,10 +13,10 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from torch.utils.data import DataLoader
 
-from st_jtcse.embedding_hash import embedding_sha256
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.evaluated import load_model
+from st_jtcse.evaluation.jobs import load_model
 from st_jtcse.evaluation.unique_texts import UniqueTexts
+from st_jtcse.hashing import embedding_sha256
 from st_jtcse.pooling_names import PoolingName
 
 try:

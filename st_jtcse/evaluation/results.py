@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.evaluated import Evaluated
-from st_jtcse.evaluation.jobs import Context, DataUnavailable, Record
+from st_jtcse.evaluation.jobs import Context, DataUnavailable, Evaluated, Record
 from st_jtcse.evaluation.suites import Suite, suite_scores
 
 if TYPE_CHECKING:

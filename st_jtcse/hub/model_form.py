@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from st_jtcse.errors import UserError
-from st_jtcse.modules.listing import own_class, read_listing
+from st_jtcse.modules.loading import own_class, read_listing
 from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
 
 # plain: by Sentence-Transformers alone; registered: after `import st_jtcse`, or with the flag; own_modules: with both;

@@ -29,10 +29,10 @@ from transformers import AutoConfig
 from st_jtcse import embedded
 from st_jtcse.errors import CodeNotTrusted, PoolingNeeded, UserError
 from st_jtcse.modules.attention_pooling import AttentionPooling
-from st_jtcse.modules.listing import MODULES, read_listing
 from st_jtcse.pooling_names import TrainedPoolingName
 
 CONFIG = "config.json"
+MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
 
 
@@ -257,3 +257,24 @@ def _learned_attention(name: str | os.PathLike[str], revision: str | None) -> At
     paths = [entry["path"] for entry in _listing(name, revision) if entry["type"].endswith(".AttentionPooling")]
     with reading(name) as place:
         return AttentionPooling.load(place, subfolder=paths[0], revision=revision) if paths else None
+
+
+def read_listing(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Return a saved model's entries in order, each with its type and path; none for a plain encoder."""
+    path = Path(folder, MODULES)
+    if not path.is_file():
+        return []
+    try:
+        entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        complete = all({"type", "path"} <= entry.keys() for entry in entries)
+    except (ValueError, TypeError, AttributeError):
+        complete = False
+    if not complete:
+        raise UserError(f"{path} is no list of modules; save the model again.")
+    return entries
+
+
+def own_class(folder: str | os.PathLike[str]) -> str | None:
+    """Return the name of the first class of this package, which Sentence-Transformers takes with the flag only."""
+    types = (entry["type"] for entry in read_listing(folder))
+    return next((name.rpartition(".")[2] for name in types if name.startswith("st_jtcse.")), None)

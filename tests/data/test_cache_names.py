@@ -14,8 +14,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokeni
 from st_jtcse.data.judge import Judge, judged_scores
 from st_jtcse.data.teachers import with_teacher_labels
 from st_jtcse.data.translation import Pivot, round_trip
-from st_jtcse.embedding_hash import embedding_sha256
-from st_jtcse.hashing import weights_sha256
+from st_jtcse.hashing import embedding_sha256, weights_sha256
 
 SENTENCES = make_sentences(3)
 

@@ -7,8 +7,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.evaluated import load_model
-from st_jtcse.evaluation.jobs import Context, Record
+from st_jtcse.evaluation.jobs import Context, Record, load_model
 from st_jtcse.evaluation.mteb_models import UniqueTextEncoder, mteb, quietly, register
 from st_jtcse.evaluation.mteb_tasks import MTEBJob
 from st_jtcse.evaluation.suites import RETRIEVAL

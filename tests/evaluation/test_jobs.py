@@ -8,7 +8,7 @@ import torch
 from conftest import make_model, save_encoder
 
 from st_jtcse.errors import PoolingNeeded, UserError
-from st_jtcse.evaluation.evaluated import embedding_sha256, load_model
+from st_jtcse.evaluation.jobs import embedding_sha256, load_model
 from st_jtcse.modules.twin_encoder import join_towers
 
 pytestmark = pytest.mark.usefixtures("offline")
