@@ -27,7 +27,11 @@ class CrossEncoderCoSENTLoss(DeclaredLoss, nn.Module):
         UserError: The model has several outputs, λ is not positive, or there are not exactly two text columns.
 
     Inputs:
-        Two columns of sentences; labels: scores, (B,).
+        +--------------------------+-------------+
+        | Columns                  | Labels      |
+        +==========================+=============+
+        | (sentence_A, sentence_B) | score, (B,) |
+        +--------------------------+-------------+
 
     Relations:
         For a bi-encoder: :class:`sentence_transformers.sentence_transformer.losses.CoSENTLoss`.

@@ -49,7 +49,11 @@ class JTCSELoss(DeclaredLoss, nn.Module):
         UserError: A value is out of range, the model lacks what a term needs, or there is not exactly one text column.
 
     Inputs:
-        One column, ``sentence``; no labels.
+        +----------+--------+
+        | Columns  | Labels |
+        +==========+========+
+        | sentence | none   |
+        +----------+--------+
 
     Relations:
         One tower without modulus term: :class:`~st_jtcse.losses.SimCSELoss`. In ST's MatryoshkaLoss the CLS states of

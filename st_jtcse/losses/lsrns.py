@@ -57,7 +57,11 @@ class LSRNSLoss(SimCSELoss):
         UserError: A value is out of range, there is not exactly one text column, or there are no labels.
 
     Inputs:
-        One column, ``sentence``; labels: a scorer vector each, (B, D).
+        +----------+-----------------------+
+        | Columns  | Labels                |
+        +==========+=======================+
+        | sentence | scorer vector, (B, D) |
+        +----------+-----------------------+
 
     Relations:
         With all weights 1 and ε = 0: :class:`~st_jtcse.losses.SimCSELoss`. With teachers and without weights:

@@ -38,7 +38,11 @@ class RankCSELoss(SimCSELoss):
         UserError: A value is out of range, there is not exactly one text column, or there are no labels.
 
     Inputs:
-        One column, ``sentence``; labels: a teacher vector each, (B, D).
+        +----------+------------------------+
+        | Columns  | Labels                 |
+        +==========+========================+
+        | sentence | teacher vector, (B, D) |
+        +----------+------------------------+
 
     Relations:
         Without teachers: :class:`~st_jtcse.losses.SimCSELoss`, the L_NCE of this loss. ST's MatryoshkaLoss cuts the

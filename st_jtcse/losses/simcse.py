@@ -35,7 +35,11 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
         UserError: A value is out of range, or there is not exactly one text column.
 
     Inputs:
-        One column, ``sentence``; no labels.
+        +----------+--------+
+        | Columns  | Labels |
+        +==========+========+
+        | sentence | none   |
+        +----------+--------+
 
     Relations:
         With labelled pairs use MultipleNegativesRankingLoss; with two towers use
