@@ -156,11 +156,15 @@ def test_a_plain_encoder_needs_its_pooling_said(tower_folders, models, pairs, tm
 def test_code_of_a_model_runs_only_when_asked(models, pairs, tmp_path, capsys):
     members = [SentenceTransformer(str(folder), device="cpu") for folder in models[:2]]
     save_for_inference(SentenceTransformer(modules=[MultiTokenizerEnsemble(members)]), tmp_path / "mixed")
+    # A class of this package is nobody's code but ours.
+    for number, options in enumerate(([], ["--trust-remote-code"])):
+        assert diagnose([tmp_path / "mixed"], pairs, tmp_path / f"out{number}", *options) == 0
+        labels = [part["label"] for part in record_of(tmp_path / f"out{number}")["models"][0]["encoders"]]
+        assert labels == ["member 1", "member 2, tower I", "member 2, tower II"]
+    listing = json.loads((tmp_path / "mixed" / "modules.json").read_text())
+    (tmp_path / "mixed" / "modules.json").write_text(json.dumps([listing[0] | {"type": "somebody.Else"}]))
     told = refusal(capsys, [tmp_path / "mixed"], pairs, tmp_path / "out")
     assert told.endswith("if you trust that, add --trust-remote-code.") and not (tmp_path / "out").exists()
-    assert diagnose([tmp_path / "mixed"], pairs, tmp_path / "out", "--trust-remote-code") == 0
-    labels = [part["label"] for part in record_of(tmp_path / "out")["models"][0]["encoders"]]
-    assert labels == ["member 1", "member 2, tower I", "member 2, tower II"]
 
 
 def test_the_embedded_backbone_has_a_name(pairs, tmp_path):
