@@ -28,10 +28,11 @@ class FrozenGenerator:
         self.name = name
         self.batch_size = batch_size
         path, _, branch = (name, "", "") if Path(name).is_dir() else name.partition("@")
-        revision = branch or None
+        # Said, not left out: transformers would otherwise ask on the terminal whether to run the folder's code.
+        source: dict[str, Any] = {"revision": branch or None, "trust_remote_code": False}
         kind = "sequence-to-sequence" if translates else "text-generation"
         try:
-            config = AutoConfig.from_pretrained(path, revision=revision)
+            config = AutoConfig.from_pretrained(path, **source)
             if bool(config.is_encoder_decoder) != translates:
                 raise UserError(
                     f"The model {name!r} is no {kind} model but of type {config.model_type}; give one like "
@@ -41,11 +42,11 @@ class FrozenGenerator:
                 # Marian's normaliser is built but never used: MarianTokenizer does not call it.
                 warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")
                 self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-                    path, revision=revision, **tokenizer_settings
+                    path, **source, **tokenizer_settings
                 )
             dtype = torch.bfloat16 if bf16 else torch.float32
             found: Any = (AutoModelForSeq2SeqLM if translates else AutoModelForCausalLM).from_pretrained(
-                path, revision=revision, use_safetensors=True, dtype=dtype, output_loading_info=True
+                path, **source, use_safetensors=True, dtype=dtype, output_loading_info=True
             )
         except ImportError as error:
             raise UserError(

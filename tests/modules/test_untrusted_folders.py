@@ -8,7 +8,8 @@ import pytest
 from conftest import make_model, make_sentences
 from sentence_transformers import SentenceTransformer
 
-from st_jtcse.errors import CodeNotTrusted
+from st_jtcse.data.frozen_generator import FrozenGenerator
+from st_jtcse.errors import CodeNotTrusted, UserError
 from st_jtcse.modules import (
     AttentionPooling,
     MultiTokenizerEnsemble,
@@ -84,4 +85,16 @@ def test_joining_asks_nobody_on_the_terminal(tower_folders, tmp_path, monkeypatc
             TwinCrossAttentionEncoder.from_towers(tower_folders[1], folder)
         else:
             load_sentence_transformer(folder, pooling="cls")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_text_model_with_code_in_its_folder_is_refused_unasked(tmp_path, monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda *args: pytest.fail("asked on the terminal"))
+    folder = tmp_path / "judge"
+    folder.mkdir()
+    (folder / "evil.py").write_text(EVIL.format(str(tmp_path / "ran")))
+    settings = {"model_type": "evil", "auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}}
+    (folder / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(UserError, match="cannot be loaded as a text-generation model"):
+        FrozenGenerator(str(folder), translates=False, batch_size=1, bf16=False)
     assert not (tmp_path / "ran").exists()
