@@ -346,7 +346,8 @@ def test_a_missing_package_is_named_with_its_extra(marian, tmp_path, monkeypatch
 def test_a_revision_follows_the_hubs_name(tmp_path, monkeypatch):
     asked = []
 
-    def offline(name, revision):
+    def offline(name, revision, trust_remote_code):
+        assert trust_remote_code is False
         asked.append((name, revision))
         raise OSError("cannot be reached")
 
