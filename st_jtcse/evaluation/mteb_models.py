@@ -14,9 +14,9 @@ from sentence_transformers import SentenceTransformer
 from torch.utils.data import DataLoader
 
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.jobs import load_model
 from st_jtcse.evaluation.unique_texts import UniqueTexts
 from st_jtcse.hashing import embedding_sha256
+from st_jtcse.modules.loading import load_sentence_transformer
 from st_jtcse.pooling_names import PoolingName
 
 try:
@@ -115,16 +115,15 @@ def register(folder: str | Path, *, pooling: PoolingName | None = None, trust_re
     """
     path = Path(folder).resolve()
     options: dict[str, Any] = {"pooling": pooling, "trust_remote_code": trust_remote_code}
-    loaded = load_model(str(path), **options)
-    meta = model_meta(loaded.model, f"{path.name}-{loaded.sha256[:8]}").model_copy(
-        update={"loader": _load_registered, "loader_kwargs": {"folder": str(path), **options}}
-    )
+    meta = model_meta(load_sentence_transformer(str(path), **options), path.name)
+    own = {"name": f"{meta.name}-{str(meta.revision)[:8]}", "loader": _load_registered}
+    meta = meta.model_copy(update=own | {"loader_kwargs": {"folder": str(path), **options}})
     MODEL_REGISTRY[str(meta.name)] = meta
     return meta
 
 
 def _load_registered(name: str, revision: str, *, folder: str, **options: Any) -> UniqueTextEncoder:
-    loaded = load_model(folder, **options)
-    if loaded.sha256 != revision:
+    encoder = UniqueTextEncoder(load_sentence_transformer(folder, **options), name)
+    if encoder.mteb_model_meta.revision != revision:
         raise UserError(f"{folder} has changed since it was registered as {name}; register it again.")
-    return UniqueTextEncoder(loaded.model, name)
+    return encoder
