@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from st_jtcse.errors import UserError
-from st_jtcse.modules.loading import own_class, read_listing
-from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
+from st_jtcse.modules.joining import JOINED_TYPES
+from st_jtcse.modules.loading import CONFIG, own_class, read_listing
 
 # plain: by Sentence-Transformers alone; registered: after `import st_jtcse`, or with the flag; own_modules: with both;
 # remote_code: with the flag, for code that came with the model it starts from.
 Loading = Literal["plain", "registered", "own_modules", "remote_code"]
 Pooling = Literal["cls", "mean", "max", "first_last"]
-CONFIG = "config.json"
 # By the modules before the normalization and the last pooling's mode.
 _POOLINGS: dict[str, Pooling] = {
     "Transformer Pooling cls": "cls",
@@ -55,7 +54,7 @@ def model_form(folder: Path) -> ModelForm:
     loading: Loading = "remote_code" if config.get("auto_map") else "plain"
     if own:
         loading = "own_modules"
-    elif config.get("model_type") in (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type):
+    elif config.get("model_type") in JOINED_TYPES:
         loading = "registered"
     return ModelForm(
         architecture=config.get("model_type") or own,

@@ -17,8 +17,8 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from st_jtcse.errors import PushFailed, UserError
 from st_jtcse.hub.cards import CARD, updated_card
-from st_jtcse.hub.model_form import CONFIG, ModelForm, model_form
-from st_jtcse.modules.loading import MODULES
+from st_jtcse.hub.model_form import ModelForm, model_form
+from st_jtcse.modules.loading import CONFIG, MODULES
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")

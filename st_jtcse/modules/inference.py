@@ -11,11 +11,10 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
-from st_jtcse.modules.joining import JoinedEncoder
+from st_jtcse.modules.joining import JOINED_TYPES, JoinedEncoder
 from st_jtcse.modules.loading import MODULES, own_class, read_listing
 from st_jtcse.modules.pooler_head import PoolerModulusHead
 from st_jtcse.modules.training_head import TrainingHead
-from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
 
 IMPORT_OR_FLAG = (
     "After `pip install st-jtcse`, and `import st_jtcse` in the program, this model loads as shown below; without the "
@@ -49,8 +48,7 @@ def save_for_inference(model: SentenceTransformer, path: str | os.PathLike[str],
         kept.append(entry | {"idx": len(kept), "name": str(len(kept))})
     Path(path, MODULES).write_text(json.dumps(kept, indent=2), encoding="utf-8")
     # By name: a class that was loaded from a model's own folder is another one.
-    joined_types = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
-    is_joined = getattr(model.config, "model_type", None) in joined_types
+    is_joined = getattr(model.config, "model_type", None) in JOINED_TYPES
     sentence = FLAG_NEEDED if own_class(path) else IMPORT_OR_FLAG if is_joined else ""
     card = Path(path, "README.md")
     text = card.read_text(encoding="utf-8") if card.exists() else sentence

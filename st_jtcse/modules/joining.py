@@ -26,8 +26,9 @@ logger = logging.get_logger(__name__)
 Encoder = PreTrainedModel | str | os.PathLike[str]
 Module = TypeVar("Module", bound=Transformer)
 
+JOINED_TYPES = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
 # An ensemble takes over the encoders of what is a sum itself.
-SUMMED_TYPES = (*MEMBER_TYPES, TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
+SUMMED_TYPES = (*MEMBER_TYPES, *JOINED_TYPES)
 # What two towers must share: the twin keeps one tower configuration, one tokenizer and one embedding size.
 _SHAPE_KEYS = (
     "model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
