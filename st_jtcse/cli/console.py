@@ -10,8 +10,8 @@ from rich.console import Console
 
 from st_jtcse.reports.table import Table
 
-out = Console()
-err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+out = Console(emoji=False)
+err = Console(stderr=True, emoji=False, soft_wrap=True, highlight=False, markup=False)
 
 
 def show(table: Table) -> None:

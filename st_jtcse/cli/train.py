@@ -64,6 +64,7 @@ def _run(options: argparse.Namespace) -> None:
         stages = plan.plan(runs[0].loaded if runs else loaded, names)
         files = [run.folder for run in runs] or plan.expected_files(loaded, names)
         console.show(run_tables.plan_table(stages))
+        console.say("\n  ".join(["Models:", *(f"{stage.name}: {stage.begins_as}" for stage in stages)]))
         console.say("\n  ".join(["Files:", *map(str, files)]))
         return
     # Every process must know which one writes, before the first of them does.

@@ -14,7 +14,7 @@ from st_jtcse.evaluation.results import RESULTS
 from st_jtcse.hashing import sha256
 from st_jtcse.hub.model_form import read_json
 from st_jtcse.reports.evaluation_report import suite_table
-from st_jtcse.reports.table import Table, number
+from st_jtcse.reports.table import Table, number, shipped_rows
 
 # Written by st-train beside the weights, and the folder for st-eval's results there.
 TRAINING_RECORD = "training_results.json"
@@ -71,11 +71,15 @@ def _of_these_weights(folder: Path, results: str, hashes: Mapping[str, str]) -> 
 
 
 def _training_table(record: Mapping[str, Any]) -> Table:
-    title, rows = "Spearman correlation x 100", [[name, number(score)] for name, score in record["spearman"].items()]
-    if not record["steps"]:
-        return Table(["set", "score"], rows, title)
-    rows = [[name, number(record["spearman_start"].get(name)), after] for name, after in rows]
-    return Table(["set", "before", "after"], rows, f"{title} before and after this training")
+    sets = list(record["spearman"])
+    rows = shipped_rows(record, sets)
+    told = {"before this training": "spearman_start", "this model": "spearman"}
+    rows += [
+        [name, *(number(record[key].get(each)) for each in sets)]
+        for name, key in told.items()
+        if record["steps"] or key == "spearman"
+    ]
+    return Table(["model", *sets], rows, "Spearman correlation x 100")
 
 
 def _own_and_reported(table: Table, paper: str | None) -> Table:

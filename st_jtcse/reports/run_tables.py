@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from st_jtcse.reports.table import Table, millions
+from st_jtcse.reports.table import Table, millions, shipped_rows
 
 
 def plan_table(stages: Sequence[Any]) -> Table:
@@ -26,9 +26,10 @@ def plan_table(stages: Sequence[Any]) -> Table:
 
 
 def results_table(results: Mapping[str, Any]) -> Table:
-    """Return every stage on every evaluation set: Spearman x 100 where it started -> where it ended."""
+    """Return the start models as shipped, and every stage, where it started -> where it ended: Spearman x 100."""
     sets = list(dict.fromkeys(name for record in results["stages"] for name in record["spearman"]))
-    rows = [
+    rows = [[name, *[""] * 4, *scores] for name, *scores in shipped_rows(results, sets)]
+    rows += [
         [
             record["name"],
             millions(record["parameters"]),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.table import Table as TerminalTable
@@ -47,3 +47,11 @@ def number(value: float | None) -> str:
 def millions(count: int) -> str:
     """Write a number of parameters."""
     return f"{count / 1e6:.1f}M"
+
+
+def shipped_rows(results: Mapping[str, Any], sets: Sequence[str]) -> list[list[str]]:
+    """Return the rows that a table of a run's, or a stage's, results begins with: its start models as shipped."""
+    return [
+        [f"{name}, as shipped" if scores else f"{name}, a plain encoder", *(number(scores.get(each)) for each in sets)]
+        for name, scores in results.get("as_shipped", {}).items()
+    ]

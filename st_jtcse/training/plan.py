@@ -13,6 +13,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 from st_jtcse import embedded
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
+from st_jtcse.training.as_shipped import begins_as
 from st_jtcse.training.models import load_config
 from st_jtcse.training.run_folder import RECIPE, RESULTS
 from st_jtcse.training.stage_inputs import Inputs, load_inputs
@@ -25,6 +26,7 @@ class PlannedStage:
 
     name: str
     loss: str | None  # Class of its loss; None if it is only assembled
+    begins_as: str  # Its model, in a phrase
     parameters: int
     sentences: int | None  # Training sentences; None if they come from the Hub, which a plan does not download
     steps: int | None  # Optimiser steps; None if they follow from an unknown number of sentences
@@ -66,6 +68,7 @@ def _plan(loaded: LoadedRecipe, stage: StageSpec, stages: dict[str, StageSpec], 
     return PlannedStage(
         stage.name,
         stage.loss.type if stage.loss else None,
+        begins_as(stage.model),
         _parameters(stage.model, stages),
         sentences,
         steps,

@@ -14,6 +14,7 @@ from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe
+from st_jtcse.training.as_shipped import ShippedScores, begins_as
 from st_jtcse.training.provenance import environment
 from st_jtcse.training.run_folder import RESULTS, RunFolder
 from st_jtcse.training.stage import run_stage
@@ -78,25 +79,38 @@ def _run(
     folder.open(recipe, resume)
     if first and not ours:
         held.enter_context(folder.in_use())
+    shipped = ShippedScores(stages)
+    shipped.take_up(folder.path / RESULTS)
     for name in chosen:
         if first and name in finished and folder.record(name) is None:
             folder.adopt(name, finished[name])
         processes.wait_for_all()
         if folder.record(name) is None:
-            logger.info("stage %s", name)
-            run_stage(loaded, stages[name], inputs[name], folder)
-        if first:
-            write_atomically(folder.path / RESULTS, to_json(_results(recipe, folder)))
-    return _results(recipe, folder)
+            logger.info("stage %s, from %s", name, begins_as(stages[name].model))
+            own = shipped.of(stages[name], inputs[name])
+            # Told before the stage is trained: a run that is gone on with need not compute them again.
+            _write_results(recipe, folder, shipped)
+            run_stage(loaded, stages[name], inputs[name], folder, own)
+        _write_results(recipe, folder, shipped)
+    return _results(recipe, folder, shipped)
 
 
-def _results(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
+def _write_results(recipe: Recipe, folder: RunFolder, shipped: ShippedScores) -> None:
+    if processes.rank() == 0:
+        write_atomically(folder.path / RESULTS, to_json(_results(recipe, folder, shipped)))
+
+
+def _results(recipe: Recipe, folder: RunFolder, shipped: ShippedScores) -> dict[str, Any]:
     records = [record for stage in recipe.stages if (record := folder.record(stage.name))]
+    for record in records:
+        shipped.take(record)
     return {
         "recipe": recipe.name,
         "seed": recipe.seed,
         "finished": len(records) == len(recipe.stages),
         "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "environment": environment(),
+        "as_shipped": shipped.scores,
+        "data_sha256": shipped.data_sha256,
         "stages": records,
     }

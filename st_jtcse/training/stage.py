@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from st_jtcse import processes
 from st_jtcse.diagnostics import gmac
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
+from st_jtcse.training.as_shipped import begins_as
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import build_cross_encoder, build_model, resolver
 from st_jtcse.training.provenance import environment
@@ -21,11 +23,18 @@ from st_jtcse.training.stage_inputs import Inputs
 from st_jtcse.training.stage_training import train
 
 
-def run_stage(loaded: LoadedRecipe, stage: StageSpec, inputs: Inputs, folder: RunFolder) -> None:
+def run_stage(
+    loaded: LoadedRecipe,
+    stage: StageSpec,
+    inputs: Inputs,
+    folder: RunFolder,
+    as_shipped: Mapping[str, Mapping[str, float]],
+) -> None:
     """Train, save and evaluate one stage, from its last checkpoint; afterwards the folder holds it finished.
 
-    A stage without a loss is saved as it is. Raises UserError if a model does not load or fit, or the loss is not
-    finite, and KeyboardInterrupt after an orderly stop with a checkpoint.
+    `as_shipped` are the scores of the models that it starts from. A stage without a loss is saved as it is. Raises
+    UserError if a model does not load or fit, or the loss is not finite, and KeyboardInterrupt after an orderly stop
+    with a checkpoint.
     """
     # The stage's own seed, in 0..2^31-1.
     digest = hashlib.sha256(f"{loaded.recipe.seed}/{stage.name}".encode()).digest()
@@ -42,6 +51,8 @@ def run_stage(loaded: LoadedRecipe, stage: StageSpec, inputs: Inputs, folder: Ru
         "seed": seed,
         "loss": stage.loss.model_dump() if stage.loss else None,
         "data_sha256": inputs.hashes,
+        "begins_as": begins_as(stage.model),
+        "as_shipped": as_shipped,
         "spearman_start": kind.scores(model, inputs.evaluators),
         "steps": 0,
         "seconds": 0.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from st_jtcse.hub.cards import OTHER, CardFacts, write_card
 from st_jtcse.hub.model_form import model_form
 from st_jtcse.recipe import yaml_source
 from st_jtcse.recipe.load import LoadedRecipe, load_recipe
-from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
+from st_jtcse.recipe.schema import Recipe, StageSpec, WeightedModelSpec
 from st_jtcse.towers import TwinEncoderConfig
+from st_jtcse.training.as_shipped import start_models
 
 # What may differ from the bundled recipe without making it another setting.
 _CIRCUMSTANCES = {"description", "method", "needs", "seed", "seeds", "output_dir", "cache_dir", "card", "push"}
@@ -40,7 +41,7 @@ def describe(loaded: LoadedRecipe, stage: StageSpec, model: Any, folder: Path, f
         family=family_of(stage, twin),
         title=title(recipe, stage),
         recipe=yaml_source.dump(_without_places(recipe.model_dump(mode="json", exclude={"cache_dir", "push"}))),
-        base_models=_roots(recipe, stage),
+        base_models=_hub_ids(start_models(stage, {other.name: other for other in recipe.stages})),
         license=recipe.card.license if recipe.card else None,
         languages=recipe.card.language if recipe.card else (),
     )
@@ -65,18 +66,10 @@ def reported_as(loaded: LoadedRecipe, stage: StageSpec) -> str | None:
     return stage.reported_as if same else None
 
 
-def _roots(recipe: Recipe, stage: StageSpec) -> list[str]:
-    """Return the Hub ids of the models that a stage's weights come from, through the stages before it."""
-    stages = {other.name: other for other in recipe.stages}
-    found: list[str] = []
-    for source in stage.model.models.values():
-        if source.startswith(STAGE_PREFIX):
-            found += _roots(recipe, stages[source.removeprefix(STAGE_PREFIX)])
-        elif source == embedded.NAME:
-            found.append(embedded.HUB_ID)
-        elif not os.path.exists(source):
-            found.append(source)
-    return list(dict.fromkeys(found))
+def _hub_ids(models: Sequence[WeightedModelSpec]) -> list[str]:
+    """Return the Hub ids of models that have one."""
+    ids = {embedded.NAME: embedded.HUB_ID}
+    return list(dict.fromkeys(ids.get(spec.model, spec.model) for spec in models if not os.path.exists(spec.model)))
 
 
 def _without_places(value: Any) -> Any:

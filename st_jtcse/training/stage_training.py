@@ -59,6 +59,8 @@ def train(
         loss.use_pair_scores(inputs.pair_scores.pairs)
     dataset, told = training_set(stage, inputs, loss, folder, cache_dir)
     arguments = training_arguments(stage, seed, folder.stage(stage.name))
+    if arguments.prompts is None:  # A model that puts a prompt before every sentence is trained as it is used.
+        arguments.prompts = model.prompts.get(model.default_prompt_name) or None
     own_weights = LossWeights(loss)
     # One process looks first, because it deletes what is broken.
     if processes.rank() == 0:

@@ -1,0 +1,134 @@
+"""The models that a run starts from as their makers shipped them: what a stage makes of them, and their scores."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os.path
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from st_jtcse import embedded, processes
+from st_jtcse.errors import UserError
+from st_jtcse.modules.shipped_form import ShippedForm, shipped_form
+from st_jtcse.pooling_names import SPOKEN
+from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec, WeightedModelSpec
+from st_jtcse.training.model_kinds import kind_of
+from st_jtcse.training.models import load_frozen
+from st_jtcse.training.stage_inputs import Inputs
+
+logger = logging.getLogger(__name__)
+
+# What a model is loaded with, beside its name.
+_HOW = ("revision", "trust_remote_code")
+
+
+def start_models(stage: StageSpec, stages: Mapping[str, StageSpec]) -> list[WeightedModelSpec]:
+    """Return the models, none of them a stage's, that a stage's weights come from, through the stages before it."""
+    found: dict[tuple[str, str | None], WeightedModelSpec] = {}
+    for place, name in stage.model.models.items():
+        holder: Any = stage.model.members[int(place[1])] if stage.model.members else stage.model
+        own = [WeightedModelSpec.model_validate({key: getattr(holder, key) for key in _HOW} | {"model": name})]
+        if name.startswith(STAGE_PREFIX):
+            own = start_models(stages[name.removeprefix(STAGE_PREFIX)], stages)
+        found |= {(spec.model, spec.revision): spec for spec in own}
+    return list(found.values())
+
+
+def begins_as(spec: ModelSpec) -> str:
+    """Say in a phrase what a stage begins with, as the plan, the log and the model's card do.
+
+    Raises UserError where a model cannot be read.
+    """
+    if spec.members is not None:
+        return f"sum of {' and '.join(map(_short, spec.models.values()))}"
+    if spec.cross_encoder is not None:
+        return f"{_short(spec.cross_encoder)}, a cross-encoder's backbone"
+    names = dict.fromkeys(spec.models.values())
+    source = " and ".join(map(_short, names)) + (", twice" if spec.towers and len(names) == 1 else "")
+    ways = dict.fromkeys(_way(name, spec) for name in names)
+    changes = {
+        f"tower {spec.tower}": spec.tower,
+        f"layers {spec.layers}": spec.layers,
+        "random weights": spec.fresh,
+        f"cut at {spec.max_seq_length} tokens": spec.max_seq_length,
+    }
+    return ", ".join([f"{source}: {' and '.join(ways)}", *(told for told, made in changes.items() if made is not None)])
+
+
+def _way(name: str, spec: ModelSpec) -> str:
+    """Say how a model's tokens make an embedding, and whether its makers had it so."""
+    own = None if spec.pooling is None else f"{SPOKEN[spec.pooling]} (pooling: {spec.pooling})"
+    if name.startswith(STAGE_PREFIX):
+        return own or "as that stage leaves it"
+    form = shipped_form(name, revision=spec.revision)
+    if form is None:
+        return f"{own or 'no pooling'}, a plain encoder"
+    if own is None:
+        return f"{form}, as shipped"
+    return f"{own}, {'as' if form == ShippedForm(('Pooling',), spec.pooling) else 'not as'} shipped"
+
+
+def _short(name: str) -> str:
+    """Return a model's name, of a local folder the last part."""
+    return os.path.basename(name) if os.path.isabs(name) else name
+
+
+@dataclass
+class ShippedScores:
+    """Spearman x 100 of start models as shipped, each computed once a run."""
+
+    stages: Mapping[str, StageSpec]
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)  # By model and evaluation set
+    data_sha256: dict[str, str] = field(default_factory=dict)  # Of the sets
+
+    def take(self, told: Mapping[str, Any]) -> None:
+        """Take up what is known already, by a stage's record or the results of a run."""
+        for name, scores in told.get("as_shipped", {}).items():
+            own = self.scores.setdefault(name, {})
+            for key, score in scores.items():
+                digest = told["data_sha256"][key]
+                if self.data_sha256.setdefault(key, digest) == digest:
+                    own.setdefault(key, score)
+
+    def take_up(self, path: Path) -> None:
+        """Take up the results that an earlier start of the run left, if there are any."""
+        if path.is_file():
+            self.take(json.loads(path.read_text(encoding="utf-8")))
+
+    def of(self, stage: StageSpec, inputs: Inputs) -> dict[str, dict[str, float]]:
+        """Return the scores of a stage's start models on its evaluation sets; a plain encoder has none."""
+        told: dict[str, dict[str, float]] = {}
+        # A cross-encoder scores pairs; its backbone, as shipped, embeds sentences.
+        if not inputs.evaluators or stage.model.cross_encoder is not None or processes.rank() != 0:
+            return told
+        names = _labels(self.stages)
+        for start in start_models(stage, self.stages):
+            name = names[start.model, start.revision]
+            usable = [key for key in inputs.evaluators if self.data_sha256.get(key) == inputs.hashes[key]]
+            known = {key: score for key, score in self.scores.get(name, {}).items() if key in usable}
+            missing = {key: found for key, found in inputs.evaluators.items() if key not in known}
+            try:
+                if missing and shipped_form(start.model, revision=start.revision) is not None:
+                    known |= kind_of(stage.model).scores(load_frozen(start, embedded.place), missing)
+            except UserError as error:
+                logger.warning("no row 'as shipped': %s", error)
+                continue
+            told[name] = {key: known[key] for key in inputs.evaluators if key in known}
+        self.take({"as_shipped": told, "data_sha256": inputs.hashes})
+        return told
+
+
+def _labels(stages: Mapping[str, StageSpec]) -> dict[tuple[str, str | None], str]:
+    """Name a run's start models, folders by as much of their paths as tells them apart."""
+    starts = {(spec.model, spec.revision) for stage in stages.values() for spec in start_models(stage, stages)}
+    folders = {model: Path(model).parts for model, _ in starts if os.path.isabs(model)}
+    labels = {}
+    for model, revision in starts:
+        ends = (folders[model][-length:] for length in range(1, len(folders[model]) + 1)) if model in folders else ()
+        alone = (end for end in ends if sum(other[-len(end) :] == end for other in folders.values()) == 1)
+        name = "/".join(next(alone, (model,)))
+        labels[model, revision] = f"{name}@{revision}" if revision else name
+    return labels
