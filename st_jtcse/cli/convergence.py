@@ -45,7 +45,7 @@ def _run(options: argparse.Namespace) -> None:
         write_atomically(options.output_dir / "convergence.json", told)
     except OSError as error:
         raise UserError(f"--output-dir: {options.output_dir} cannot be written: {error.strerror}.") from error
-    console.show(report.convergence_table(rows, score))
+    console.show(report.convergence_table(rows, score, curves))
 
 
 main = command(_parser, _run, interrupted="nothing was written")

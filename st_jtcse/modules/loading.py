@@ -29,6 +29,7 @@ from transformers import AutoConfig
 from st_jtcse import embedded
 from st_jtcse.errors import CodeNotTrusted, PoolingNeeded, UserError
 from st_jtcse.modules.attention_pooling import AttentionPooling
+from st_jtcse.modules.padding import check_padding
 from st_jtcse.pooling_names import TrainedPoolingName
 
 CONFIG = "config.json"
@@ -157,7 +158,7 @@ def pooling_of(
         revision: Commit, tag or branch of `source` on the Hub.
 
     Raises:
-        UserError: The encoder computes its CLS state only.
+        UserError: The encoder computes its CLS state only, or its last token depends on padding.
     """
     config = encoder.model.config
     if name != "cls" and getattr(config, "cls_only", False):
@@ -169,7 +170,10 @@ def pooling_of(
         learned = None if source is None else _learned_attention(source, revision)
         return [learned if learned is not None and learned.embedding_dimension == size else AttentionPooling(size)]
     if name != "first_last":
-        return [Pooling(size, name)]
+        pooling = Pooling(size, name)
+        if name == "lasttoken":
+            check_padding(encoder, pooling)
+        return [pooling]
     # Sentence-Transformers' own layer pooling with weight on two layers only, which shall not learn others.
     config.output_hidden_states = True
     depth = config.num_hidden_layers

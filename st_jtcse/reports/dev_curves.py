@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -33,6 +33,8 @@ class Curve:
     seed: int  # the run's seed
     evaluations: tuple[Evaluation, ...]  # in the order of the run; the first is that of step 0
     final: dict[str, float]  # Spearman x 100 of the saved model on each evaluation set
+    # That of the models which it starts from, as shipped, by model and set
+    as_shipped: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def best(self) -> float:
@@ -105,6 +107,7 @@ class _Stage(BaseModel):
     name: str
     spearman: dict[str, float]
     spearman_start: dict[str, float] = {}
+    as_shipped: dict[str, dict[str, float]] = {}
     data_sha256: dict[str, str]
     log: Annotated[list[_Logged], BeforeValidator(_on_dev)] = []
 
@@ -112,7 +115,7 @@ class _Stage(BaseModel):
         found = [Evaluation(entry.step, entry.train_seconds, round(100 * entry.score, 4)) for entry in self.log]
         if found and found[0].step and "dev" in self.spearman_start:
             found.insert(0, Evaluation(0, 0.0, self.spearman_start["dev"]))
-        return Curve(self.name, seed, tuple(found), self.spearman)
+        return Curve(self.name, seed, tuple(found), self.spearman, self.as_shipped)
 
 
 class _Run(BaseModel):

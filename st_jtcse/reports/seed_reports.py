@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from st_jtcse.reports.dev_curves import Curve
 from st_jtcse.reports.drawing import house_style, legend_name, panels, series
-from st_jtcse.reports.table import Table
+from st_jtcse.reports.table import Table, shipped_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,8 +86,8 @@ def convergence(curves: Sequence[Curve], score: float) -> list[Convergence]:
     return rows
 
 
-def convergence_table(rows: Sequence[Convergence], score: float) -> Table:
-    """Return the stages, one a row."""
+def convergence_table(rows: Sequence[Convergence], score: float, curves: Sequence[Curve]) -> Table:
+    """Return the stages, one a row, after the models that they start from."""
     sets = names_in([row.final for row in rows])
     cells = [
         [
@@ -99,6 +99,8 @@ def convergence_table(rows: Sequence[Convergence], score: float) -> Table:
         ]
         for row in rows
     ]
+    told = {"as_shipped": {name: scores for curve in curves for name, scores in curve.as_shipped.items()}}
+    cells = [[name, "", "", "", *scores] for name, *scores in shipped_rows(told, sets)] + cells
     title = f"to {score:.2f} on dev; Spearman x 100 of the saved models"
     return Table(["stage", "reached", "steps", "seconds", *sets], cells, title)
 
@@ -151,10 +153,11 @@ def summarize(runs: Sequence[tuple[str, Mapping[str, Any]]], stages: Sequence[st
     return rows
 
 
-def sweep_table(rows: Sequence[Point], recipe: str) -> Table:
-    """Return what a sweep changed beside the scores of the stages that it changed."""
+def sweep_table(rows: Sequence[Point], recipe: str, told: Mapping[str, Any]) -> Table:
+    """Return what a sweep changed beside the scores of the stages that it changed; `told` are its results."""
     sets = names_in([row.scores for row in rows])
     cells = [[row.point, row.stage, str(row.seeds), *(shown(row.scores.get(name)) for name in sets)] for row in rows]
+    cells = [[name, "", "", *scores] for name, *scores in shipped_rows(told, sets)] + cells
     title = f"{recipe}: Spearman x 100, mean ± standard deviation over seeds"
     return Table(["setting", "stage", "seeds", *sets], cells, title, names=2)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os.path
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,12 @@ def start_models(stage: StageSpec, stages: Mapping[str, StageSpec]) -> list[Weig
             own = start_models(stages[name.removeprefix(STAGE_PREFIX)], stages)
         found |= {(spec.model, spec.revision): spec for spec in own}
     return list(found.values())
+
+
+def hub_ids(stage: StageSpec, stages: Mapping[str, StageSpec]) -> list[str]:
+    """Return the Hub ids of a stage's start models, as far as they have one."""
+    names = (start.model for start in start_models(stage, stages) if not os.path.exists(start.model))
+    return list(dict.fromkeys(embedded.HUB_ID if name == embedded.NAME else name for name in names))
 
 
 def begins_as(spec: ModelSpec) -> str:
@@ -83,6 +89,7 @@ class ShippedScores:
     stages: Mapping[str, StageSpec]
     scores: dict[str, dict[str, float]] = field(default_factory=dict)  # By model and evaluation set
     data_sha256: dict[str, str] = field(default_factory=dict)  # Of the sets
+    keep: Callable[[], None] = lambda: None  # Called by a stage once it is known to begin
 
     def take(self, told: Mapping[str, Any]) -> None:
         """Take up what is known already, by a stage's record or the results of a run."""

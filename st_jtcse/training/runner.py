@@ -79,7 +79,8 @@ def _run(
     folder.open(recipe, resume)
     if first and not ours:
         held.enter_context(folder.in_use())
-    shipped = ShippedScores(stages)
+    # Kept before a stage is trained: a run that is gone on with need not compute them again.
+    shipped = ShippedScores(stages, keep=lambda: _write_results(recipe, folder, shipped))
     shipped.take_up(folder.path / RESULTS)
     for name in chosen:
         if first and name in finished and folder.record(name) is None:
@@ -87,10 +88,7 @@ def _run(
         processes.wait_for_all()
         if folder.record(name) is None:
             logger.info("stage %s, from %s", name, begins_as(stages[name].model))
-            own = shipped.of(stages[name], inputs[name])
-            # Told before the stage is trained: a run that is gone on with need not compute them again.
-            _write_results(recipe, folder, shipped)
-            run_stage(loaded, stages[name], inputs[name], folder, own)
+            run_stage(loaded, stages[name], inputs[name], folder, shipped)
         _write_results(recipe, folder, shipped)
     return _results(recipe, folder, shipped)
 

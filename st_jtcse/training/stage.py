@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from st_jtcse import processes
 from st_jtcse.diagnostics import gmac
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
-from st_jtcse.training.as_shipped import begins_as
+from st_jtcse.training.as_shipped import ShippedScores, begins_as
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import build_cross_encoder, build_model, resolver
 from st_jtcse.training.provenance import environment
@@ -24,21 +23,18 @@ from st_jtcse.training.stage_training import train
 
 
 def run_stage(
-    loaded: LoadedRecipe,
-    stage: StageSpec,
-    inputs: Inputs,
-    folder: RunFolder,
-    as_shipped: Mapping[str, Mapping[str, float]],
+    loaded: LoadedRecipe, stage: StageSpec, inputs: Inputs, folder: RunFolder, shipped: ShippedScores
 ) -> None:
     """Train, save and evaluate one stage, from its last checkpoint; afterwards the folder holds it finished.
 
-    `as_shipped` are the scores of the models that it starts from. A stage without a loss is saved as it is. Raises
+    `shipped` are the scores of the models that it starts from. A stage without a loss is saved as it is. Raises
     UserError if a model does not load or fit, or the loss is not finite, and KeyboardInterrupt after an orderly stop
     with a checkpoint.
     """
     # The stage's own seed, in 0..2^31-1.
     digest = hashlib.sha256(f"{loaded.recipe.seed}/{stage.name}".encode()).digest()
     seed = int.from_bytes(digest[:4], "big") >> 1
+    as_shipped = shipped.of(stage, inputs)
     set_seed(seed)
     kind = kind_of(stage.model)
     model: Any
@@ -47,6 +43,7 @@ def run_stage(
     else:
         with_head = stage.loss is not None and stage.declaration.needs_pooler(stage.loss.arguments)
         model = build_model(stage.model, resolver(folder), with_head=with_head, seed=seed)
+    shipped.keep()
     found: dict[str, Any] = {
         "seed": seed,
         "loss": stage.loss.model_dump() if stage.loss else None,

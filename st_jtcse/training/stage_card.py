@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from st_jtcse import bundled, embedded
+from st_jtcse import bundled
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import weight_files_sha256
@@ -16,9 +16,9 @@ from st_jtcse.hub.cards import OTHER, CardFacts, write_card
 from st_jtcse.hub.model_form import model_form
 from st_jtcse.recipe import yaml_source
 from st_jtcse.recipe.load import LoadedRecipe, load_recipe
-from st_jtcse.recipe.schema import Recipe, StageSpec, WeightedModelSpec
+from st_jtcse.recipe.schema import Recipe, StageSpec
 from st_jtcse.towers import TwinEncoderConfig
-from st_jtcse.training.as_shipped import start_models
+from st_jtcse.training.as_shipped import hub_ids
 
 # What may differ from the bundled recipe without making it another setting.
 _CIRCUMSTANCES = {"description", "method", "needs", "seed", "seeds", "output_dir", "cache_dir", "card", "push"}
@@ -41,7 +41,7 @@ def describe(loaded: LoadedRecipe, stage: StageSpec, model: Any, folder: Path, f
         family=family_of(stage, twin),
         title=title(recipe, stage),
         recipe=yaml_source.dump(_without_places(recipe.model_dump(mode="json", exclude={"cache_dir", "push"}))),
-        base_models=_hub_ids(start_models(stage, {other.name: other for other in recipe.stages})),
+        base_models=hub_ids(stage, {other.name: other for other in recipe.stages}),
         license=recipe.card.license if recipe.card else None,
         languages=recipe.card.language if recipe.card else (),
     )
@@ -64,12 +64,6 @@ def reported_as(loaded: LoadedRecipe, stage: StageSpec) -> str | None:
         return None
     same = loaded.recipe.model_dump(exclude=_CIRCUMSTANCES) == published.model_dump(exclude=_CIRCUMSTANCES)
     return stage.reported_as if same else None
-
-
-def _hub_ids(models: Sequence[WeightedModelSpec]) -> list[str]:
-    """Return the Hub ids of models that have one."""
-    ids = {embedded.NAME: embedded.HUB_ID}
-    return list(dict.fromkeys(ids.get(spec.model, spec.model) for spec in models if not os.path.exists(spec.model)))
 
 
 def _without_places(value: Any) -> Any:

@@ -19,6 +19,7 @@ from st_jtcse.reports import seed_reports
 from st_jtcse.reports.drawing import save
 from st_jtcse.reports.table import Table
 from st_jtcse.training import runner
+from st_jtcse.training.as_shipped import ShippedScores
 from st_jtcse.training.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -88,9 +89,11 @@ def run_all(loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str] = ()
 def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:
     """Leave sweep.json and, with matplotlib, a picture of the runs in the output folder; return their table."""
     folder = Path(loaded.recipe.output_dir)
-    finished = []
+    finished, shipped = [], ShippedScores({})
     for run in runs:
         records = {stage.name: RunFolder(run.folder).record(stage.name) for stage in run.loaded.recipe.stages}
+        for record in records.values():
+            shipped.take(record or {})
         finished.append((run.point, {name: found for name, found in records.items() if found}))
     rows = seed_reports.summarize(finished, changed_stages(runs))
     told = {
@@ -98,6 +101,7 @@ def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:
         "runs": [
             {"setting": run.values, "seed": run.seed, "folder": str(run.folder.relative_to(folder))} for run in runs
         ],
+        "as_shipped": shipped.scores,
         "stages": [dataclasses.asdict(row) for row in rows],
     }
     write_atomically(folder / "sweep.json", to_json(told))
@@ -105,7 +109,7 @@ def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:
         save(seed_reports.draw_sweep(rows), folder, "sweep")
     except UserError as error:  # The numbers are there; the picture can be had later.
         logger.warning("%s", error)
-    return seed_reports.sweep_table(rows, loaded.recipe.name)
+    return seed_reports.sweep_table(rows, loaded.recipe.name, told)
 
 
 def stage_keys(loaded: LoadedRecipe) -> dict[str, str]:

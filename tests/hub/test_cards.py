@@ -133,7 +133,7 @@ def snippets(text, folder):
 
 
 def result_rows(text):
-    """The first table of the results: set, before, after."""
+    """The rows of the first table of the results."""
     shown = text.partition(BEGIN)[2].partition(END)[0]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines() if "|" in line][2:]
 
@@ -147,8 +147,10 @@ def test_a_card_claims_what_the_results_hold_and_no_more(stage, run_folder):
     results = json.loads((run_folder / "results.json").read_text())
     record = next(found for found in results["stages"] if found["name"] == stage)
     card = ModelCard.load(run_folder / stage / "README.md")
-    before = [f"{record['spearman_start']['mine']:.2f}"] if record["steps"] else []
-    assert result_rows(card.text) == [["mine", *before, f"{record['spearman']['mine']:.2f}"]]
+    shipped = [[f"{name}, a plain encoder", "-"] for name in record["as_shipped"]]
+    assert bool(shipped) == (stage != "cross")
+    before = [["before this training", f"{record['spearman_start']['mine']:.2f}"]] if record["steps"] else []
+    assert result_rows(card.text) == [*shipped, *before, ["this model", f"{record['spearman']['mine']:.2f}"]]
     assert {(found.dataset_name, found.metric_type, found.metric_value) for found in card.data.eval_results} == {
         ("mine", "spearmanr", record["spearman"]["mine"])
     }

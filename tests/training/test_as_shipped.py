@@ -130,12 +130,13 @@ def test_a_pooling_is_changed_only_where_it_is_written_and_the_plan_says_so(proj
         "one: mine: mean pooling, Dense, normalised, prompt 'red table ', as shipped",
         "again: mine: CLS state (pooling: cls), not as shipped, cut at 8 tokens",
         "third: stage:one: as that stage leaves it",
-        "bare: plain: max pooling (pooling: max), a plain encoder",
+        "bare: plain: last token (pooling: lasttoken), a plain encoder",
     ):
         assert f"\n  {line}\n" in told
     assert train(project) == 0
     assert [type(module) for module in load(project / "run" / "again")] == [Transformer, Pooling]
     assert [type(module) for module in load(project / "run" / "third")] == [Transformer, Pooling, Dense, Normalize]
+    assert load(project / "run" / "bare")[1].pooling_mode == "lasttoken"
 
 
 def test_every_table_begins_with_the_start_models_as_shipped(project, capsys):
