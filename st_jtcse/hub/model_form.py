@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from st_jtcse.errors import UserError
 from st_jtcse.modules.joining import JOINED_TYPES
-from st_jtcse.modules.loading import CONFIG, own_class, read_listing
+from st_jtcse.modules.loading import CONFIG, SETTINGS, own_class, read_listing
+from st_jtcse.pooling_names import PoolingName
 
 # plain: by Sentence-Transformers alone; registered: after `import st_jtcse`, or with the flag; own_modules: with both;
 # remote_code: with the flag, for code that came with the model it starts from.
 Loading = Literal["plain", "registered", "own_modules", "remote_code"]
-Pooling = Literal["cls", "mean", "max", "first_last"]
 # By the modules before the normalization and the last pooling's mode.
-_POOLINGS: dict[str, Pooling] = {
-    "Transformer Pooling cls": "cls",
-    "Transformer Pooling mean": "mean",
-    "Transformer Pooling max": "max",
+_POOLINGS: dict[str, PoolingName] = {
+    **{f"Transformer Pooling {name}": name for name in get_args(PoolingName) if name != "first_last"},
     "Transformer WeightedLayerPooling Pooling mean": "first_last",
 }
 
@@ -34,7 +32,8 @@ class ModelForm:
     own_module: str | None  # the class of this package that it needs, if any
     loading: Loading  # what it needs to load
     # How the encoder's tokens make the embedding; None where plain transformers cannot say it shortly
-    pooling: Pooling | None
+    pooling: PoolingName | None
+    prompt: str  # what stands before every sentence; empty for nothing
     normalize: bool  # whether embeddings have length 1
 
     def __str__(self) -> str:
@@ -50,7 +49,12 @@ def model_form(folder: Path) -> ModelForm:
     own = own_class(folder)
     normalize = names[-1:] == ["Normalize"]
     paths = [entry["path"] for entry, name in zip(listing, names) if name == "Pooling"]
-    modes = [(read_json(folder / path / CONFIG) or {}).get("pooling_mode") for path in paths]
+    poolings = [read_json(folder / path / CONFIG) or {} for path in paths]
+    settings = read_json(folder / SETTINGS) or {}
+    prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name")) or ""
+    # A prompt whose tokens do not count is more than a few lines of code.
+    told = poolings[-1:] if not prompt or all(each.get("include_prompt", True) for each in poolings) else []
+    modes = [each.get("pooling_mode") for each in told]
     loading: Loading = "remote_code" if config.get("auto_map") else "plain"
     if own:
         loading = "own_modules"
@@ -61,7 +65,8 @@ def model_form(folder: Path) -> ModelForm:
         cross_encoder=(config.get("architectures") or [""])[0].endswith("ForSequenceClassification"),
         own_module=own,
         loading=loading,
-        pooling=_POOLINGS.get(" ".join([*(names[:-1] if normalize else names), *map(str, modes[-1:])])),
+        pooling=_POOLINGS.get(" ".join([*(names[:-1] if normalize else names), *map(str, modes)])),
+        prompt=prompt,
         normalize=normalize,
     )
 

@@ -73,10 +73,10 @@ class ModelSpec(Block):
     pooling: TrainedPoolingName | None = Field(
         None,
         description="Pooling of the last hidden state, in place of the model's own modules, prompts and length, which "
-        "are the default; an encoder that comes without needs it. One of Sentence-Transformers' Pooling by its name, or "
-        "first_last: mean of the first and the last layer's tokens; attention: a learned mean over tokens, with which "
-        "a model loads by trust_remote_code only. Beside `towers` only cls: take the CLS state of encoders that are "
-        "not pooled by it.",
+        "are the default; an encoder that comes without needs it. One of Sentence-Transformers' Pooling by its name, "
+        "or first_last: mean of the first and the last layer's tokens; attention: a learned mean over tokens, with "
+        "which a model loads by trust_remote_code only. Beside `towers` only cls: take the CLS state of encoders that "
+        "are not pooled by it.",
     )
     max_seq_length: int | None = Field(None, ge=4, description="Longest input in tokens; longer ones are cut.")
     dropout: float | None = Field(

@@ -121,7 +121,7 @@ def test_a_pooling_is_changed_only_where_it_is_written_and_the_plan_says_so(proj
         stage(base="./mine"),
         twice,
         stage("third", base="stage:one"),
-        stage("bare", base="./plain", pooling="max"),
+        stage("bare", base="./plain", pooling="lasttoken"),
     ]
     write(project, *stages)
     assert train(project, "--dry-run") == 0
