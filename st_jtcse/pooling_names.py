@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-# Those of Sentence-Transformers' Pooling, by its names, and the mean of the first and the last layer's tokens.
-PoolingName = Literal["cls", "lasttoken", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "first_last"]
+# Those of Sentence-Transformers' Pooling, by its names; the mean of two layers' tokens; the poolers of a twin's towers.
+PoolingName = Literal["cls", "lasttoken", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "first_last", "pooler"]
 # With what is learned, which only training can begin from nothing.
 TrainedPoolingName = Literal[
-    "cls", "lasttoken", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "first_last", "attention"
+    "cls", "lasttoken", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "first_last", "pooler", "attention"
 ]
+# Of which a sum of towers is made by each tower alone.
+TowerPoolingName = Literal["cls", "mean", "first_last", "lasttoken", "pooler"]
 
 # The names as people read them.
 SPOKEN: dict[str, str] = {
@@ -20,5 +22,6 @@ SPOKEN: dict[str, str] = {
     "mean_sqrt_len_tokens": "sum over the root of the length",
     "weightedmean": "mean weighted by position",
     "first_last": "mean of the first and the last layer",
+    "pooler": "pooler output",
     "attention": "attention pooling",
 }

@@ -143,7 +143,7 @@ class JTCSELoss(DeclaredLoss, nn.Module):
         """Encode both views of the batch and return the weighted terms by name."""
         features = single_column(sentence_features, self)
         encoded = encode_views(self.model, features, self.length_chunks, tower_outputs=True)
-        cls = self._views(self._cut(encoded, "tower_cls"))
+        cls = self._views(self._cut(encoded, "tower_embedding"))
         terms = Terms()
         if self.nce_weight:
             nce = [nt_xent(a, b, self.temperature) for a, b in cls]
@@ -153,7 +153,7 @@ class JTCSELoss(DeclaredLoss, nn.Module):
             if self.icnce_weight:
                 terms["icnce"] = self.icnce_weight * self._interaction(cls, order)
             if self.cross_weight:
-                cross = self._views(self._cut(encoded, "cross_cls"))
+                cross = self._views(self._cut(encoded, "cross_embedding"))
                 terms["icnce_cross"] = self.cross_weight * self._interaction(cross, order)
         if self.ictm_weight:
             # Whole under MatryoshkaLoss too: no component of the embedding is one of the poolers'.

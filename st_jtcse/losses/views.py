@@ -20,7 +20,7 @@ from st_jtcse.losses.functional import cosines, products
 
 LENGTH_CHUNKS_ON_CPU = 4
 # What losses read from the model, one row a sentence.
-OUTPUTS = ("sentence_embedding", "tower_cls", "cross_cls", "tower_pooler")
+OUTPUTS = ("sentence_embedding", "tower_embedding", "cross_embedding", "tower_pooler")
 
 
 class Terms(dict[str, Tensor]):

@@ -10,6 +10,7 @@ from typing_extensions import Self
 
 from st_jtcse.modules.joining import Encoder, JoinedEncoder, ensemble_encoder_of, tokenizer_of, transformer_of
 from st_jtcse.towers import EnsembleEncoderConfig
+from st_jtcse.towers.modeling_tower_pooling import TowerPooling
 
 
 class EnsembleEncoder(JoinedEncoder):
@@ -48,6 +49,9 @@ class EnsembleEncoder(JoinedEncoder):
         members: Sequence[Encoder],
         weights: Sequence[float] | None = None,
         *,
+        pooling: TowerPooling = "cls",
+        normalize: bool = False,
+        include_prompt: bool = True,
         tokenizer: PreTrainedTokenizerBase | None = None,
         max_seq_length: int | None = None,
         **load_kwargs: Any,
@@ -55,18 +59,22 @@ class EnsembleEncoder(JoinedEncoder):
         """Join encoders that share a tokenizer, in the first one's dtype.
 
         Args:
-            members: BERT or RoBERTa models, folders or Hub ids. A twin counts as its two towers, an ensemble as its
-                members, their weights multiplied by the one given here.
+            members: Models, folders or Hub ids, of any types that transformers knows. A twin counts as its two towers,
+                an ensemble as its members, their weights multiplied by the one given here.
             weights: Factor w_k of each member; 1.0 by default.
+            pooling: How each member is pooled: cls, mean, first_last or lasttoken.
+            normalize: Whether each member's embedding is brought to length 1 before they are summed.
+            include_prompt: Whether a prompt's tokens count in a mean.
             tokenizer: That of all members, needed when the first is a model.
             max_seq_length: Longest input in tokens; None: the tokenizer's.
             **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
 
         Raises:
-            UserError: There is no member, the weights do not match, or the members differ in size, vocabulary or
-                tokenizer; the first difference is named.
+            UserError: There is no member, the weights do not match, or the members differ in size, vocabulary,
+                tokenizer or pooling; the first difference is named.
         """
-        ensemble = ensemble_encoder_of(members, weights, **load_kwargs)
+        form: dict[str, Any] = dict(pooling=pooling, normalize=normalize, include_prompt=include_prompt)
+        ensemble = ensemble_encoder_of(members, weights, **form, **load_kwargs)
         if tokenizer is None:
             tokenizer = tokenizer_of(members[0], load_kwargs)
         attention = load_kwargs.get("attn_implementation")

@@ -18,8 +18,9 @@ from transformers.utils import logging
 from st_jtcse.errors import PoolerNeeded, UserError
 from st_jtcse.modules.loading import load_config, reading
 from st_jtcse.towers import EnsembleEncoderConfig, EnsembleEncoderModel, TwinEncoderConfig, TwinEncoderModel
-from st_jtcse.towers.modeling_ensemble_encoder import MEMBER_TYPES, OTHER_TOKENIZERS, check_shared, check_weights
-from st_jtcse.towers.modeling_twin_encoder import TOWER_TYPES, CrossResidual
+from st_jtcse.towers.modeling_ensemble_encoder import OTHER_TOKENIZERS, check_shared, check_weights
+from st_jtcse.towers.modeling_tower_pooling import SumConfig, TowerPooling, tower_config
+from st_jtcse.towers.modeling_twin_encoder import CrossResidual
 
 logger = logging.get_logger(__name__)
 
@@ -27,12 +28,13 @@ Encoder = PreTrainedModel | str | os.PathLike[str]
 Module = TypeVar("Module", bound=Transformer)
 
 JOINED_TYPES = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
-# An ensemble takes over the encoders of what is a sum itself.
-SUMMED_TYPES = (*MEMBER_TYPES, *JOINED_TYPES)
 # What two towers must share: the twin keeps one tower configuration, one tokenizer and one embedding size.
 _SHAPE_KEYS = (
     "model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
     "layer_norm_eps", "vocab_size", "max_position_embeddings", "type_vocab_size", "pad_token_id",
+    # Of other types than BERT.
+    "embedding_size", "activation", "hidden_activation", "norm_eps", "rms_norm_eps", "relative_attention_num_buckets",
+    "layer_types", "local_attention", "sliding_window", "rope_parameters", "num_key_value_heads", "head_dim",
 )  # fmt: skip
 # How a checkpoint is found; a tokenizer takes these, but nothing else that a model does.
 _HUB_KEYS = ("revision", "token", "cache_dir", "local_files_only", "trust_remote_code")
@@ -57,10 +59,13 @@ def twin_of(
     cross_attention_every: int | None = 2,
     cross_residual: CrossResidual = "stream",
     pooler_seed: int | None = 0,
+    pooling: TowerPooling = "cls",
+    normalize: bool = False,
+    include_prompt: bool = True,
     **load_kwargs: Any,
 ) -> TwinEncoderModel:
     """Join two encoders as :meth:`~st_jtcse.modules.TwinCrossAttentionEncoder.from_towers` does, without tokenizer."""
-    towers = [_load(tower, TOWER_TYPES, "A tower", load_kwargs) for tower in (tower_1, tower_2)]
+    towers = [_load(tower, "A tower", load_kwargs) for tower in (tower_1, tower_2)]
     first, second = ({k: getattr(t.config, k, None) for k in _SHAPE_KEYS} | {"dtype": t.dtype} for t in towers)
     for key, value in first.items():
         if value != second[key]:
@@ -70,35 +75,68 @@ def twin_of(
             )
     _compare_tokenizers([tower_1, tower_2], load_kwargs, "a twin needs one tokenizer.")
     with told_by_the_user():
-        config = TwinEncoderConfig(towers[0].config, cross_attention_every, cross_residual)
+        config = TwinEncoderConfig(
+            towers[0].config,
+            cross_attention_every,
+            cross_residual,
+            pooling=pooling,
+            normalize=normalize,
+            include_prompt=include_prompt,
+        )
     twin = TwinEncoderModel(config)
-    twin.to(dtype=towers[0].dtype)  # type: ignore[call-arg]  # transformers wraps `to` without its types
     generator = None if pooler_seed is None else torch.Generator().manual_seed(pooler_seed)
     for name, own, given in zip(("first", "second"), twin.towers, towers):
-        missing, unexpected = own.load_state_dict(given.state_dict(), strict=False)
+        try:
+            missing, unexpected = own.load_state_dict(given.state_dict(), strict=False)
+        except RuntimeError as error:
+            raise UserError(f"The {name} tower's weights do not fit: {' '.join(str(error).split())[:300]}") from error
         if unexpected or any(not key.startswith("pooler.") for key in missing):
             raise UserError(f"The towers' weights do not fit: {[*missing, *unexpected][0]!r} differs.")
-        if missing and generator is None:
-            raise PoolerNeeded(f"The {name} tower has no pooler weights", "give a pooler_seed to draw them")
-        if missing:
-            logger.warning_once("A tower has no pooler weights; the modulus term starts from a random pooler.")
-            nn.init.normal_(own.pooler.dense.weight, std=config.tower.initializer_range, generator=generator)
+        if missing and hasattr(own.pooler, "dense"):
+            _draw_pooler(own.pooler, f"The {name} tower has", config.tower, generator)
+    if not twin.tower_poolers() and (generator is not None or pooling == "pooler"):
+        twin.add_poolers()
+        for pooler in twin.tower_poolers():
+            _draw_pooler(pooler, f"Towers of the type {config.tower.model_type!r} have", config.tower, generator)
+    twin.to(dtype=towers[0].dtype)  # type: ignore[call-arg]  # transformers wraps `to` without its types
     return twin
 
 
+def _draw_pooler(pooler: Any, whose: str, config: Any, generator: torch.Generator | None) -> None:
+    if generator is None:
+        raise PoolerNeeded(f"{whose} no pooler weights", "give a pooler_seed to draw them")
+    logger.warning_once("A tower has no pooler weights; the modulus term starts from a random pooler.")
+    nn.init.normal_(pooler.dense.weight, std=getattr(config, "initializer_range", 0.02), generator=generator)
+    nn.init.zeros_(pooler.dense.bias)
+
+
 def ensemble_encoder_of(
-    members: Sequence[Encoder], weights: Sequence[float] | None = None, **load_kwargs: Any
+    members: Sequence[Encoder],
+    weights: Sequence[float] | None = None,
+    pooling: TowerPooling = "cls",
+    normalize: bool = False,
+    include_prompt: bool = True,
+    **load_kwargs: Any,
 ) -> EnsembleEncoderModel:
     """Join encoders as :meth:`~st_jtcse.modules.EnsembleEncoder.from_members` does, without tokenizer."""
     with told_by_the_user():
         factors = check_weights(weights, len(members))
-    models = [_load(member, SUMMED_TYPES, "A member", load_kwargs) for member in members]
+    models = [_load(member, "A member", load_kwargs) for member in members]
+    form: dict[str, Any] = dict(pooling=pooling, normalize=normalize, include_prompt=include_prompt)
+    for model in models:
+        if isinstance(model.config, SumConfig) and not form.items() <= vars(model.config).items():
+            raise UserError(
+                f"A member is a {model.config.model_type} pooled by {model.config.pooling!r}, the ensemble by "
+                f"{pooling!r}; sum models of one pooling and normalisation, or use MultiTokenizerEnsemble."
+            )
     with told_by_the_user():
         check_shared([model.config for model in models])
     _compare_tokenizers(members, load_kwargs, OTHER_TOKENIZERS)
     parts = [(encoder, factor * own) for model, factor in zip(models, factors) for encoder, own in _encoders_of(model)]
     encoders, products = zip(*parts)
-    ensemble = EnsembleEncoderModel(EnsembleEncoderConfig([encoder.config for encoder in encoders], products))
+    with told_by_the_user():
+        config = EnsembleEncoderConfig([encoder.config for encoder in encoders], products, **form)
+    ensemble = EnsembleEncoderModel(config)
     ensemble.to(dtype=models[0].dtype)  # type: ignore[call-arg]  # transformers wraps `to` without its types
     for own, encoder in zip(ensemble.members, encoders):
         own.load_state_dict({k: v for k, v in encoder.state_dict().items() if not k.startswith("pooler.")})
@@ -149,13 +187,16 @@ def transformer_of(
     return built
 
 
-def _load(source: Encoder, types: Sequence[str], role: str, load_kwargs: dict[str, Any]) -> PreTrainedModel:
-    """Load an encoder of one of some types, whole; a missing pooler is None, or was drawn inside a twin."""
+def _load(source: Encoder, role: str, load_kwargs: dict[str, Any]) -> PreTrainedModel:
+    """Load an encoder, whole; a missing pooler is None, or was drawn inside a twin."""
     hub = {key: load_kwargs[key] for key in ("revision", "trust_remote_code") if key in load_kwargs}
-    found = (source.config if isinstance(source, PreTrainedModel) else load_config(source, **hub)).model_type
-    if found not in types:
-        of = "" if isinstance(source, PreTrainedModel) else f" in {source}"
-        raise UserError(f"{role} must be one of {', '.join(types)}, found {found!r}{of}.")
+    config = source.config if isinstance(source, PreTrainedModel) else load_config(source, **hub)
+    found = config.model_type
+    if role == "A tower" and found in JOINED_TYPES:
+        raise UserError(f"A tower must be one encoder, found {found!r}, which is made of several.")
+    if found not in JOINED_TYPES:
+        with told_by_the_user():
+            tower_config(config, role if isinstance(source, PreTrainedModel) else f"{role}, here {source},")
     if isinstance(source, PreTrainedModel):
         return source
     with reading(source) as place:
@@ -165,7 +206,7 @@ def _load(source: Encoder, types: Sequence[str], role: str, load_kwargs: dict[st
     missing = sorted(report["missing_keys"])
     if lost := [key for key in missing if "pooler." not in key]:
         raise UserError(f"{source} lacks the weight {lost[0]!r}; it is no whole {found} model.")
-    if missing and found in TOWER_TYPES:
+    if missing and found not in JOINED_TYPES:
         model.pooler = None  # Drawn by twin_of instead, from a generator of its own.
     return model
 

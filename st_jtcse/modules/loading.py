@@ -5,7 +5,7 @@ A name is ``embedded`` (the backbone of :mod:`st_jtcse.embedded`), a folder or a
 - A Sentence-Transformers model, told by its `modules.json`, is itself: modules, prompts, length and similarity.
 - A plain encoder does not say how its tokens make an embedding: its pooling must be named, and is nowhere assumed.
 - A named pooling takes the encoder of either alone, and pools its tokens so; what else came with it is left.
-- An encoder that computes its CLS state only, as a twin and an ensemble do, is pooled by nothing else.
+- A twin and an ensemble pool their encoders themselves: a named pooling changes how.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from st_jtcse.errors import CodeNotTrusted, PoolingNeeded, UserError
 from st_jtcse.modules.attention_pooling import AttentionPooling
 from st_jtcse.modules.padding import check_padding
 from st_jtcse.pooling_names import TrainedPoolingName
+from st_jtcse.towers import TwinEncoderModel
+from st_jtcse.towers.modeling_tower_pooling import TOWER_POOLINGS, SumConfig
 
 CONFIG = "config.json"
 MODULES = "modules.json"
@@ -158,9 +160,14 @@ def pooling_of(
         revision: Commit, tag or branch of `source` on the Hub.
 
     Raises:
-        UserError: The encoder computes its CLS state only, or its last token depends on padding.
+        UserError: The encoder cannot be pooled so, or its last token depends on padding.
     """
     config = encoder.model.config
+    if isinstance(config, SumConfig):
+        return [_repooled(encoder, name)]
+    if name == "pooler":
+        raise UserError(f"The pooling 'pooler' is for twins, found a {config.model_type} model; use 'cls' or 'mean'.")
+    # Code of an earlier version, which came with the model.
     if name != "cls" and getattr(config, "cls_only", False):
         raise UserError(
             f"A {config.model_type} model computes its CLS state only, so it cannot be pooled by {name!r}; use 'cls'."
@@ -185,15 +192,21 @@ def pooling_of(
     return [layers, Pooling(size, "mean")]
 
 
-def is_pooled_by_cls(name: str, *, revision: str | None = None) -> bool:
-    """Tell whether a saved model embeds a sentence by its encoder's CLS state, which may be brought to length 1."""
-    entries = _listing(name, revision)
-    kinds = [entry["type"].rpartition(".")[2] for entry in entries]
-    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        return False
-    with reading(name) as place:
-        pooling = Pooling.load(place, subfolder=entries[1]["path"], revision=revision)
-    return bool(pooling.pooling_mode == "cls")
+def _repooled(encoder: Transformer, name: TrainedPoolingName) -> Pooling:
+    """Have a twin or an ensemble pool its encoders otherwise, which are left as they are; one row is behind it."""
+    config = encoder.model.config
+    possible = [each for each in TOWER_POOLINGS if each != "none" and (each != "pooler" or _has_poolers(encoder.model))]
+    if name not in possible:
+        raise UserError(
+            f"A {config.model_type} sums the pooled states of its encoders, which cannot be pooled by {name!r}; use "
+            f"one of {', '.join(possible)}."
+        )
+    config.pooling, config.normalize, config.include_prompt = name, False, True
+    return Pooling(encoder.get_embedding_dimension(), "cls")
+
+
+def _has_poolers(model: Any) -> bool:
+    return isinstance(model, TwinEncoderModel) and bool(model.tower_poolers())
 
 
 def located(name: str | os.PathLike[str]) -> str:

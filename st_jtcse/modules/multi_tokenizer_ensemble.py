@@ -10,17 +10,20 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import InputModule, Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from torch import nn
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from typing_extensions import Self
 
 from st_jtcse.errors import UserError
 from st_jtcse.modules.ensemble_encoder import EnsembleEncoder
 from st_jtcse.modules.inference import save_for_inference
-from st_jtcse.modules.joining import SUMMED_TYPES, tokenizer_difference, told_by_the_user
+from st_jtcse.modules.joining import tokenizer_difference, told_by_the_user
 from st_jtcse.modules.loading import load_sentence_transformer
+from st_jtcse.modules.tower_form import TowerForm
 from st_jtcse.pooling_names import PoolingName
 from st_jtcse.towers.modeling_ensemble_encoder import check_weights
+from st_jtcse.towers.modeling_tower_pooling import SumConfig
 
 _PART_KWARGS = ("model_kwargs", "processor_kwargs", "config_kwargs")
 
@@ -155,8 +158,8 @@ def ensemble_of(
 ) -> SentenceTransformer:
     """Build the model whose embedding is the weighted sum of the given models' embeddings.
 
-    Models that pool CLS and share a tokenizer become an :class:`~st_jtcse.modules.EnsembleEncoder`; any others become a
-    :class:`~st_jtcse.modules.MultiTokenizerEnsemble`.
+    Models that pool alike and share a tokenizer become an :class:`~st_jtcse.modules.EnsembleEncoder`; any others become
+    a :class:`~st_jtcse.modules.MultiTokenizerEnsemble`.
 
     Args:
         models: Models, or their folders or Hub ids.
@@ -179,12 +182,14 @@ def ensemble_of(
         model if isinstance(model, SentenceTransformer) else load_sentence_transformer(model, device="cpu", **options)
         for model in models
     ]
-    if members and _share_a_tokenizer(members):
+    form = _shared_form(members)
+    if form is not None and _share_a_tokenizer(members):
         # Typed as Any: the modules of an nn.Sequential are of no class that mypy knows.
         encoders: list[Any] = [member[0] for member in members]
         encoder = EnsembleEncoder.from_members(
             [each.model for each in encoders],
             weights,
+            **form.of_towers,
             tokenizer=encoders[0].tokenizer,
             max_seq_length=max_seq_length or min(each.max_seq_length for each in encoders),
         )
@@ -195,18 +200,36 @@ def ensemble_of(
     return SentenceTransformer(modules=[ensemble])
 
 
+def _shared_form(members: Sequence[SentenceTransformer]) -> TowerForm | None:
+    """Return how all members pool their encoders, if an ensemble encoder can do so."""
+    forms = [_form_of(member) for member in members]
+    # An ensemble encoder has no poolers.
+    return (
+        forms[0] if forms and forms[0] not in (None, TowerForm("pooler")) and len(set(map(str, forms))) == 1 else None
+    )
+
+
+def _form_of(member: SentenceTransformer) -> TowerForm | None:
+    kinds = [Transformer, Pooling, Normalize][: len(member)]
+    is_plain = member.default_prompt_name is None and member.truncate_dim is None
+    if not is_plain or len(member) < 2 or [type(module) for module in member][1:] != kinds[1:]:
+        return None
+    encoder, pooling = member[0], member[1]
+    if not isinstance(encoder, Transformer) or not isinstance(pooling, Pooling):
+        return None
+    normalize, config = len(member) == 3, encoder.model.config
+    if isinstance(config, SumConfig):
+        # What it sums is not what a normalisation behind it makes of the sum.
+        own = TowerForm(config.pooling, config.normalize, config.include_prompt)
+        return None if normalize or pooling.pooling_mode != "cls" or config.pooling == "none" else own
+    if pooling.pooling_mode not in ("cls", "mean", "lasttoken") or config.is_encoder_decoder:
+        return None
+    is_known = config.model_type in CONFIG_MAPPING
+    return TowerForm(pooling.pooling_mode, normalize, pooling.include_prompt) if is_known else None
+
+
 def _share_a_tokenizer(members: Sequence[SentenceTransformer]) -> bool:
-    if not all(_is_cls_encoder(member) for member in members):
-        return False
     configs: list[Any] = [member.config for member in members]
     if len({(config.vocab_size, config.pad_token_id) for config in configs}) > 1:
         return False
     return all(tokenizer_difference(members[0].tokenizer, member.tokenizer) is None for member in members[1:])
-
-
-def _is_cls_encoder(member: SentenceTransformer) -> bool:
-    if [isinstance(module, kind) for module, kind in zip(member, (Transformer, Pooling))] != [True, True]:
-        return False
-    is_plain = len(member) == 2 and member.default_prompt_name is None and member.truncate_dim is None
-    pooling: Any = member[1]
-    return is_plain and pooling.pooling_mode == "cls" and getattr(member.config, "model_type", "") in SUMMED_TYPES

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Module
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_jtcse.errors import UserError
 
@@ -15,8 +16,9 @@ class PoolerModulusHead(Module):
     r"""Pooler outputs p_t = tanh(W_t h_t + b_t) of each tower, for the modulus term.
 
     When a loss asks for it with the feature ``tower_outputs``, the features also hold ``tower_pooler``, (B, K, H), for
-    the K = 2 towers of a twin or the one of an ordinary BERT or RoBERTa (and then ``tower_cls`` too, (B, 1, H)).
-    Otherwise the module does nothing, so it costs nothing at inference.
+    the K = 2 towers of a twin or the one of an ordinary encoder (and then ``tower_embedding`` too, (B, 1, H): what the
+    Pooling behind the head makes of its tokens). h_t is a tower's pooled state; where the pooler itself makes it, p_t
+    is h_t. Otherwise the module does nothing, so it costs nothing at inference.
 
     The poolers are the encoder's own: the head holds no weights, and trains and saves those of the first module.
 
@@ -38,29 +40,43 @@ class PoolerModulusHead(Module):
 
     def __init__(self) -> None:
         super().__init__()
-        # A plain tuple: registered as submodules, the poolers would be saved twice.
+        # Plain tuples: registered as submodules, they would be saved twice.
+        self._encoder: tuple[Any, ...] = ()
         self._poolers: tuple[Any, ...] = ()
+        self._pooling: tuple[Any, ...] = ()
 
     def on_model_ready(self, model: BaseModel) -> None:
         """Take the poolers of the model's first module."""
         # An ensemble of whole models has no encoder of its own.
         encoder: Any = getattr(model[0], "model", model[0])
-        poolers = tuple(getattr(tower, "pooler", None) for tower in getattr(encoder, "towers", [encoder]))
-        if any(pooler is None for pooler in poolers):
+        if hasattr(encoder, "tower_poolers"):
+            self._poolers = encoder.tower_poolers()
+        else:
+            self._poolers = tuple(pooler for pooler in [getattr(encoder, "pooler", None)] if hasattr(pooler, "dense"))
+        if not self._poolers:
             raise UserError(
                 f"PoolerModulusHead needs an encoder with a pooler, found {type(encoder).__name__} without one; "
                 "load it with its pooling layer, or leave the head out."
             )
-        self._poolers = poolers
+        behind = list(model)[list(model).index(self) + 1 :]
+        end = next((number for number, module in enumerate(behind, start=1) if isinstance(module, Pooling)), 0)
+        self._encoder, self._pooling = (encoder,), tuple(behind[:end])
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add ``tower_pooler`` where ``tower_outputs`` is asked for."""
         if not features.get("tower_outputs"):
             return features
-        if "tower_cls" not in features:
-            features["tower_cls"] = features["token_embeddings"][:, :1]
-        # A pooler reads the first token of a sequence: give it the CLS state as a sequence of one.
-        states = features["tower_cls"].split(1, dim=1)
+        if "tower_embedding" not in features:
+            states = dict(features)
+            for module in self._pooling:
+                states = module(states)
+            pooled = states.get("sentence_embedding", states["token_embeddings"][:, 0])
+            features["tower_embedding"] = pooled[:, None]
+        if getattr(self._encoder[0].config, "pooling", None) == "pooler":
+            features["tower_pooler"] = features["tower_embedding"]
+            return features
+        # A pooler reads the first token of a sequence: give it the pooled state as a sequence of one.
+        states = features["tower_embedding"].split(1, dim=1)
         outputs = [pooler(state) for pooler, state in zip(self._poolers, states, strict=True)]
         features["tower_pooler"] = torch.stack(outputs, dim=1)
         return features

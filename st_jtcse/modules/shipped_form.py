@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import load_file_path
 
-from st_jtcse.modules.loading import MODULES, SETTINGS, read_listing, reading
+from st_jtcse.modules.loading import CONFIG, MODULES, SETTINGS, read_listing, reading
 from st_jtcse.pooling_names import SPOKEN
+from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
+
+_SUMS = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
 
 
 @dataclass(frozen=True)
 class ShippedForm:
-    """What follows a model's encoder, and what comes before its texts."""
+    """What comes before a model's sentences, and what follows its encoder."""
 
-    modules: tuple[str, ...]  # Class names of the modules after the encoder
-    pooling: str | None  # Mode of its pooling; None if it has none, or joins several
+    modules: tuple[str, ...]  # Class names of all modules but the first
+    pooling: str | None  # Mode of the pooling; None if there is none, or several are joined
+    include_prompt: bool = True  # Whether a prompt's tokens count in it
+    is_sum: bool = False  # Whether the encoder is a twin or an ensemble, each part of which is pooled so
     prompts: dict[str, str] = field(default_factory=dict)  # Texts by name, without empty ones
     default_prompt_name: str | None = None
+    similarity_fn_name: str | None = field(default=None, compare=False)
+    max_seq_length: int | None = field(default=None, compare=False)  # None: the tokenizer's
 
     @property
     def prompt(self) -> str:
@@ -30,12 +39,13 @@ class ShippedForm:
 
     def __str__(self) -> str:
         """Say it in a phrase."""
-        words = {"Pooling": SPOKEN.get(self.pooling or "", "Pooling"), "Normalize": "normalised"}
+        pooling = SPOKEN.get(self.pooling or "", "Pooling") + (" of each encoder, summed" if self.is_sum else "")
+        words = {"Pooling": pooling, "Normalize": "normalised"}
         told = [words.get(name, name) for name in self.modules]
         return ", ".join([*told, *([f"prompt {self.prompt!r}"] if self.prompt else [])])
 
 
-def shipped_form(name: str, *, revision: str | None = None) -> ShippedForm | None:
+def shipped_form(name: str | os.PathLike[str], *, revision: str | None = None) -> ShippedForm | None:
     """Return the form of a model, ``embedded``, a folder or a Hub id; None for a plain encoder.
 
     Raises UserError where it cannot be read.
@@ -46,13 +56,23 @@ def shipped_form(name: str, *, revision: str | None = None) -> ShippedForm | Non
             return None
         entries = read_listing(Path(listing).parent)
         kinds = [entry["type"].rpartition(".")[2] for entry in entries]
-        poolings = [entry["path"] for kind, entry in zip(kinds, entries) if kind == "Pooling"]
-        modes = [Pooling.load(place, subfolder=path, revision=revision).pooling_mode for path in poolings]
-        settings = load_file_path(place, SETTINGS, revision=revision)
-        told: dict[str, Any] = json.loads(Path(settings).read_text(encoding="utf-8")) if settings else {}
+        places = [entry["path"] for kind, entry in zip(kinds, entries) if kind == "Pooling"]
+        poolings = [Pooling.load(place, subfolder=path, revision=revision) for path in places]
+        settings, config = (_read(load_file_path(place, file, revision=revision)) for file in (SETTINGS, CONFIG))
+        limits = Transformer.load_config(place, subfolder=entries[0]["path"], revision=revision)
+    is_sum = config.get("model_type") in _SUMS
+    mode = config.get("pooling", "cls") if is_sum else poolings[0].pooling_mode if len(poolings) == 1 else None
     return ShippedForm(
         modules=tuple(kinds[1:]),
-        pooling=modes[0] if len(modes) == 1 and isinstance(modes[0], str) else None,
-        prompts={key: text for key, text in (told.get("prompts") or {}).items() if text},
-        default_prompt_name=told.get("default_prompt_name"),
+        pooling=mode if isinstance(mode, str) else None,
+        include_prompt=all(pooling.include_prompt for pooling in poolings),
+        is_sum=is_sum,
+        prompts={key: text for key, text in (settings.get("prompts") or {}).items() if text},
+        default_prompt_name=settings.get("default_prompt_name"),
+        similarity_fn_name=settings.get("similarity_fn_name"),
+        max_seq_length=limits.get("max_seq_length"),
     )
+
+
+def _read(path: str | None) -> dict[str, Any]:
+    return json.loads(Path(path).read_text(encoding="utf-8")) if path else {}

@@ -16,18 +16,23 @@ from st_jtcse.errors import UserError
 from st_jtcse.modules.inference import save_for_inference
 from st_jtcse.modules.joining import Encoder, JoinedEncoder, tokenizer_of, transformer_of, twin_of
 from st_jtcse.modules.loading import load_config, reading
+from st_jtcse.modules.tower_form import TowerForm, shared_form
 from st_jtcse.towers import TwinEncoderConfig
+from st_jtcse.towers.modeling_tower_pooling import TowerPooling
 from st_jtcse.towers.modeling_twin_encoder import CrossResidual
 
 logger = logging.get_logger(__name__)
+
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "prompt_length", "cu_seq_lens_q")
 
 
 class TwinCrossAttentionEncoder(JoinedEncoder):
     r"""Two encoders as the first module of a SentenceTransformer; the embedding is h_I + h_II.
 
     At inference this is an ordinary Transformer module around a :class:`~st_jtcse.towers.TwinEncoderModel`. When a loss
-    asks for it with the feature ``tower_outputs``, in whatever mode, the features also hold ``tower_cls``, (B, 2, H),
-    the towers' CLS states, and, if the twin has cross-attention, ``cross_cls``, (B, 2, H), those of the cross streams.
+    asks for it with the feature ``tower_outputs``, in whatever mode, the features also hold ``tower_embedding``,
+    (B, 2, H), the towers' pooled states, and, if the twin has cross-attention, ``cross_embedding``, (B, 2, H), those of
+    the cross streams. The twin pools its towers itself; the Pooling behind it takes the one row that there is.
 
     Args:
         model_name_or_path: Folder or Hub id of a saved twin.
@@ -63,6 +68,9 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
         cross_residual: CrossResidual = "stream",
         pooler_seed: int | None = 0,
         *,
+        pooling: TowerPooling = "cls",
+        normalize: bool = False,
+        include_prompt: bool = True,
         tokenizer: PreTrainedTokenizerBase | None = None,
         max_seq_length: int | None = None,
         **load_kwargs: Any,
@@ -70,20 +78,25 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
         """Join two encoders of one shape.
 
         Args:
-            tower_1: Tower I: a BERT or RoBERTa model, a folder or a Hub id.
+            tower_1: Tower I: a model, a folder or a Hub id, of any type of encoder or decoder that transformers knows.
             tower_2: Tower II, likewise.
-            cross_attention_every: k of the cross-attention layers, None for none.
+            cross_attention_every: k of the cross-attention layers; None for none, which towers of the types outside
+                :data:`~st_jtcse.towers.modeling_twin_encoder.CROSSING_TYPES` need.
             cross_residual: Residual of the cross stream, see :class:`~st_jtcse.towers.TwinEncoderConfig`.
             pooler_seed: Seed of the poolers of towers that come without, which is told once; None refuses such towers.
+            pooling: How each tower is pooled: cls, mean, first_last, lasttoken or pooler.
+            normalize: Whether each tower's embedding is brought to length 1 before they are summed.
+            include_prompt: Whether a prompt's tokens count in a mean.
             tokenizer: That of both towers, needed when `tower_1` is a model.
             max_seq_length: Longest input in tokens; None: the tokenizer's.
             **load_kwargs: Passed to `from_pretrained` of each folder or Hub id.
 
         Raises:
-            PoolerNeeded: A tower has no pooler, and `pooler_seed` is None.
-            UserError: The towers differ (the first difference is named), or lack weights.
+            PoolerNeeded: A tower of a type with poolers has none, and `pooler_seed` is None.
+            UserError: The towers differ (the first difference is named), lack weights, or cannot cross.
         """
-        twin = twin_of(tower_1, tower_2, cross_attention_every, cross_residual, pooler_seed, **load_kwargs)
+        form: dict[str, Any] = dict(pooling=pooling, normalize=normalize, include_prompt=include_prompt)
+        twin = twin_of(tower_1, tower_2, cross_attention_every, cross_residual, pooler_seed, **form, **load_kwargs)
         if tokenizer is None:
             tokenizer = tokenizer_of(tower_1, load_kwargs)
         attention = load_kwargs.get("attn_implementation")
@@ -93,11 +106,11 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
         """Add ``token_embeddings``, and the towers' own states where ``tower_outputs`` is asked for."""
         if not features.get("tower_outputs"):
             return super().forward(features, **kwargs)
-        inputs = {key: features[key] for key in ("input_ids", "attention_mask", "token_type_ids") if key in features}
-        output = self.model(**inputs, tower_outputs=True, cls_only=True)
-        features |= {"token_embeddings": output.last_hidden_state, "tower_cls": output.tower_cls}
-        if output.cross_cls is not None:
-            features["cross_cls"] = output.cross_cls
+        inputs = {key: features[key] for key in _INPUTS if key in features}
+        output = self.model(**inputs, tower_outputs=True)
+        features |= {"token_embeddings": output.last_hidden_state, "tower_embedding": output.tower_embedding}
+        if output.cross_embedding is not None:
+            features["cross_embedding"] = output.cross_embedding
         return features
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
@@ -111,21 +124,26 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
 
 
 def join_towers(
-    tower_1: Encoder,
-    tower_2: Encoder,
+    tower_1: str | os.PathLike[str],
+    tower_2: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
     pooler_seed: int | None = None,
     **options: Any,
 ) -> None:
-    """Save a twin with CLS pooling of two folders or Hub ids; the options are ``from_towers``'s.
+    """Save a twin of two folders or Hub ids; the options are ``from_towers``'s.
 
+    The towers are pooled as they are by themselves, plain encoders by CLS.
     Every weight is kept bit by bit; the output folder appears whole or not at all, and must hold nothing.
     """
     with new_folder(output) as folder:
-        encoder = TwinCrossAttentionEncoder.from_towers(tower_1, tower_2, pooler_seed=pooler_seed, **options)
+        form = shared_form([tower_1, tower_2]) or TowerForm()
+        own: dict[str, Any] = {"pooler_seed": pooler_seed, "max_seq_length": form.max_seq_length}
+        options = form.of_towers | own | options
+        encoder = TwinCrossAttentionEncoder.from_towers(tower_1, tower_2, **options)
         pooling = Pooling(encoder.get_embedding_dimension(), "cls")
-        save_for_inference(SentenceTransformer(modules=[encoder, pooling], device="cpu"), folder)
+        model = SentenceTransformer(modules=[encoder, pooling], **form.of_model, device="cpu")
+        save_for_inference(model, folder)
 
 
 def split_twin(twin: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from st_jtcse.pooling_names import PoolingName, TrainedPoolingName
+from st_jtcse.pooling_names import PoolingName, TowerPoolingName, TrainedPoolingName
 from st_jtcse.recipe.data_blocks import (
     NAME_PATTERN,
     AugmentSpec,
@@ -45,7 +45,7 @@ class WeightedModelSpec(Block):
 class ModelSpec(Block):
     """The model a stage starts from: an encoder, two (`towers`), an ensemble (`members`) or a `cross_encoder`."""
 
-    # A twin sums CLS states: 'pooling: cls' beside `towers` takes those of any encoders.
+    # 'pooling' beside `towers` takes any encoders alone.
     kinds = FOREIGN["model"] | {"towers": tuple(key for key in FOREIGN["model"]["towers"] if key != "pooling")}
 
     base: Text | None = Field(
@@ -73,10 +73,10 @@ class ModelSpec(Block):
     pooling: TrainedPoolingName | None = Field(
         None,
         description="Pooling of the last hidden state, in place of the model's own modules, prompts and length, which "
-        "are the default; an encoder that comes without needs it. One of Sentence-Transformers' Pooling by its name, "
-        "or first_last: mean of the first and the last layer's tokens; attention: a learned mean over tokens, with "
-        "which a model loads by trust_remote_code only. Beside `towers` only cls: take the CLS state of encoders that "
-        "are not pooled by it.",
+        "are the default; an encoder that comes without needs it. One of Sentence-Transformers' Pooling by its name; "
+        "first_last: mean of the first and the last layer's tokens; attention: a learned mean over tokens, with which "
+        "a model loads by trust_remote_code only; pooler: the towers' poolers. A twin sums what each tower gives, by "
+        "cls, mean, first_last, lasttoken or pooler.",
     )
     max_seq_length: int | None = Field(None, ge=4, description="Longest input in tokens; longer ones are cut.")
     dropout: float | None = Field(
@@ -103,8 +103,9 @@ class ModelSpec(Block):
             raise ValueError(f"expected exactly one of {', '.join(map(repr, self.kinds))}, found {found}. Give one.")
         if key := self._given(self._foreign()):
             raise ValueError(f"expected no '{key}' beside '{given[0]}', found one. Remove '{key}'.")
-        if self.towers is not None and self.pooling not in (None, "cls"):
-            raise ValueError(f"expected 'cls' as 'pooling' of a twin, found '{self.pooling}'. Correct or remove it.")
+        if self.towers is not None and self.pooling not in (None, *get_args(TowerPoolingName)):
+            known = ", ".join(get_args(TowerPoolingName))
+            raise ValueError(f"expected {known} as 'pooling' of a twin, found '{self.pooling}'. Correct or remove it.")
         if self.layers is not None and self.layers != sorted(set(self.layers)):
             raise ValueError(f"expected each of 'layers' once, in rising order, found {self.layers}. Sort them.")
         if self.layers is not None and self.fresh is not None:

@@ -1,7 +1,7 @@
-"""Ensemble encoder: the weighted sum of any number of encoders' CLS states.
+"""Ensemble encoder: the weighted sum of any number of encoders' pooled states.
 
-This file is stored beside the weights of every saved ensemble and runs there without st_jtcse, so it may import
-torch and transformers only, and nothing relative.
+This file is stored beside the weights of every saved ensemble, with the one it imports from, and runs there without
+st_jtcse, so it may import torch and transformers only.
 """
 
 from __future__ import annotations
@@ -11,84 +11,68 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
-from transformers.masking_utils import create_bidirectional_mask
+from transformers import AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-MEMBER_TYPES = ("bert", "roberta")
+from .modeling_tower_pooling import (
+    MIRRORED_KEYS,
+    SumConfig,
+    TowerPooling,
+    flattened,
+    lasting,
+    padded,
+    pooled,
+    rows_of,
+    takes_segments,
+    tower_config,
+    unsplit_modules,
+    without_prompt,
+)
 
 # What the members must share: the ensemble has one embedding size, and tokenises once.
 _SHARED_KEYS = ("hidden_size", "vocab_size", "pad_token_id")
-# What readers of a top-level config (Sentence-Transformers, exporters, model cards) look for.
-_MIRRORED_KEYS = (
-    "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings",
-    "pad_token_id", "bos_token_id", "eos_token_id",
-)  # fmt: skip
-# Facts of one file or session, not of the architecture; a local path in `_name_or_path` would leak into config.json.
-_VOLATILE_KEYS = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
 OTHER_TOKENIZERS = "encoders with tokenizers of their own are summed by MultiTokenizerEnsemble."
 
 
-class EnsembleEncoderConfig(PretrainedConfig):
+class EnsembleEncoderConfig(SumConfig):
     r"""Configuration of an :class:`EnsembleEncoderModel`.
 
     Args:
-        members: Configuration of each encoder (BERT or RoBERTa), as a config or its dict. Depth, heads and
-            intermediate size may differ.
+        members: Configuration of each encoder, as a config or its dict, of any type that transformers knows. Depth,
+            heads and intermediate size may differ.
         weights: Factor w_k of each member; 1.0 by default.
-        cls_only: Whether `last_hidden_state` holds the CLS state alone, (B, 1, H). False gives (B, T, H).
-        format_version: Version of this layout; a newer one than :attr:`newest_format` is refused.
+        **kwargs: How the members are pooled, see :class:`~st_jtcse.towers.modeling_tower_pooling.SumConfig`.
 
     Raises:
         ValueError: There is no member, one is of another type, they differ in size, vocabulary or padding, the weights
-            do not match them, or the format is newer.
+            do not match them, they shall be pooled by poolers, or the format is newer.
     """
 
     model_type = "ensemble_encoder"
-    newest_format = 1
 
     def __init__(
         self,
         members: Sequence[PretrainedConfig | dict[str, Any]] | None = None,
         weights: Sequence[float] | None = None,
-        cls_only: bool = True,
-        format_version: int = 1,
         **kwargs: Any,
     ) -> None:
-        if format_version > self.newest_format:
-            raise ValueError(
-                f"This ensemble encoder was saved in format {format_version}, but this version reads up to format "
-                f"{self.newest_format}; upgrade st-jtcse (pip install -U st-jtcse) to load it."
-            )
         # transformers builds a config without arguments to learn its defaults.
-        self.members = [_member_config(member) for member in ([{}] if members is None else members)]
+        self.members = [tower_config(member, "A member") for member in ([{}] if members is None else members)]
         self.weights = check_weights(weights, len(self.members))
         check_shared(self.members)
-        self.cls_only = cls_only
-        self.format_version = format_version
-        kwargs |= {key: getattr(self.members[0], key, None) for key in _MIRRORED_KEYS}
+        first = self.members[0]
+        kwargs |= {key: getattr(first, key, None) for key in MIRRORED_KEYS}
         kwargs["num_hidden_layers"] = max(member.num_hidden_layers for member in self.members)
         kwargs["max_position_embeddings"] = min(member.max_position_embeddings for member in self.members)
         super().__init__(**kwargs)
+        if self.pooling == "pooler":
+            raise ValueError("An ensemble's members are without poolers, so that it cannot be pooled by 'pooler'.")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the serialisable form, without facts that belong to one machine."""
-        values: dict[str, Any] = super().to_dict()
-        values.pop("_name_or_path", None)
-        values["members"] = [_lasting(member.to_dict()) for member in self.members]
+        values = super().to_dict()
+        values["members"] = [lasting(member.to_dict()) for member in self.members]
         return values
-
-
-def _lasting(settings: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if key not in _VOLATILE_KEYS}
-
-
-def _member_config(member: PretrainedConfig | dict[str, Any]) -> PretrainedConfig:
-    settings = _lasting(member.to_dict() if isinstance(member, PretrainedConfig) else member)
-    member_type = settings.pop("model_type", "bert")
-    if member_type not in MEMBER_TYPES:
-        raise ValueError(f"A member must be one of {', '.join(MEMBER_TYPES)}, found {member_type!r}.")
-    return AutoConfig.for_model(member_type, **settings)
 
 
 def check_weights(weights: Sequence[float] | None, count: int) -> list[float]:
@@ -114,7 +98,7 @@ def check_shared(configs: Sequence[PretrainedConfig]) -> None:
 
 
 class EnsembleEncoderModel(PreTrainedModel):
-    r"""Encoders that share a tokenizer and a hidden size; the embedding is the weighted sum of their CLS states.
+    r"""Encoders that share a tokenizer and a hidden size; the embedding is the weighted sum of their pooled states.
 
     .. math:: h = \sum_k w_k h_k
 
@@ -133,20 +117,26 @@ class EnsembleEncoderModel(PreTrainedModel):
 
     config_class = EnsembleEncoderConfig
     base_model_prefix = "ensemble"
-    _no_split_modules = ["BertLayer", "RobertaLayer", "BertEmbeddings", "RobertaEmbeddings"]  # noqa: RUF012
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
     _supports_attention_backend = True
 
     def __init__(self, config: EnsembleEncoderConfig) -> None:
+        # The configs are a list, which transformers does not search: what was asked for is handed on; where nothing
+        # was, each member has its own default.
+        asked = config._attn_implementation
         super().__init__(config)
-        # The configs are a list, which transformers does not search: the attention implementation is handed on here.
-        # Typed as Any: the members' inner modules are named by every BERT and RoBERTa checkpoint, not by a class.
+        # Typed as Any: nn.ModuleList forgets what it holds.
         self.members: Any = nn.ModuleList(
-            AutoModel.from_config(member, attn_implementation=config._attn_implementation, add_pooling_layer=False)
-            for member in config.members
+            AutoModel.from_config(member, attn_implementation=asked) for member in config.members
         )
+        encoders: list[Any] = list(self.members)
+        for member in encoders:
+            if hasattr(member, "pooler"):
+                member.pooler = None
+        self._take_segments = [takes_segments(member) for member in self.members]
+        self._no_split_modules = unsplit_modules(self.members)
         self.post_init()
 
     def forward(
@@ -154,33 +144,53 @@ class EnsembleEncoderModel(PreTrainedModel):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
-        cls_only: bool | None = None,
+        pooling: TowerPooling | None = None,
+        prompt_length: int | Tensor | None = None,
+        cu_seq_lens_q: Tensor | None = None,
+        cu_seq_lens_k: Tensor | None = None,
+        max_length_q: int | None = None,
+        max_length_k: int | None = None,
+        seq_idx: Tensor | None = None,
         return_dict: bool | None = None,
     ) -> BaseModelOutput | tuple[Tensor, ...]:
         """Encode a batch.
 
         Args:
-            input_ids: Token ids, (B, T) int64.
+            input_ids: Token ids, (B, T) int64; with `cu_seq_lens_q` those of all sentences, (1, sum of lengths).
             attention_mask: 1 for tokens, 0 for padding, (B, T); None: no padding.
             token_type_ids: Segment ids, (B, T) int64.
-            cls_only: Overrides the configuration's `cls_only` for this call.
+            pooling: Overrides the configuration's `pooling` for this call.
+            prompt_length: Tokens of a prompt, which no mean counts where the configuration says so.
+            cu_seq_lens_q: Where each sentence of flat inputs begins and ends, (B + 1,).
+            cu_seq_lens_k, max_length_q, max_length_k, seq_idx: Come with flat inputs; not needed.
             return_dict: False gives a tuple.
 
         Returns:
-            The weighted sum of the last hidden states, (B, 1, H) for CLS alone or (B, T, H).
+            The weighted sum of the pooled states, (B, 1, H), or for the pooling ``"none"`` of the last hidden states,
+            (B, T, H). Of flat inputs it is (1, sum of lengths, H), a pooled state at each token of its sentence.
         """
-        cls_only = self.config.cls_only if cls_only is None else cls_only
+        pooling = pooling or self.config.pooling
+        if cu_seq_lens_q is not None:
+            attention_mask = padded(torch.ones_like(input_ids), cu_seq_lens_q, 0)
+            input_ids, token_type_ids = padded(input_ids, cu_seq_lens_q, self.config.pad_token_id or 0), None
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
-        total: Tensor | None = None
-        for member, weight in zip(self.members, self.config.weights):
-            hidden = member.embeddings(input_ids=input_ids, token_type_ids=token_type_ids)
-            mask = create_bidirectional_mask(member.config, hidden, attention_mask)
+        counted = attention_mask
+        if prompt_length is not None and not self.config.include_prompt:
+            counted = without_prompt(attention_mask, prompt_length)
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        parts = []
+        for member, takes, weight in zip(self.members, self._take_segments, self.config.weights):
+            own = inputs | {"token_type_ids": token_type_ids} if takes else inputs
             # All rows of the last layer too: for CLS alone its rounding would differ from the plain encoder's.
-            for layer in member.encoder.layer:
-                hidden = layer(hidden, mask)
-            part = weight * (hidden[:, :1] if cls_only else hidden)
-            total = part if total is None else total + part
+            state = rows_of(member, own, pooling)
+            if pooling != "none":
+                state = pooled(state, counted, pooling)[:, None]
+                state = nn.functional.normalize(state, dim=-1) if self.config.normalize else state
+            parts.append(weight * state)
+        total = sum(parts[1:], start=parts[0])
+        if cu_seq_lens_q is not None:
+            total = flattened(total, attention_mask, cu_seq_lens_q)
         output = BaseModelOutput(last_hidden_state=total)
         return output.to_tuple() if return_dict is False else output
 

@@ -1,7 +1,7 @@
-"""Twin encoder: two BERT or RoBERTa towers whose CLS states are summed.
+"""Twin encoder: two towers of one shape whose pooled states are summed.
 
-This file is stored beside the weights of every saved twin and runs there without st_jtcse, so it may import
-torch and transformers only, and nothing relative.
+This file is stored beside the weights of every saved twin, with those it imports from, and runs there without
+st_jtcse, so it may import torch and transformers only.
 """
 
 from __future__ import annotations
@@ -12,37 +12,46 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
-from transformers.masking_utils import create_bidirectional_mask
 from transformers.utils.generic import ModelOutput
+
+from .modeling_tower_layers import LAYERS, BertLayers, EveryRow, EveryRowOfBoth, FirstRow
+from .modeling_tower_pooling import (
+    MIRRORED_KEYS,
+    SumConfig,
+    TowerPooling,
+    flattened,
+    lasting,
+    padded,
+    pooled,
+    rows_of,
+    takes_segments,
+    tower_config,
+    unsplit_modules,
+    without_prompt,
+)
 
 CrossResidual = Literal["stream", "local"]
 CROSS_RESIDUALS: tuple[CrossResidual, ...] = ("stream", "local")
-TOWER_TYPES = ("bert", "roberta")
-
-# What readers of a top-level config (Sentence-Transformers, exporters, model cards) look for.
-_MIRRORED_KEYS = (
-    "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings",
-    "pad_token_id", "bos_token_id", "eos_token_id",
-)  # fmt: skip
-# Facts of one file or session, not of the architecture; a local path in `_name_or_path` would leak into config.json.
-_VOLATILE_KEYS = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
+CROSSING_TYPES = tuple(LAYERS)
+# Poolings that read the first row alone: the last layer is computed for no other.
+_OF_FIRST_ROW = ("cls", "pooler")
 
 
-class TwinEncoderConfig(PretrainedConfig):
+class TwinEncoderConfig(SumConfig):
     r"""Configuration of a :class:`TwinEncoderModel`.
 
     Args:
-        tower: Configuration of either tower (BERT or RoBERTa), as a config or its dict.
+        tower: Configuration of either tower, as a config or its dict.
         cross_attention_every: k of the cross-attention encoder layers (CAELs): every layer j in 1..N with
-            j mod k = 0 is one. Must divide N. None: no cross-attention.
+            j mod k = 0 is one. Must divide N. None: no cross-attention, which towers of any type that transformers
+            knows can do without; those of :data:`CROSSING_TYPES` need not.
         cross_residual: Residual of the cross stream at a CAEL. ``"stream"``: the cross stream's own state, which
             starts from the tower's hidden state; ``"local"``: the tower's hidden state.
-        cls_only: Whether `last_hidden_state` holds the CLS state alone, (B, 1, H): the last layer is then
-            computed for one token. False gives (B, T, H).
-        format_version: Version of this layout; a newer one than :attr:`newest_format` is refused.
+        added_poolers: Whether the twin has poolers of its own, for towers whose type has none.
+        **kwargs: How the towers are pooled, see :class:`~st_jtcse.towers.modeling_tower_pooling.SumConfig`.
 
     Raises:
-        ValueError: The tower is of another type, k does not divide the depth, or the format is newer.
+        ValueError: The towers cannot cross, k does not divide the depth, or the format is newer.
 
     References:
         JTCSE (Zong et al.), Sec. III-B, Eq. 7 to 10.
@@ -50,53 +59,46 @@ class TwinEncoderConfig(PretrainedConfig):
 
     model_type = "twin_encoder"
     sub_configs = {"tower": AutoConfig}  # noqa: RUF012  # transformers' own spelling of this attribute
-    newest_format = 1
 
     def __init__(
         self,
         tower: PretrainedConfig | dict[str, Any] | None = None,
         cross_attention_every: int | None = 2,
         cross_residual: CrossResidual = "stream",
-        cls_only: bool = True,
-        format_version: int = 1,
+        added_poolers: bool = False,
         **kwargs: Any,
     ) -> None:
-        if format_version > self.newest_format:
-            raise ValueError(
-                f"This twin encoder was saved in format {format_version}, but this version reads up to format "
-                f"{self.newest_format}; upgrade st-jtcse (pip install -U st-jtcse) to load it."
-            )
         # transformers builds a config without arguments to learn its defaults.
-        settings = _lasting(tower.to_dict() if isinstance(tower, PretrainedConfig) else tower or {})
-        tower_type = settings.pop("model_type", "bert")
-        if tower_type not in TOWER_TYPES:
-            raise ValueError(f"A tower must be one of {', '.join(TOWER_TYPES)}, found {tower_type!r}.")
-        self.tower = AutoConfig.for_model(tower_type, **settings)
+        self.tower = tower_config({} if tower is None else tower, "A tower")
         if cross_residual not in CROSS_RESIDUALS:
             raise ValueError(f"cross_residual must be one of {', '.join(CROSS_RESIDUALS)}, found {cross_residual!r}.")
-        depth = self.tower.num_hidden_layers
-        periods = [k for k in range(1, depth + 1) if depth % k == 0]
-        if cross_attention_every not in (None, *periods):
-            raise ValueError(
-                f"cross_attention_every must divide the towers' {depth} layers, found {cross_attention_every}; use one "
-                f"of {', '.join(map(str, periods))}, or none for no cross-attention."
-            )
+        if cross_attention_every is not None:
+            _check_crossing(self.tower, cross_attention_every)
         self.cross_attention_every = cross_attention_every
         self.cross_residual = cross_residual
-        self.cls_only = cls_only
-        self.format_version = format_version
-        super().__init__(**kwargs | {key: getattr(self.tower, key, None) for key in _MIRRORED_KEYS})
+        self.added_poolers = added_poolers
+        super().__init__(**kwargs | {key: getattr(self.tower, key, None) for key in MIRRORED_KEYS})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the serialisable form, without facts that belong to one machine."""
-        values: dict[str, Any] = super().to_dict()
-        values.pop("_name_or_path", None)
-        values["tower"] = _lasting(values["tower"])
+        values = super().to_dict()
+        values["tower"] = lasting(values["tower"])
         return values
 
 
-def _lasting(settings: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if key not in _VOLATILE_KEYS}
+def _check_crossing(tower: PretrainedConfig, every: int) -> None:
+    if tower.model_type not in CROSSING_TYPES:
+        raise ValueError(
+            f"Towers of the type {tower.model_type!r} have no cross-attention, which is there for "
+            f"{', '.join(CROSSING_TYPES)}; set cross_attention_every to none."
+        )
+    depth = tower.num_hidden_layers
+    periods = [k for k in range(1, depth + 1) if depth % k == 0]
+    if every not in periods:
+        raise ValueError(
+            f"cross_attention_every must divide the towers' {depth} layers, found {every}; use one of "
+            f"{', '.join(map(str, periods))}, or none for no cross-attention."
+        )
 
 
 @dataclass
@@ -104,57 +106,33 @@ class TwinEncoderOutput(ModelOutput):
     """Output of :class:`TwinEncoderModel`.
 
     Args:
-        last_hidden_state: Sum of the towers' last hidden states, (B, 1, H) for CLS alone or (B, T, H).
-        tower_cls: Last CLS state of each tower, (B, 2, H); only with ``tower_outputs=True``.
-        cross_cls: CLS state of each cross stream at the last CAEL, (B, 2, H); only with ``tower_outputs=True`` and
-            cross-attention.
+        last_hidden_state: Sum of the towers' pooled states, (B, 1, H), or, for the pooling ``"none"``, of their last
+            hidden states, (B, T, H).
+        tower_embedding: Pooled state of each tower before any normalisation, (B, 2, H), for the pooling ``"none"`` the
+            first token's; only with ``tower_outputs=True``.
+        cross_embedding: The same of each cross stream at the last CAEL, (B, 2, H); only with ``tower_outputs=True``
+            and cross-attention.
     """
 
     last_hidden_state: Tensor | None = None
-    tower_cls: Tensor | None = None
-    cross_cls: Tensor | None = None
+    tower_embedding: Tensor | None = None
+    cross_embedding: Tensor | None = None
 
 
-class _CLSAttention:
-    """The attention of one layer's CLS row, computed once and applied to any values.
+class TowerPooler(nn.Module):
+    """BERT's pooler, for towers whose type has none."""
 
-    One softmax and one dropout draw serve both streams: SA_I weights V_I and V_II alike (JTCSE Eq. 7, 8).
-    """
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(size, size)
 
-    def __init__(self, layer: Any, hidden: Tensor, mask: Tensor) -> None:
-        attention = layer.attention.self
-        self.heads: int = attention.num_attention_heads
-        query = self._split(attention.query(hidden[:, :1]))  # (B, heads, 1, d)
-        self.key = self._split(attention.key(hidden))  # (B, heads, T, d)
-        self.value = self._split(attention.value(hidden))  # (B, heads, T, d)
-        scores = query @ self.key.transpose(-1, -2) * query.shape[-1] ** -0.5
-        weights = scores.masked_fill(~mask, float("-inf")).softmax(dim=-1)
-        self.weights = nn.functional.dropout(weights, attention.dropout.p, attention.training)
-
-    def _split(self, states: Tensor) -> Tensor:
-        return states.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-
-    def context(self, value: Tensor) -> Tensor:
-        """Weigh `value`, (B, heads, T, d), for the CLS row: (B, 1, H)."""
-        return (self.weights @ value).transpose(1, 2).flatten(2)
-
-    def context_of_all_rows(self, layer: Any, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Self-attention of every row, (B, T, H), whose CLS row uses this object's weights."""
-        attention = layer.attention.self
-        query = self._split(attention.query(hidden[:, 1:]))
-        dropout = attention.dropout.p if attention.training else 0.0
-        others = nn.functional.scaled_dot_product_attention(query, self.key, self.value, mask, dropout)
-        return torch.cat([self.context(self.value), others.transpose(1, 2).flatten(2)], dim=1)
-
-
-def _complete(layer: Any, context: Tensor, residual: Tensor) -> Tensor:
-    """Output projection, residual, LayerNorm and FFN of a layer, around a given attention context."""
-    attended = layer.attention.output(context, residual)
-    return layer.output(layer.intermediate(attended), attended)
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        """Return tanh(W h + b) of the first of some rows, (B, H)."""
+        return self.dense(hidden_states[:, 0]).tanh()
 
 
 class TwinEncoderModel(PreTrainedModel):
-    r"""Two encoders of one shape; the embedding is h_I + h_II, the sum of their CLS states.
+    r"""Two encoders of one shape; the embedding is h_I + h_II, the sum of their pooled states.
 
     Inference runs each tower alone. With ``tower_outputs=True`` the towers also run their cross streams: at a
     cross-attention encoder layer (CAEL), tower I's attention SA_I weights its own values and the partner's,
@@ -162,8 +140,8 @@ class TwinEncoderModel(PreTrainedModel):
     .. math:: CT_I = SA_I V_I, \qquad CACT_I = SA_I V_{II}
 
     and likewise for II; the cross stream is completed with the layer's own output projection, residual, LayerNorm
-    and FFN, and never changes the normal stream. Only the CLS row of the cross stream reaches a loss and it
-    depends on no other row of it, so that row alone is computed.
+    and FFN, and never changes the normal stream. It is pooled as the towers are. Where only its first row is read, that
+    row alone is computed, for it depends on no other row of the cross stream.
 
     Args:
         config: The twin's configuration.
@@ -182,7 +160,6 @@ class TwinEncoderModel(PreTrainedModel):
     config_class = TwinEncoderConfig
     base_model_prefix = "twin"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["BertLayer", "RobertaLayer", "BertEmbeddings", "RobertaEmbeddings"]  # noqa: RUF012
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
@@ -191,13 +168,28 @@ class TwinEncoderModel(PreTrainedModel):
     def __init__(self, config: TwinEncoderConfig) -> None:
         super().__init__(config)
         self.gradient_checkpointing = False
-        # Typed as Any: the towers' inner modules are named by every BERT and RoBERTa checkpoint, not by a class.
+        # Typed as Any: the towers' inner modules are named by their checkpoints, not by a class.
         self.towers: Any = nn.ModuleList(AutoModel.from_config(config.tower) for _ in range(2))
+        if config.added_poolers:
+            self.add_poolers()
+        self._takes_segments = takes_segments(self.towers[0])
+        self._no_split_modules = unsplit_modules(self.towers)
         self.post_init()
 
     def to_towers(self) -> tuple[PreTrainedModel, PreTrainedModel]:
-        """Return the two plain encoders, poolers included; they share their weights with the twin."""
+        """Return the two plain encoders, their poolers included; they share their weights with the twin."""
         return self.towers[0], self.towers[1]
+
+    def add_poolers(self) -> None:
+        """Give towers without poolers some of the twin's own."""
+        self.config.added_poolers = True
+        self.poolers = nn.ModuleList(TowerPooler(self.config.hidden_size) for _ in range(2))
+
+    def tower_poolers(self) -> tuple[Any, ...]:
+        """Return the towers' poolers, or those that were added; none where there are neither."""
+        own: Any = [getattr(tower, "pooler", None) for tower in self.towers]
+        own = self.poolers if self.config.added_poolers else own
+        return tuple(pooler for pooler in own if hasattr(pooler, "dense"))
 
     def forward(
         self,
@@ -205,77 +197,133 @@ class TwinEncoderModel(PreTrainedModel):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         tower_outputs: bool = False,
-        cls_only: bool | None = None,
+        pooling: TowerPooling | None = None,
+        prompt_length: int | Tensor | None = None,
+        cu_seq_lens_q: Tensor | None = None,
+        cu_seq_lens_k: Tensor | None = None,
+        max_length_q: int | None = None,
+        max_length_k: int | None = None,
+        seq_idx: Tensor | None = None,
         return_dict: bool | None = None,
     ) -> TwinEncoderOutput | tuple[Tensor, ...]:
         """Encode a batch.
 
         Args:
-            input_ids: Token ids, (B, T) int64.
+            input_ids: Token ids, (B, T) int64; with `cu_seq_lens_q` those of all sentences, (1, sum of lengths).
             attention_mask: 1 for tokens, 0 for padding, (B, T); None: no padding.
             token_type_ids: Segment ids, (B, T) int64.
-            tower_outputs: Also return each tower's CLS state and run the cross streams.
-            cls_only: Overrides the configuration's `cls_only` for this call.
+            tower_outputs: Also return each tower's pooled state and run the cross streams.
+            pooling: Overrides the configuration's `pooling` for this call.
+            prompt_length: Tokens of a prompt, which no mean counts where the configuration says so.
+            cu_seq_lens_q: Where each sentence of flat inputs begins and ends, (B + 1,).
+            cu_seq_lens_k, max_length_q, max_length_k, seq_idx: Come with flat inputs; not needed.
             return_dict: False gives a tuple of the fields that are not None.
 
         Returns:
-            The summed hidden states, and on request the towers' own.
+            The summed states, and on request the towers' own. Of flat inputs `last_hidden_state` is
+            (1, sum of lengths, H), a pooled state at each token of its sentence.
         """
-        cls_only = self.config.cls_only if cls_only is None else cls_only
-        hidden = [t.embeddings(input_ids=input_ids, token_type_ids=token_type_ids) for t in self.towers]
+        pooling = pooling or self.config.pooling
+        if cu_seq_lens_q is not None:
+            attention_mask = padded(torch.ones_like(input_ids), cu_seq_lens_q, 0)
+            input_ids, token_type_ids = padded(input_ids, cu_seq_lens_q, self.config.pad_token_id or 0), None
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
-        # The ordinary layers want the mask of the towers' attention implementation, the CLS rows a plain one.
-        layer_mask = create_bidirectional_mask(self.towers[0].config, hidden[0], attention_mask)
-        row_mask = attention_mask[:, None, None, :].bool()
-
-        every = self.config.cross_attention_every if tower_outputs else None
+        inputs: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
         cross: list[Tensor] | None = None
-        depth = self.config.tower.num_hidden_layers
-        for index in range(depth):
-            layers = [tower.encoder.layer[index] for tower in self.towers]
-            cls_row_suffices = cls_only and index == depth - 1
-            if every is not None and (index + 1) % every == 0:
-                hidden, cross = self._cross_layer(layers, hidden, cross, row_mask, cls_row_suffices)
-            elif cls_row_suffices:
-                hidden = [self._cls_layer(*pair, row_mask) for pair in zip(layers, hidden)]
-            else:
-                hidden = [layer(state, layer_mask) for layer, state in zip(layers, hidden)]
+        if self.config.tower.model_type in LAYERS:
+            hidden, cross = self._through_layers(inputs, token_type_ids, tower_outputs, pooling)
+        else:
+            inputs |= {"token_type_ids": token_type_ids} if self._takes_segments else {}
+            hidden = [rows_of(tower, inputs, pooling) for tower in self.towers]
 
+        counted = attention_mask
+        if prompt_length is not None and not self.config.include_prompt:
+            counted = without_prompt(attention_mask, prompt_length)
+        # All rows have one state too, for a loss: that of the first.
+        states, crossed = ([] if rows is None else self._pooled(rows, counted, pooling) for rows in (hidden, cross))
+        total = hidden[0] + hidden[1] if pooling == "none" else self._sum(states)
+        if cu_seq_lens_q is not None:
+            total = flattened(total, attention_mask, cu_seq_lens_q)
         output = TwinEncoderOutput(
-            last_hidden_state=hidden[0] + hidden[1],
-            tower_cls=torch.stack([state[:, 0] for state in hidden], dim=1) if tower_outputs else None,
-            cross_cls=torch.cat(cross, dim=1) if cross is not None else None,
+            last_hidden_state=total,
+            tower_embedding=torch.stack(states, dim=1) if tower_outputs else None,
+            cross_embedding=torch.stack(crossed, dim=1) if crossed else None,
         )
         return output.to_tuple() if return_dict is False else output
 
-    def _cls_layer(self, layer: Any, hidden: Tensor, mask: Tensor) -> Tensor:
-        """A layer's output for the CLS row alone, (B, 1, H)."""
+    def _pooled(self, streams: list[Tensor], mask: Tensor, pooling: TowerPooling) -> list[Tensor]:
+        """Make one state, (B, H), of each stream's rows; of those of the first row alone there is one."""
+        if pooling == "pooler":
+            first = [pooled(rows, mask[:, : rows.shape[1]], "cls")[:, None] for rows in streams]
+            return [pooler(rows) for pooler, rows in zip(self.tower_poolers(), first, strict=True)]
+        return [rows[:, 0] if rows.shape[1] == 1 else pooled(rows, mask, pooling) for rows in streams]
+
+    def _sum(self, states: list[Tensor]) -> Tensor:
+        if self.config.normalize:
+            states = [nn.functional.normalize(state, dim=-1) for state in states]
+        return (states[0] + states[1])[:, None]
+
+    def _through_layers(
+        self, inputs: dict[str, Any], token_type_ids: Tensor | None, tower_outputs: bool, pooling: TowerPooling
+    ) -> tuple[list[Tensor], list[Tensor] | None]:
+        """Run both towers side by side: the rows to be pooled of the normal streams and of the cross streams."""
+        kind = LAYERS[self.config.tower.model_type]
+        ways = [kind(tower, **inputs, token_type_ids=token_type_ids) for tower in self.towers]
+        every = self.config.cross_attention_every if tower_outputs else None
+        hidden = first = first_cross = [way.start for way in ways]
+        cross: list[Tensor] | None = None
+        depth = self.config.tower.num_hidden_layers
+        for index in range(depth):
+            layers = [way.layers[index] for way in ways]
+            first_row_suffices = pooling in _OF_FIRST_ROW and index == depth - 1
+            if every is not None and (index + 1) % every == 0:
+                hidden, cross = self._cross_layer(ways, layers, hidden, cross, first_row_suffices, pooling)
+            elif first_row_suffices:
+                hidden = [self._first_row(*each) for each in zip(ways, layers, hidden)]
+            else:
+                hidden = [way.run(layer, state) for way, layer, state in zip(ways, layers, hidden)]
+            if index == 0:
+                first, first_cross = hidden, cross or hidden
+
+        def ended(first: list[Tensor], last: list[Tensor]) -> list[Tensor]:
+            ends = [way.end(state) for way, state in zip(ways, last)]
+            return [(a + b) / 2 for a, b in zip(first, ends)] if pooling == "first_last" else ends
+
+        return ended(first, hidden), None if cross is None else ended(first_cross, cross)
+
+    def _first_row(self, way: BertLayers, layer: Any, hidden: Tensor) -> Tensor:
+        """A layer's output for the first row alone, (B, 1, H)."""
 
         def run(hidden: Tensor) -> Tensor:
-            attention = _CLSAttention(layer, hidden, mask)
-            return _complete(layer, attention.context(attention.value), hidden[:, :1])
+            attention = FirstRow(way, layer, hidden)
+            return way.complete(layer, attention.context(attention.value), hidden[:, :1])
 
         return self._maybe_checkpoint(run, hidden)
 
     def _cross_layer(
-        self, layers: list[Any], hidden: list[Tensor], cross: list[Tensor] | None, mask: Tensor, cls_only: bool
+        self,
+        ways: list[BertLayers],
+        layers: list[Any],
+        hidden: list[Tensor],
+        cross: list[Tensor] | None,
+        first_row_suffices: bool,
+        pooling: TowerPooling,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """One CAEL of both towers: the normal streams, and the CLS rows of the cross streams, (B, 1, H) each."""
+        """One CAEL of both towers: the normal streams, and of the cross streams what is pooled of them."""
+        of_first_row = pooling in (*_OF_FIRST_ROW, "none")
         if cross is None or self.config.cross_residual == "local":
-            cross = [state[:, :1] for state in hidden]
+            cross = [state[:, :1] for state in hidden] if of_first_row else hidden
+        attend = FirstRow if first_row_suffices else EveryRow if of_first_row else EveryRowOfBoth
 
         def run(*states: Tensor) -> tuple[Tensor, ...]:
-            hidden, residual = states[:2], states[2:]
-            rows = [_CLSAttention(layer, state, mask) for layer, state in zip(layers, hidden)]
+            rows = [attend(*each) for each in zip(ways, layers, states)]
             normal, crossed = [], []
-            for own, partner, layer, state, rest in zip(rows, reversed(rows), layers, hidden, residual):
-                if cls_only:
-                    context, state = own.context(own.value), state[:, :1]
-                else:
-                    context = own.context_of_all_rows(layer, state, mask)
-                normal.append(_complete(layer, context, state))  # CT = SA V, JTCSE Eq. 7
-                crossed.append(_complete(layer, own.context(partner.value), rest))  # CACT, JTCSE Eq. 8 to 10
+            for own, partner, state, residual in zip(rows, reversed(rows), states, states[2:]):
+                context, crossing = own.contexts(partner.value)
+                # CT = SA V, JTCSE Eq. 7; CACT, Eq. 8 to 10.
+                normal.append(own.complete(context, state[:, : context.shape[1]]))
+                crossed.append(own.complete(crossing, residual))
             return (*normal, *crossed)
 
         outputs = self._maybe_checkpoint(run, *hidden, *cross)

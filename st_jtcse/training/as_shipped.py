@@ -13,6 +13,7 @@ from typing import Any
 from st_jtcse import embedded, processes
 from st_jtcse.errors import UserError
 from st_jtcse.modules.shipped_form import ShippedForm, shipped_form
+from st_jtcse.modules.tower_form import shared_form
 from st_jtcse.pooling_names import SPOKEN
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec, WeightedModelSpec
 from st_jtcse.training.model_kinds import kind_of
@@ -46,13 +47,15 @@ def hub_ids(stage: StageSpec, stages: Mapping[str, StageSpec]) -> list[str]:
 def begins_as(spec: ModelSpec) -> str:
     """Say in a phrase what a stage begins with, as the plan, the log and the model's card do.
 
-    Raises UserError where a model cannot be read.
+    Raises UserError where a model cannot be read, or towers do not embed alike.
     """
     if spec.members is not None:
         return f"sum of {' and '.join(map(_short, spec.models.values()))}"
     if spec.cross_encoder is not None:
         return f"{_short(spec.cross_encoder)}, a cross-encoder's backbone"
-    names = dict.fromkeys(spec.models.values())
+    names = list(dict.fromkeys(spec.models.values()))
+    if spec.towers and spec.pooling is None and not any(name.startswith(STAGE_PREFIX) for name in names):
+        shared_form(names, revision=spec.revision)
     source = " and ".join(map(_short, names)) + (", twice" if spec.towers and len(names) == 1 else "")
     ways = dict.fromkeys(_way(name, spec) for name in names)
     changes = {

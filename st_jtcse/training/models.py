@@ -15,9 +15,11 @@ from st_jtcse import embedded
 from st_jtcse.errors import CodeNotTrusted, PoolerNeeded, PoolingNeeded, UserError, ways_out
 from st_jtcse.modules import PoolerModulusHead, TrainingHead, TwinCrossAttentionEncoder, ensemble_of, loading
 from st_jtcse.modules.joining import tokenizer_of, transformer_of
-from st_jtcse.modules.loading import is_pooled_by_cls, load_sentence_transformer, pooling_of, reading
+from st_jtcse.modules.loading import load_sentence_transformer, pooling_of, reading
+from st_jtcse.modules.tower_form import TowerForm, shared_form
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
 from st_jtcse.towers import TwinEncoderConfig
+from st_jtcse.towers.modeling_tower_pooling import TowerPooling
 from st_jtcse.training.run_folder import RunFolder
 
 # How a recipe says what a model leaves open.
@@ -111,23 +113,26 @@ def load_config(name: str, spec: ModelSpec) -> Any:
 
 def _twin(spec: ModelSpec, resolve: Resolve, seed: int) -> SentenceTransformer:
     first, second = (resolve(name) for name in spec.towers or ())
-    for written, name in zip(spec.towers or (), (first, second)):
-        if spec.pooling is None and not is_pooled_by_cls(name, revision=spec.revision):
-            raise UserError(
-                f"A twin sums CLS states, and {written} does not make its embedding of one; "
-                "say 'pooling: cls' beside 'towers' to take its CLS state all the same."
-            )
+    if spec.pooling is not None:
+        form = TowerForm(cast(TowerPooling, spec.pooling))
+    else:
+        shipped = shared_form((first, second), revision=spec.revision)
+        if shipped is None:
+            raise PoolingNeeded(f"{first} is a plain encoder, and nothing says how its tokens make an embedding", "")
+        form = shipped
     encoder = TwinCrossAttentionEncoder.from_towers(
         first,
         second,
         spec.cross_attention_every,
         spec.cross_residual,
         seed if spec.random_pooler else None,
-        max_seq_length=spec.max_seq_length,
+        **form.of_towers,
+        max_seq_length=spec.max_seq_length or form.max_seq_length,
         revision=spec.revision,
         trust_remote_code=spec.trust_remote_code,
     )
-    return SentenceTransformer(modules=[encoder, *pooling_of(encoder, "cls")])
+    pooling = Pooling(encoder.get_embedding_dimension(), "cls")
+    return SentenceTransformer(modules=[encoder, pooling], **form.of_model)
 
 
 def _single(spec: ModelSpec, resolve: Resolve) -> SentenceTransformer:

@@ -56,7 +56,7 @@ def test_without_its_prompt_the_pooled_row_is_still_cls(encoder):
 
 
 def test_with_all_rows_a_left_out_prompt_leaves_the_first_row_behind_it(encoder, kind, tower_folders):
-    encoder[0].model.config.cls_only = False
+    encoder[0].model.config.pooling = "none"
     encoder.set_pooling_include_prompt(False)
     found = encoder.encode(SENTENCES, prompt=PROMPT)
     tokenizer = AutoTokenizer.from_pretrained(tower_folders[0])

@@ -57,7 +57,9 @@ def terms_by_hand(model, d):
     """The terms of JTCSE Eq. 11 to 14 on the first d components of h and c, in NumPy."""
     with torch.no_grad():
         out = model({**model.preprocess(SENTENCES), "tower_outputs": True})
-    h_1, h_2, c_1, c_2 = (rows[:, :d].numpy() for key in ("tower_cls", "cross_cls") for rows in out[key].unbind(1))
+    h_1, h_2, c_1, c_2 = (
+        rows[:, :d].numpy() for key in ("tower_embedding", "cross_embedding") for rows in out[key].unbind(1)
+    )
     p_1, p_2 = (rows.numpy() for rows in out["tower_pooler"].unbind(1))
     cosine = np.diag(cosines(h_1, h_2))
     norm = np.linalg.norm

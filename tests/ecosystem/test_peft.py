@@ -80,7 +80,7 @@ def test_both_streams_and_the_poolers_are_those_of_the_merged_twin(trained, twin
     features = {**model.preprocess(SENTENCES), "tower_outputs": True}
     with torch.no_grad():
         found, expected, without = (each.eval()(dict(features)) for each in (model, whole, plain))
-    for name in ("tower_cls", "cross_cls", "tower_pooler"):
+    for name in ("tower_embedding", "cross_embedding", "tower_pooler"):
         torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-5, msg=name)
         # In either tower the adapter makes a difference.
         assert (found[name] - without[name]).abs().amax(dim=(0, 2)).min() > 1e-2, name

@@ -46,7 +46,9 @@ def test_terms_are_the_functions_of_the_towers_outputs(twin):
     loss = JTCSELoss(model, direction="1_to_2", nce_weight=2.0, icnce_weight=3.0, cross_weight=5.0, ictm_weight=0.5)
     terms = loss(features(model))
     out = model({**model.preprocess(SENTENCES), "tower_outputs": True})
-    (h_1, h_2), (c_1, c_2), (p_1, p_2) = (out[k].unbind(1) for k in ("tower_cls", "cross_cls", "tower_pooler"))
+    (h_1, h_2), (c_1, c_2), (p_1, p_2) = (
+        out[k].unbind(1) for k in ("tower_embedding", "cross_embedding", "tower_pooler")
+    )
     expected = {
         "nce": 2 * (nt_xent(h_1, h_1) + nt_xent(h_2, h_2)),
         "icnce": 3 * interaction_nt_xent(h_1, h_1, h_2, h_2),
@@ -111,7 +113,7 @@ def test_reversed_direction_swaps_queries_and_candidates(twin, monkeypatch):
         monkeypatch.setattr(loss, "_draw_order", lambda features, order=order: order)
         values[order] = loss(features(model))["icnce"].item()
     out = model({**model.preprocess(SENTENCES), "tower_outputs": True})
-    h_1, h_2 = out["tower_cls"].unbind(1)
+    h_1, h_2 = out["tower_embedding"].unbind(1)
     assert values[1, 0] == pytest.approx(interaction_nt_xent(h_2, h_2, h_1, h_1).item(), rel=1e-4)
     assert values[0, 1] != pytest.approx(values[1, 0], rel=1e-4)
 

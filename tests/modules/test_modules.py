@@ -19,16 +19,16 @@ def features_of(model, **requests):
 def test_tower_outputs_come_on_request_in_either_mode(tower_folders, training):
     model = make_pipeline(tower_folders).train(training)
     encoded = model(features_of(model, tower_outputs=True))
-    assert {key: tuple(encoded[key].shape) for key in ("tower_cls", "cross_cls", "tower_pooler")} == dict.fromkeys(
-        ("tower_cls", "cross_cls", "tower_pooler"), (6, 2, 32)
-    )
-    torch.testing.assert_close(encoded["sentence_embedding"], encoded["tower_cls"].sum(1))
+    assert {
+        key: tuple(encoded[key].shape) for key in ("tower_embedding", "cross_embedding", "tower_pooler")
+    } == dict.fromkeys(("tower_embedding", "cross_embedding", "tower_pooler"), (6, 2, 32))
+    torch.testing.assert_close(encoded["sentence_embedding"], encoded["tower_embedding"].sum(1))
 
 
 def test_inference_computes_no_tower_outputs(tower_folders):
     model = make_pipeline(tower_folders)
     encoded = model(features_of(model))
-    assert not {"tower_cls", "cross_cls", "tower_pooler"} & encoded.keys()
+    assert not {"tower_embedding", "cross_embedding", "tower_pooler"} & encoded.keys()
 
 
 def test_head_equals_the_poolers_of_the_plain_encoders(tower_folders):
@@ -45,7 +45,7 @@ def test_head_serves_a_single_tower(tower_folders):
     model = SentenceTransformer(modules=[encoder, PoolerModulusHead(), Pooling(32, "cls")], device="cpu").eval()
     encoded = model(features_of(model, tower_outputs=True))
     plain = encoder.model(encoded["input_ids"], attention_mask=encoded["attention_mask"])
-    torch.testing.assert_close(encoded["tower_cls"][:, 0], plain.last_hidden_state[:, 0])
+    torch.testing.assert_close(encoded["tower_embedding"][:, 0], plain.last_hidden_state[:, 0])
     torch.testing.assert_close(encoded["tower_pooler"][:, 0], plain.pooler_output)
 
 

@@ -1,4 +1,4 @@
-"""What a name means: a model is itself, a plain encoder needs its pooling named, a CLS state has no other."""
+"""What a name means: a model is itself, a plain encoder needs its pooling named, a sum has that of its encoders."""
 
 import json
 
@@ -18,7 +18,7 @@ from st_jtcse.modules import (
     load_sentence_transformer,
     save_for_inference,
 )
-from st_jtcse.modules.loading import is_pooled_by_cls
+from st_jtcse.modules.twin_encoder import join_towers
 from st_jtcse.recipe.schema import ModelSpec, WeightedModelSpec
 from st_jtcse.training.models import build_model, load_frozen
 
@@ -93,29 +93,75 @@ def test_a_plain_encoder_is_refused_by_each_in_its_own_words(tower_folders):
 
 
 @pytest.mark.parametrize("kind", ["twin", "ensemble"])
-@pytest.mark.parametrize("pooling", ["mean", "max", "first_last"])
-def test_what_computes_its_cls_state_only_is_pooled_by_nothing_else(kind, pooling, request):
+@pytest.mark.parametrize("pooling", ["mean", "first_last"])
+def test_a_twin_and_an_ensemble_pool_each_encoder_as_it_is_said(kind, pooling, request, tower_folders):
     folder = str(request.getfixturevalue(kind))
-    for refused in (
-        lambda: load_sentence_transformer(folder, pooling=pooling),
-        lambda: build(base=folder, pooling=pooling),
-        lambda: load_frozen(WeightedModelSpec(model=folder, pooling=pooling), str),
+    expected = sum(load_sentence_transformer(tower, pooling=pooling).encode(SENTENCES) for tower in tower_folders)
+    for model in (
+        load_sentence_transformer(folder, pooling=pooling),
+        build(base=folder, pooling=pooling),
+        load_frozen(WeightedModelSpec(model=folder, pooling=pooling), str),
     ):
-        with pytest.raises(UserError, match=f"computes its CLS state only, so it cannot be pooled by '{pooling}'"):
-            refused()
-    expected = SentenceTransformer(folder, device="cpu").encode(SENTENCES)
-    assert np.array_equal(load_sentence_transformer(folder, pooling="cls").encode(SENTENCES), expected)
+        np.testing.assert_allclose(model.encode(SENTENCES), expected, atol=1e-5)
+    found = SentenceTransformer(folder, device="cpu").encode(SENTENCES)
+    assert np.array_equal(load_sentence_transformer(folder, pooling="cls").encode(SENTENCES), found)
 
 
-def test_towers_that_are_not_pooled_by_cls_are_taken_when_it_is_said(tower_folders, shipped, model_folders):
-    pooled, plain = str(model_folders[0]), str(tower_folders[1])
-    assert is_pooled_by_cls(pooled) and not is_pooled_by_cls(plain) and not is_pooled_by_cls(str(shipped))
-    for other in (plain, str(shipped)):
-        with pytest.raises(UserError, match=f"and {other} does not make its embedding of one; say 'pooling: cls'"):
-            build(towers=[pooled, other])
+@pytest.mark.parametrize(("kind", "pooling"), [("twin", "max"), ("twin", "attention"), ("ensemble", "pooler")])
+def test_what_no_sum_of_encoders_gives_is_refused(kind, pooling, request):
+    with pytest.raises(UserError, match=f"cannot be pooled by '{pooling}'; use one of cls, mean, first_last"):
+        load_sentence_transformer(str(request.getfixturevalue(kind)), pooling=pooling)
+
+
+def save_shipped(tower, folder, pooling="mean", prompts=None, **options):
+    """A tower as people ship it: pooled, normalised, with a prompt."""
+    modules = [Transformer(str(tower)), Pooling(32, pooling, **options), Normalize()]
+    prompts = {"query": "the man "} if prompts is None else prompts
+    model = SentenceTransformer(modules=modules, prompts=prompts, default_prompt_name="query", device="cpu")
+    model.save_pretrained(str(folder), create_model_card=False)
+    return str(folder)
+
+
+@pytest.mark.parametrize("include_prompt", [True, False])
+def test_towers_as_shipped_keep_pooling_normalisation_and_prompts(include_prompt, tower_folders, tmp_path):
+    folders = [save_shipped(tower, tmp_path / tower.name, include_prompt=include_prompt) for tower in tower_folders]
+    expected = sum(SentenceTransformer(folder, device="cpu").encode(SENTENCES) for folder in folders)
+    twin = build(towers=folders)
+    np.testing.assert_allclose(twin.encode(SENTENCES), expected, atol=1e-6)
+    save_for_inference(twin, tmp_path / "twin", create_model_card=False)
+    saved = SentenceTransformer(str(tmp_path / "twin"), device="cpu")
+    assert names(saved) == ["Transformer", "Pooling"]
+    np.testing.assert_allclose(saved.encode(SENTENCES), expected, atol=1e-6)
+    join_towers(*folders, tmp_path / "joined", pooler_seed=0)
+    joined = SentenceTransformer(str(tmp_path / "joined"), device="cpu")
+    np.testing.assert_allclose(joined.encode(SENTENCES), expected, atol=1e-6)
+    # One encoder, as its members have no prompt that is used by itself.
+    members = [SentenceTransformer(folder, device="cpu") for folder in folders]
+    for member in members:
+        member.default_prompt_name = None
+    ensemble = ensemble_of(members)
+    assert type(ensemble[0]).__name__ == "EnsembleEncoder"
+    np.testing.assert_allclose(ensemble.encode(SENTENCES, prompt="the man "), expected, atol=1e-6)
+
+
+def test_towers_that_are_not_pooled_alike_are_refused_or_taken_when_it_is_said(tower_folders, shipped, tmp_path):
+    plain = str(tower_folders[1])
+    folders = {
+        kind: save_shipped(tower_folders[0], tmp_path / kind, **options)
+        for kind, options in {"mean": {}, "cls": {"pooling": "cls"}, "asked": {"prompts": {"query": "a "}}}.items()
+    }
+    for other, reason in (
+        (plain, r"is a plain encoder, and nothing says how .*; name its pooling beside it"),
+        (str(shipped), r"makes its embedding by Transformer, Pooling, Dense, Normalize, but a tower has"),
+        (folders["cls"], r"differ in pooling: 'mean' in the first, 'cls' in the other"),
+        (folders["asked"], r"differ in prompts: {'query': 'the man '} in the first, {'query': 'a '} in the other"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            build(towers=[folders["mean"], other])
     expected = sum(make_model(folder).encode(SENTENCES) for folder in tower_folders)
-    np.testing.assert_allclose(build(towers=[pooled, plain], pooling="cls").encode(SENTENCES), expected, atol=1e-5)
-    assert type(build(towers=[pooled, str(model_folders[1])])[0]) is TwinCrossAttentionEncoder
+    found = build(towers=[folders["mean"], plain], pooling="cls")
+    np.testing.assert_allclose(found.encode(SENTENCES), expected, atol=1e-5)
+    assert type(found[0]) is TwinCrossAttentionEncoder
 
 
 def test_a_base_as_shipped_takes_heads_layers_and_other_sizes(shipped, twin, model_folders):

@@ -144,8 +144,9 @@ def test_short_forms_of_sources_keep_readable_places(tmp_path, train, sentence):
             "expected no 'cross_residual' beside 'base', found one. Remove 'cross_residual'.",
         ),
         (
-            "{towers: [a, b], pooling: mean}",
-            "expected 'cls' as 'pooling' of a twin, found 'mean'. Correct or remove it.",
+            "{towers: [a, b], pooling: max}",
+            "expected cls, mean, first_last, lasttoken, pooler as 'pooling' of a twin, found 'max'. Correct or remove "
+            "it.",
         ),
         ("{base: a, layers: [2, 1]}", "expected each of 'layers' once, in rising order, found [2, 1]. Sort them."),
     ],

@@ -33,7 +33,7 @@ def test_the_embedding_is_the_weighted_sum_of_the_plain_encoders(family, weights
     ensemble = ensemble_encoder_of(members, weights).eval()
     expected = weighted_sum(members, weights or [1.0, 1.0, 1.0], ids, mask)
     torch.testing.assert_close(ensemble(ids, mask).last_hidden_state, expected[:, :1], **EXACT)
-    every_row = ensemble(ids, mask, cls_only=False).last_hidden_state
+    every_row = ensemble(ids, mask, pooling="none").last_hidden_state
     torch.testing.assert_close(every_row[mask.bool()], expected[mask.bool()], **EXACT)
     assert len(ensemble(ids, mask, return_dict=False)) == 1
 
@@ -158,15 +158,14 @@ def test_no_members_and_other_numbers_of_weights_are_refused(count, weights, mes
         EnsembleEncoderConfig([make_config()] * count, weights)
 
 
-def test_another_member_type_is_refused(tmp_path):
-    from transformers import AlbertConfig, AlbertModel
+def test_a_member_that_gives_no_rows_is_refused():
+    from transformers import T5Config, T5Model
 
-    config = AlbertConfig(vocab_size=44, embedding_size=8, hidden_size=32, num_attention_heads=4, intermediate_size=8)
-    found = "must be one of bert, roberta, twin_encoder, ensemble_encoder, found 'albert'"
-    with pytest.raises(UserError, match=found):
-        ensemble_encoder_of([make_encoder(1), AlbertModel(config)])
-    with pytest.raises(ValueError, match="must be one of bert, roberta, found 'albert'"):
-        EnsembleEncoderConfig([{"model_type": "albert"}])
+    config = T5Config(vocab_size=44, d_model=32, d_kv=8, d_ff=16, num_layers=1, num_heads=4)
+    with pytest.raises(UserError, match="A member must be an encoder or a decoder alone, found 't5', which is both"):
+        ensemble_encoder_of([make_encoder(1), T5Model(config)])
+    with pytest.raises(ValueError, match="members are without poolers, so that it cannot be pooled by 'pooler'"):
+        EnsembleEncoderConfig([make_config()], pooling="pooler")
 
 
 def test_a_folder_that_lacks_weights_is_refused(tmp_path):
@@ -180,8 +179,8 @@ def test_a_folder_that_lacks_weights_is_refused(tmp_path):
 
 
 def test_a_newer_format_is_refused_with_the_way_out():
-    with pytest.raises(ValueError, match=r"format 2, but this version reads up to format 1; upgrade st-jtcse"):
-        EnsembleEncoderConfig([make_config()], format_version=2)
+    with pytest.raises(ValueError, match=r"format 3, but this version reads up to format 2; upgrade st-jtcse"):
+        EnsembleEncoderConfig([make_config()], format_version=3)
 
 
 def test_config_holds_what_readers_look_for_and_no_local_path(tmp_path):

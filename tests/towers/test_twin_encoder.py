@@ -10,7 +10,7 @@ from transformers import AutoModel
 from st_jtcse.errors import UserError
 from st_jtcse.modules.joining import twin_of
 from st_jtcse.towers import TwinEncoderConfig
-from st_jtcse.towers.modeling_twin_encoder import _CLSAttention
+from st_jtcse.towers.modeling_tower_layers import BertLayers, EveryRow
 
 EXACT = dict(rtol=1e-10, atol=1e-10)
 
@@ -61,25 +61,39 @@ def full_cross_streams(towers, ids, mask, every, residual):
                 start = hidden[own] if residual == "local" or cross[own] is None else cross[own]
                 cross[own] = complete(layers[own], crossed, start)
         hidden = [complete(*each) for each in zip(layers, merge, hidden)]
-    return hidden, cross
+        if index == 0:
+            firsts = hidden, hidden if cross[0] is None else list(cross)
+    return hidden, cross, firsts
+
+
+def pool(last, first, towers, mask, pooling):
+    """The pooled state of each tower's rows, (B, H) each."""
+    if pooling == "pooler":
+        return [tower.pooler(rows) for tower, rows in zip(towers, last)]
+    if pooling in ("cls", "none"):
+        return [rows[:, 0] for rows in last]
+    rows = last if pooling == "mean" else [(a + b) / 2 for a, b in zip(first, last)]
+    return [torch.stack([each[seen.bool()].mean(0) for each, seen in zip(state, mask)]) for state in rows]
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 @pytest.mark.parametrize("residual", ["stream", "local"])
 @pytest.mark.parametrize("every", [1, 2, 4])
-@pytest.mark.parametrize("cls_only", [True, False])
-def test_cls_row_equals_the_full_computation_forward_and_backward(family, residual, every, cls_only):
+@pytest.mark.parametrize("pooling", ["cls", "none", "pooler", "mean", "first_last"])
+def test_cls_row_equals_the_full_computation_forward_and_backward(family, residual, every, pooling):
     twin, towers = make_twin(family, every, residual)
     ids, mask = make_batch(family)
-    output = twin(ids, mask, tower_outputs=True, cls_only=cls_only)
-    hidden, cross = full_cross_streams(towers, ids, mask, every, residual)
-    expected_cls = torch.stack([state[:, 0] for state in hidden], dim=1)
-    expected_cross = torch.stack([state[:, 0] for state in cross], dim=1)
-    torch.testing.assert_close(output.tower_cls, expected_cls, **EXACT)
-    torch.testing.assert_close(output.cross_cls, expected_cross, **EXACT)
+    output = twin(ids, mask, tower_outputs=True, pooling=pooling)
+    hidden, cross, firsts = full_cross_streams(towers, ids, mask, every, residual)
+    expected_cls = torch.stack(pool(hidden, firsts[0], towers, mask, pooling), dim=1)
+    expected_cross = torch.stack(pool(cross, firsts[1], towers, mask, pooling), dim=1)
+    if pooling != "none":
+        torch.testing.assert_close(output.last_hidden_state[:, 0], expected_cls.sum(1), **EXACT)
+    torch.testing.assert_close(output.tower_embedding, expected_cls, **EXACT)
+    torch.testing.assert_close(output.cross_embedding, expected_cross, **EXACT)
 
     probe = torch.randn(5, 2, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
-    (output.cross_cls * probe + output.tower_cls * probe.flip(0)).sum().backward()
+    (output.cross_embedding * probe + output.tower_embedding * probe.flip(0)).sum().backward()
     (expected_cross * probe + expected_cls * probe.flip(0)).sum().backward()
     for own, reference in zip(twin.towers, towers):
         for name, parameter in reference.named_parameters():
@@ -90,7 +104,7 @@ def test_cls_row_equals_the_full_computation_forward_and_backward(family, residu
 def test_residual_readings_differ_only_with_several_cross_layers():
     ids, mask = make_batch()
     outputs = {
-        (residual, every): make_twin("bert", every, residual)[0](ids, mask, tower_outputs=True).cross_cls
+        (residual, every): make_twin("bert", every, residual)[0](ids, mask, tower_outputs=True).cross_embedding
         for residual in ("stream", "local")
         for every in (1, 2, 4)
     }
@@ -105,12 +119,12 @@ def test_normal_streams_are_the_plain_encoders_with_and_without_the_cross_stream
     twin, towers = make_twin(family)
     ids, mask = make_batch(family)
     plain = [tower(ids, attention_mask=mask).last_hidden_state for tower in towers]
-    with_cross = twin(ids, mask, tower_outputs=True, cls_only=False)
-    without = twin(ids, mask, cls_only=False)
+    with_cross = twin(ids, mask, tower_outputs=True, pooling="none")
+    without = twin(ids, mask, pooling="none")
     rows = mask.bool()
     torch.testing.assert_close(without.last_hidden_state[rows], (plain[0] + plain[1])[rows], **EXACT)
     torch.testing.assert_close(with_cross.last_hidden_state[rows], (plain[0] + plain[1])[rows], **EXACT)
-    torch.testing.assert_close(with_cross.tower_cls, torch.stack([p[:, 0] for p in plain], 1), **EXACT)
+    torch.testing.assert_close(with_cross.tower_embedding, torch.stack([p[:, 0] for p in plain], 1), **EXACT)
     torch.testing.assert_close(twin(ids, mask).last_hidden_state, without.last_hidden_state[:, :1], **EXACT)
 
 
@@ -118,14 +132,15 @@ def test_one_dropout_draw_serves_the_normal_and_the_cross_row():
     tower = make_encoder(1, attention_probs_dropout_prob=0.5).double().train()
     layer = tower.encoder.layer[0]
     hidden = torch.randn(3, 7, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    ids = torch.full((3, 7), 5)
     torch.manual_seed(11)
-    rows = _CLSAttention(layer, hidden, torch.ones(3, 1, 1, 7, dtype=torch.bool))
+    rows = EveryRow(BertLayers(tower, ids, torch.ones_like(ids), None), layer, hidden)
     assert (rows.weights == 0).any(), "no weight was dropped: the test would prove nothing"
     # Values of one are the identity's columns: the context then shows the weights that were applied.
     ones = torch.ones_like(rows.value)
     torch.testing.assert_close(rows.context(ones), rows.context(ones.clone()), rtol=0, atol=0)
-    all_rows = rows.context_of_all_rows(layer, hidden, torch.ones(3, 1, 1, 7, dtype=torch.bool))
-    torch.testing.assert_close(all_rows[:, :1], rows.context(rows.value), rtol=0, atol=0)
+    all_rows, first = rows.contexts(rows.value)
+    torch.testing.assert_close(all_rows[:, :1], first, rtol=0, atol=0)
 
 
 def test_identical_towers_have_identical_normal_and_cross_rows_under_attention_dropout():
@@ -135,7 +150,7 @@ def test_identical_towers_have_identical_normal_and_cross_rows_under_attention_d
     ids, mask = make_batch()
     torch.manual_seed(0)
     output = twin(ids, mask, tower_outputs=True)
-    first = output.tower_cls[:, 0] - output.tower_cls[:, 1]
+    first = output.tower_embedding[:, 0] - output.tower_embedding[:, 1]
     assert first.abs().max() > 1e-3, "the towers' draws must differ"
     hidden = {}
     last = twin.towers[0].encoder.layer[3].attention.output
@@ -162,7 +177,7 @@ def test_gradient_checkpointing_gives_the_same_gradients():
             twin.activation_checkpointing_enable()
         torch.manual_seed(4)
         output = twin(ids, mask, tower_outputs=True)
-        (output.cross_cls.square().sum() + output.tower_cls.square().sum()).backward()
+        (output.cross_embedding.square().sum() + output.tower_embedding.square().sum()).backward()
         gradients.append({name: p.grad for name, p in twin.named_parameters() if p.grad is not None})
     assert gradients[0].keys() == gradients[1].keys()
     for name, gradient in gradients[0].items():
@@ -198,7 +213,7 @@ def test_compiles_into_one_graph():
 
     compiled = torch.compile(twin, dynamic=True, fullgraph=True, backend=count)
     found = compiled(ids, mask, tower_outputs=True)
-    torch.testing.assert_close(found.cross_cls, expected.cross_cls, **EXACT)
+    torch.testing.assert_close(found.cross_embedding, expected.cross_embedding, **EXACT)
     torch.testing.assert_close(found.last_hidden_state, expected.last_hidden_state, **EXACT)
     compiled(ids[:3, :7].contiguous(), mask[:3, :7].contiguous(), tower_outputs=True)
     assert len(graphs) == 1
@@ -254,13 +269,19 @@ def test_a_period_that_does_not_divide_the_depth_is_refused(every):
 
 
 def test_a_newer_format_is_refused_with_the_way_out():
-    with pytest.raises(ValueError, match=r"format 2, but this version reads up to format 1; upgrade st-jtcse"):
-        TwinEncoderConfig(make_config(), format_version=2)
+    with pytest.raises(ValueError, match=r"format 3, but this version reads up to format 2; upgrade st-jtcse"):
+        TwinEncoderConfig(make_config(), format_version=3)
 
 
-def test_another_tower_type_is_refused():
-    with pytest.raises(ValueError, match="A tower must be one of bert, roberta, found 'albert'"):
+def test_towers_that_cannot_cross_or_give_rows_are_refused():
+    with pytest.raises(ValueError, match=r"'albert' have no cross-attention, .* set cross_attention_every to none"):
         TwinEncoderConfig({"model_type": "albert"})
+    with pytest.raises(ValueError, match="A tower must be an encoder or a decoder alone, found 't5', which is both"):
+        TwinEncoderConfig({"model_type": "t5"}, None)
+    with pytest.raises(ValueError, match="A tower must be of a type that transformers knows itself, found 'mine'"):
+        TwinEncoderConfig({"model_type": "mine"}, None)
+    with pytest.raises(ValueError, match=r"pooling must be one of cls, mean, .*, found 'max'"):
+        TwinEncoderConfig(make_config(), pooling="max")
 
 
 def test_config_holds_what_readers_look_for_and_no_local_path(tmp_path):

@@ -18,13 +18,13 @@ from st_jtcse.reports.run_tables import results_table
 TEXTS = [*make_sentences(7, seed=9), "dog " * 60]
 
 
-def save_shipped(folder, seed=1, **said):
+def save_shipped(folder, seed=1, pooling="mean", dense=True, **said):
     """A tiny model with all that a maker can ship: mean pooling, Dense, Normalize, prompts, a length of its own."""
     make_encoder(seed).save_pretrained(folder / "parts")
     make_tokenizer().save_pretrained(folder / "parts")
     encoder = Transformer(str(folder / "parts"), max_seq_length=14)
     torch.manual_seed(seed)
-    modules = [encoder, Pooling(32, "mean", include_prompt=False), Dense(32, 16), Normalize()]
+    modules = [encoder, Pooling(32, pooling, include_prompt=False), *([Dense(32, 16)] if dense else []), Normalize()]
     said = {"prompts": {"query": "red table ", "document": "old "}, "default_prompt_name": "query"} | said
     model = SentenceTransformer(modules=modules, similarity_fn_name="dot", device="cpu", **said)
     model.save_pretrained(str(folder), create_model_card=False)
@@ -215,3 +215,65 @@ def test_a_model_whose_code_may_not_run_has_no_row_and_stops_no_run(project, cap
     assert train(project) == 0
     assert results(project)["as_shipped"] == {}
     assert "no row 'as shipped': The model" in caplog.text and "my_package.Dense" in caplog.text
+
+
+def twin(*towers, **model):
+    return stage("twin", towers=[f"./{name}" for name in towers], random_pooler=True, **model)
+
+
+def test_a_twin_of_shipped_towers_is_their_sum_with_prompts_and_length(project, capsys):
+    for seed, name in enumerate(("x", "y")):
+        save_shipped(project / name, seed, dense=False)
+    write(project, twin("x", "y"), stage("again", base="stage:twin"))
+    assert train(project, "--dry-run") == 0
+    told = "x and y: mean pooling, normalised, prompt 'red table ', as shipped"
+    assert f"\n  twin: {told}\n" in capsys.readouterr().out
+    assert train(project) == 0
+    first, second = (load(project / name) for name in ("x", "y"))
+    for name in ("twin", "again"):
+        saved = load(project / "run" / name)
+        np.testing.assert_allclose(saved.encode(TEXTS), first.encode(TEXTS) + second.encode(TEXTS), atol=1e-6)
+        assert (saved.max_seq_length, saved.prompts, saved.default_prompt_name) == (14, first.prompts, "query")
+        assert saved.similarity_fn_name == "dot"
+    one, again = results(project)["stages"]
+    assert one["begins_as"] == told and one["as_shipped"].keys() == again["as_shipped"].keys() == {"x", "y"}
+    assert again["begins_as"] == "stage:twin: as that stage leaves it"
+    # The saved twin, given as a folder, is told by what its towers do.
+    write(project, stage(base="./run/twin"))
+    assert train(project, "--output-dir", str(project / "other")) == 0
+    (record,) = results(project, "other")["stages"]
+    assert record["begins_as"] == ("twin: mean pooling of each encoder, summed, prompt 'red table ', as shipped")
+    assert record["as_shipped"] == {"twin": again["spearman"]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"pooling": "lasttoken"}, "differ in pooling: 'mean' in the first, 'lasttoken' in the other"),
+        ({"prompts": {"query": "not "}}, "differ in prompts: {'query': 'red table ', 'document': 'old '} in the first"),
+        ({"default_prompt_name": None}, "differ in default_prompt_name: 'query' in the first, None in the other"),
+    ],
+)
+def test_towers_that_their_makers_had_otherwise_make_no_twin_by_themselves(project, capsys, changed, sentence):
+    save_shipped(project / "x", dense=False)
+    save_shipped(project / "y", 2, **{"dense": False} | changed)
+    write(project, twin("x", "y"))
+    capsys.readouterr()
+    assert train(project, "--dry-run") == 2
+    told = capsys.readouterr().err
+    assert sentence in told and told.count("\n") == 1
+    assert train(project) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (project / "run" / "twin").exists()
+    # Taken alone, the encoders may be a twin.
+    write(project, twin("x", "y", pooling="mean"))
+    assert train(project, "--output-dir", str(project / "other")) == 0
+    (record,) = results(project, "other")["stages"]
+    assert record["begins_as"] == "x and y: mean pooling (pooling: mean), not as shipped"
+
+
+def test_a_tower_with_a_dense_layer_is_refused(project, capsys):
+    save_shipped(project / "x")
+    write(project, twin("x", "mine"))
+    assert train(project) == 2
+    assert "makes its embedding by Transformer, Pooling, Dense, Normalize" in capsys.readouterr().err
