@@ -18,6 +18,7 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
+    AutoConfig,
     AutoModel,
     BartConfig,
     BartForConditionalGeneration,
@@ -85,6 +86,30 @@ def make_encoder(seed, family="bert", **changes):
     torch.manual_seed(seed)
     model = AutoModel.from_config(make_config(family, **changes))
     # transformers draws weights of standard deviation 0.02: larger ones make differences visible.
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model.eval()
+
+
+TOWER_SETTINGS = {
+    "electra": {"embedding_size": 16},
+    "albert": {"embedding_size": 16},
+    # A window of two tokens on either side, in two layers of four.
+    "modernbert": {"local_attention": 4, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3},
+    "qwen3": {"num_key_value_heads": 2, "head_dim": 8},
+}
+
+
+def make_tower(kind, seed, **changes):
+    """A tiny random encoder or decoder of a type that transformers knows."""
+    sizes = make_config().to_dict()
+    names = ("vocab_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "pad_token_id")
+    settings = {key: sizes[key] for key in names} | {"hidden_size": 32, "intermediate_size": 48}
+    if kind == "distilbert":
+        settings["hidden_dim"] = settings.pop("intermediate_size")
+    torch.manual_seed(seed)
+    model = AutoModel.from_config(AutoConfig.for_model(kind, **settings | TOWER_SETTINGS.get(kind, {}) | changes))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)

@@ -162,7 +162,10 @@ class EnsembleEncoderModel(PreTrainedModel):
             pooling: Overrides the configuration's `pooling` for this call.
             prompt_length: Tokens of a prompt, which no mean counts where the configuration says so.
             cu_seq_lens_q: Where each sentence of flat inputs begins and ends, (B + 1,).
-            cu_seq_lens_k, max_length_q, max_length_k, seq_idx: Come with flat inputs; not needed.
+            cu_seq_lens_k: Comes with flat inputs, as do the next three, and is not needed.
+            max_length_q: Not needed.
+            max_length_k: Not needed.
+            seq_idx: Not needed.
             return_dict: False gives a tuple.
 
         Returns:
@@ -173,11 +176,8 @@ class EnsembleEncoderModel(PreTrainedModel):
         if cu_seq_lens_q is not None:
             attention_mask = padded(torch.ones_like(input_ids), cu_seq_lens_q, 0)
             input_ids, token_type_ids = padded(input_ids, cu_seq_lens_q, self.config.pad_token_id or 0), None
-        if attention_mask is None:
-            attention_mask = torch.ones_like(input_ids)
-        counted = attention_mask
-        if prompt_length is not None and not self.config.include_prompt:
-            counted = without_prompt(attention_mask, prompt_length)
+        attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        counted = attention_mask if self.config.include_prompt else without_prompt(attention_mask, prompt_length)
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
         parts = []
         for member, takes, weight in zip(self.members, self._take_segments, self.config.weights):

@@ -130,8 +130,10 @@ def pooled(rows: Tensor, attention_mask: Tensor, pooling: TowerPooling) -> Tenso
     return rows[torch.arange(rows.shape[0], device=rows.device), places]
 
 
-def without_prompt(attention_mask: Tensor, prompt_length: int | Tensor) -> Tensor:
-    """Take the first tokens out of a mask, behind any padding."""
+def without_prompt(attention_mask: Tensor, prompt_length: int | Tensor | None) -> Tensor:
+    """Take a prompt's tokens out of a mask, behind any padding."""
+    if prompt_length is None:
+        return attention_mask
     # Sentence-Transformers' trainer makes a tensor of it, with one number or one a sentence.
     length = prompt_length.view(-1)[0] if isinstance(prompt_length, Tensor) else prompt_length
     begins = attention_mask.argmax(dim=1, keepdim=True) + length

@@ -216,7 +216,10 @@ class TwinEncoderModel(PreTrainedModel):
             pooling: Overrides the configuration's `pooling` for this call.
             prompt_length: Tokens of a prompt, which no mean counts where the configuration says so.
             cu_seq_lens_q: Where each sentence of flat inputs begins and ends, (B + 1,).
-            cu_seq_lens_k, max_length_q, max_length_k, seq_idx: Come with flat inputs; not needed.
+            cu_seq_lens_k: Comes with flat inputs, as do the next three, and is not needed.
+            max_length_q: Not needed.
+            max_length_k: Not needed.
+            seq_idx: Not needed.
             return_dict: False gives a tuple of the fields that are not None.
 
         Returns:
@@ -227,8 +230,7 @@ class TwinEncoderModel(PreTrainedModel):
         if cu_seq_lens_q is not None:
             attention_mask = padded(torch.ones_like(input_ids), cu_seq_lens_q, 0)
             input_ids, token_type_ids = padded(input_ids, cu_seq_lens_q, self.config.pad_token_id or 0), None
-        if attention_mask is None:
-            attention_mask = torch.ones_like(input_ids)
+        attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         inputs: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
         cross: list[Tensor] | None = None
         if self.config.tower.model_type in LAYERS:
@@ -237,9 +239,7 @@ class TwinEncoderModel(PreTrainedModel):
             inputs |= {"token_type_ids": token_type_ids} if self._takes_segments else {}
             hidden = [rows_of(tower, inputs, pooling) for tower in self.towers]
 
-        counted = attention_mask
-        if prompt_length is not None and not self.config.include_prompt:
-            counted = without_prompt(attention_mask, prompt_length)
+        counted = attention_mask if self.config.include_prompt else without_prompt(attention_mask, prompt_length)
         # All rows have one state too, for a loss: that of the first.
         states, crossed = ([] if rows is None else self._pooled(rows, counted, pooling) for rows in (hidden, cross))
         total = hidden[0] + hidden[1] if pooling == "none" else self._sum(states)

@@ -8,13 +8,29 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import make_pipeline, make_sentences
+from conftest import make_pipeline, make_sentences, make_tokenizer, make_tower
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from transformers import AutoModel, AutoTokenizer
 
-from st_jtcse.modules import ensemble_of, save_for_inference, to_inference
+from st_jtcse.modules import TwinCrossAttentionEncoder, ensemble_of, save_for_inference, to_inference
+from st_jtcse.modules.joining import transformer_of
+from st_jtcse.modules.loading import pooling_of
+from st_jtcse.towers.modeling_twin_encoder import CROSSING_TYPES
 
 SENTENCES = make_sentences(12)
+# Every type of tower, and between them every pooling.
+KINDS = {
+    "xlm-roberta": {"pooling": "mean", "normalize": True},
+    "camembert": {},
+    "electra": {"pooling": "first_last"},
+    "mpnet": {"pooling": "mean"},
+    "distilbert": {"pooling": "cls"},
+    "modernbert": {"pooling": "mean", "normalize": True},
+    "albert": {"pooling": "mean"},
+    "qwen3": {"pooling": "lasttoken", "normalize": True},
+}
 
 # Folders come as pairs: a model's, and where its embeddings are to be left.
 WITH_PLUGIN = """
@@ -48,13 +64,30 @@ for folder, result in zip(sys.argv[1::2], sys.argv[2::2]):
 def saved_models(tower_folders, tmp_path_factory):
     """Folders of saved models, with the weighted sums of h_I and h_II computed by the two plain encoders."""
     folder = tmp_path_factory.mktemp("saved")
+    for kind, form in KINDS.items():
+        towers = [make_tower(kind, seed) for seed in (1, 2)]
+        crossing = 2 if kind in CROSSING_TYPES else None
+        encoder = TwinCrossAttentionEncoder.from_towers(*towers, crossing, **form, tokenizer=make_tokenizer())
+        save_for_inference(SentenceTransformer(modules=[encoder, Pooling(32, "cls")]), folder / f"twin_of_{kind}")
     save_for_inference(make_pipeline(tower_folders), folder / "twin")
     save_for_inference(ensemble_of(tower_folders, (0.3, 0.7), pooling="cls"), folder / "ensemble")
     tokenizer = AutoTokenizer.from_pretrained(tower_folders[0])
     batch = tokenizer(SENTENCES, padding=True, return_tensors="pt")
     with torch.no_grad():
         first, second = (AutoModel.from_pretrained(tower)(**batch).last_hidden_state[:, 0] for tower in tower_folders)
-    return {folder / "twin": (first + second).numpy(), folder / "ensemble": (0.3 * first + 0.7 * second).numpy()}
+    kinds = {
+        folder / f"twin_of_{kind}": sum(embeddings_of(kind, seed, **form) for seed in (1, 2))
+        for kind, form in KINDS.items()
+    }
+    sums = {folder / "twin": (first + second).numpy(), folder / "ensemble": (0.3 * first + 0.7 * second).numpy()}
+    return sums | kinds
+
+
+def embeddings_of(kind, seed, pooling="cls", normalize=False):
+    """What the plain tower embeds by Sentence-Transformers' own modules."""
+    encoder = transformer_of(Transformer, make_tower(kind, seed), make_tokenizer())
+    modules = [encoder, *pooling_of(encoder, pooling), *([Normalize()] if normalize else [])]
+    return SentenceTransformer(modules=modules, device="cpu").encode(SENTENCES)
 
 
 @pytest.fixture(params=["twin", "ensemble"])
@@ -94,6 +127,14 @@ def test_with_the_package_no_flag_is_needed(saved, with_plugin):
 
 def test_without_the_package_the_flag_loads_the_stored_file(saved, without_plugin):
     assert np.abs(np.load(without_plugin / f"{saved[0].name}.npy") - saved[1]).max() < 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_twins_of_every_type_load_in_the_three_situations(kind, saved_models, with_plugin, without_plugin):
+    expected = next(expected for folder, expected in saved_models.items() if folder.name == f"twin_of_{kind}")
+    for results in (with_plugin, without_plugin):
+        assert np.abs(np.load(results / f"twin_of_{kind}.npy") - expected).max() < 1e-6 * np.abs(expected).max()
+    assert "trust_remote_code=True" in (without_plugin / f"twin_of_{kind}.npy.refusal").read_text()
 
 
 def test_without_the_package_and_flag_the_message_names_the_flag(saved, without_plugin):
