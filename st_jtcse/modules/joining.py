@@ -17,6 +17,7 @@ from transformers.utils import logging
 
 from st_jtcse.errors import PoolerNeeded, UserError
 from st_jtcse.modules.loading import load_config, reading
+from st_jtcse.modules.whole_models import check_tokenizer
 from st_jtcse.towers import EnsembleEncoderConfig, EnsembleEncoderModel, TwinEncoderConfig, TwinEncoderModel
 from st_jtcse.towers.modeling_ensemble_encoder import MEMBER_TYPES, OTHER_TOKENIZERS, check_shared, check_weights
 from st_jtcse.towers.modeling_twin_encoder import TOWER_TYPES, CrossResidual
@@ -125,7 +126,9 @@ def tokenizer_of(source: Encoder, load_kwargs: dict[str, Any]) -> PreTrainedToke
     # Said in any case: where nothing is said, transformers asks on the terminal whether a model's code may run.
     hub = {"trust_remote_code": False} | {key: load_kwargs[key] for key in _HUB_KEYS if key in load_kwargs}
     with reading(source) as place:
-        return AutoTokenizer.from_pretrained(place, **hub)
+        tokenizer = AutoTokenizer.from_pretrained(place, **hub)
+    check_tokenizer(tokenizer, source)
+    return tokenizer
 
 
 def transformer_of(
@@ -162,10 +165,8 @@ def _load(source: Encoder, types: Sequence[str], role: str, load_kwargs: dict[st
         model, report = AutoModel.from_pretrained(
             place, output_loading_info=True, **{"trust_remote_code": False} | load_kwargs
         )
-    missing = sorted(report["missing_keys"])
-    if lost := [key for key in missing if "pooler." not in key]:
-        raise UserError(f"{source} lacks the weight {lost[0]!r}; it is no whole {found} model.")
-    if missing and found in TOWER_TYPES:
+    # Of a whole model, the pooler alone can be missing.
+    if report["missing_keys"] and found in TOWER_TYPES:
         model.pooler = None  # Drawn by twin_of instead, from a generator of its own.
     return model
 
