@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from logging import LogRecord
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -19,7 +19,6 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.utils import logging
 
 from st_jtcse.errors import UserError
 
@@ -40,7 +39,7 @@ def loading_whole() -> Iterator[None]:
         return
     plain = vars(PreTrainedModel)["from_pretrained"]
 
-    def from_pretrained(kind: Any, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
+    def from_pretrained(kind: Any, /, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
         # Sizes that differ are in the report too, where they have names.
         asked = {"ignore_mismatched_sizes": True} | kwargs | {"output_loading_info": True}
         model, report = plain.__func__(kind, *args, **asked)
@@ -49,18 +48,19 @@ def loading_whole() -> Iterator[None]:
         return (model, report) if output_loading_info else model
 
     # Its table of the same report would only repeat what is refused, and worry of what may be.
-    logger, token = logging.get_logger("transformers.modeling_utils"), _checking.set(True)
+    logger, token = logging.getLogger("transformers.modeling_utils"), _checking.set(True)
     logger.addFilter(_is_no_table)
-    PreTrainedModel.from_pretrained = classmethod(from_pretrained)  # type: ignore[assignment]
+    # By setattr: to mypy a method is nothing to assign to.
+    setattr(PreTrainedModel, "from_pretrained", classmethod(from_pretrained))  # noqa: B010
     try:
         yield
     finally:
-        PreTrainedModel.from_pretrained = plain
+        setattr(PreTrainedModel, "from_pretrained", plain)  # noqa: B010
         logger.removeFilter(_is_no_table)
         _checking.reset(token)
 
 
-def _is_no_table(record: LogRecord) -> bool:
+def _is_no_table(record: logging.LogRecord) -> bool:
     return "LOAD REPORT" not in str(record.msg)
 
 
