@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from st_jtcse.errors import CodeNotTrusted, UserError
 from st_jtcse.evaluation.results import RESULTS
@@ -93,8 +94,7 @@ def files_to_push(folder: Path) -> ModelFiles:
 def check_whole(folder: Path, files: ModelFiles) -> None:
     """Refuse with a UserError a model that others could not load as it is meant."""
     for name in files.sent:
-        if fault := fault_of(folder / name):
-            raise UserError(f"{folder / name} {fault}; save the model again.")
+        _check_file(folder / name)
     if ADAPTER in files.sent:
         base = read_json(folder / ADAPTER).get("base_model_name_or_path")
         if not base or Path(base).exists():
@@ -118,11 +118,24 @@ def _named_files(folder: Path) -> set[str]:
     """Return the folders of a model's modules, and the files of code that its configurations name."""
     listing = read_listing(folder)
     classes = [entry["type"] for entry in listing]
-    for name in (CONFIG, "tokenizer_config.json"):
-        for value in ((read_json(folder / name) or {}).get("auto_map") or {}).values():
-            classes += [each for each in (value if isinstance(value, list) else [value]) if each]
+    for path in (folder / CONFIG, folder / "tokenizer_config.json"):
+        if path.is_file():
+            _check_file(path)
+            classes += _strings(read_json(path).get("auto_map"))
     folders = {str(entry["path"]).split("/")[0] for entry in listing} - {"", ".", ".."}
     return folders | {f"{each.split('.')[0]}.py" for each in classes}
+
+
+def _check_file(path: Path) -> None:
+    if fault := fault_of(path):
+        raise UserError(f"{path} {fault}; save the model again.")
+
+
+def _strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [found for part in parts for found in _strings(part)]
 
 
 def _is_of_model(parts: tuple[str, ...], named: set[str]) -> bool:

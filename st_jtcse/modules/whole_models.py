@@ -98,12 +98,11 @@ def _drawn(model: PreTrainedModel, missing: set[str]) -> set[str]:
 
 
 def _is_of_a_further_layer(model: nn.Module, parts: list[str]) -> bool:
-    for number, part in enumerate(parts):
-        holder: Any = model
-        for name in parts[:number]:
-            holder = getattr(holder, name, None)
-        if part.isdecimal() and isinstance(holder, nn.ModuleList):
-            return int(part) >= len(holder)
+    holder: Any = model
+    for part in parts:
+        if isinstance(holder, nn.ModuleList) and part.isdecimal() and int(part) >= len(holder):
+            return True
+        holder = getattr(holder, part, None)
     return False
 
 
@@ -173,8 +172,9 @@ def is_unreadable(error: Exception) -> bool:
         return False
     if isinstance(error, OSError | ValueError | KeyError | ImportError | SafetensorError):
         return True
-    # Anything can come of a configuration whose values make no sense, but not from this package's own lines.
-    return not Path(traceback.extract_tb(error.__traceback__)[-1].filename).is_relative_to(_PACKAGE)
+    # Anything can come of a configuration whose values make no sense, here in the towers alone.
+    origin = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)[-1:]]
+    return not any(path.is_relative_to(_PACKAGE) and path.parent.name != "towers" for path in origin)
 
 
 def reason_of(error: Exception, folder: Path) -> str:

@@ -55,6 +55,8 @@ class EnsembleEncoderConfig(PretrainedConfig):
         format_version: int = 1,
         **kwargs: Any,
     ) -> None:
+        if not isinstance(format_version, int):
+            raise ValueError(f"format_version must be a whole number, found {format_version!r}.")
         if format_version > self.newest_format:
             raise ValueError(
                 f"This ensemble encoder was saved in format {format_version}, but this version reads up to format "

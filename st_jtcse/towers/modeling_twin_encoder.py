@@ -61,6 +61,8 @@ class TwinEncoderConfig(PretrainedConfig):
         format_version: int = 1,
         **kwargs: Any,
     ) -> None:
+        if not isinstance(format_version, int):
+            raise ValueError(f"format_version must be a whole number, found {format_version!r}.")
         if format_version > self.newest_format:
             raise ValueError(
                 f"This twin encoder was saved in format {format_version}, but this version reads up to format "
