@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from sentence_transformers.base.modules import Transformer
 from torch import nn
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from st_jtcse.errors import PoolerNeeded, UserError
@@ -126,7 +126,8 @@ def tokenizer_of(source: Encoder, load_kwargs: dict[str, Any]) -> PreTrainedToke
     # Said in any case: where nothing is said, transformers asks on the terminal whether a model's code may run.
     hub = {"trust_remote_code": False} | {key: load_kwargs[key] for key in _HUB_KEYS if key in load_kwargs}
     with reading(source) as place:
-        tokenizer = AutoTokenizer.from_pretrained(place, **hub)
+        # As Sentence-Transformers does, which is to load it again.
+        tokenizer: PreTrainedTokenizerBase = AutoProcessor.from_pretrained(place, **hub)
     check_tokenizer(tokenizer, source)
     return tokenizer
 
@@ -145,8 +146,15 @@ def transformer_of(
         model.config.save_pretrained(folder)
         save_file(model.state_dict(), os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
         tokenizer.save_pretrained(folder)
-        kwargs = {"dtype": model.dtype, "attn_implementation": attn_implementation}
-        built = module(folder, max_seq_length=max_seq_length, model_kwargs=kwargs)
+        code = {"trust_remote_code": False}
+        kwargs = code | {"dtype": model.dtype, "attn_implementation": attn_implementation}
+        built = module(
+            folder,
+            max_seq_length=max_seq_length,
+            model_kwargs=kwargs,
+            processor_kwargs=dict(code),
+            config_kwargs=dict(code),
+        )
     # The folder is gone: an adapter that named it as its base could not be loaded.
     built.model.name_or_path = ""
     return built
