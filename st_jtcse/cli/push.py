@@ -28,13 +28,18 @@ def _parser() -> argparse.ArgumentParser:
 
 @console.quiet_libraries()
 def _run(options: argparse.Namespace) -> None:
-    from st_jtcse.hub.upload import check_repo, files_to_push, push
+    from st_jtcse.hub.model_files import check_whole, files_to_push
+    from st_jtcse.hub.upload import check_repo, push
 
     if options.dry_run:
         check_repo(options.repo)
         files = files_to_push(options.folder)
-        rows = [*((name, f"{size:,}") for name, size in files.items()), ("in all", f"{sum(files.values()):,}")]
+        check_whole(options.folder, files)
+        sizes = [*files.sent.items(), ("in all", sum(files.sent.values()))]
+        rows = [(name, f"{size:,}") for name, size in sizes]
         console.show(Table(["file", "bytes"], rows, f"{options.repo} (nothing is sent)"))
+        if files.note:
+            console.err.print(files.note)
         return
     how = {"private": not options.public, "collection": options.collection, "force": options.force}
     console.say(f"Pushed to {push(options.folder, options.repo, **how)}")

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from st_jtcse.errors import UserError
+from st_jtcse.modules.whole_models import check_tokenizer, is_unreadable, loading_whole, reason_of
 
 _Written = TypeVar("_Written")
 
@@ -44,18 +44,22 @@ class FrozenGenerator:
                 self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
                     path, **source, **tokenizer_settings
                 )
+            check_tokenizer(self.tokenizer, name)
             dtype = torch.bfloat16 if bf16 else torch.float32
-            found: Any = (AutoModelForSeq2SeqLM if translates else AutoModelForCausalLM).from_pretrained(
-                path, **source, use_safetensors=True, dtype=dtype, output_loading_info=True
-            )
+            with loading_whole():
+                found: Any = (AutoModelForSeq2SeqLM if translates else AutoModelForCausalLM).from_pretrained(
+                    path, **source, use_safetensors=True, dtype=dtype, output_loading_info=True
+                )
         except ImportError as error:
             raise UserError(
                 f"The tokenizer of the model {name!r} needs a package that is not installed "
                 f"({' '.join(str(error).split())[:120]}); pip install 'st-jtcse[translation]'."
             ) from error
-        except (OSError, ValueError, SafetensorError) as error:
+        except Exception as error:
+            if not is_unreadable(error):
+                raise
             raise UserError(
-                f"The model {name!r} cannot be loaded as a {kind} model ({' '.join(str(error).split())[:200]}); check "
+                f"The model {name!r} cannot be loaded as a {kind} model ({reason_of(error, Path(path))[:200]}); check "
                 "the name, give a local folder, or, where its weights are pickled only, name a revision that holds "
                 f"safetensors: '{path}@refs/pr/N'."
             ) from error

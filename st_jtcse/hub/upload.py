@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import tempfile
@@ -17,6 +16,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from st_jtcse.errors import PushFailed, UserError
 from st_jtcse.hub.cards import CARD, updated_card
+from st_jtcse.hub.model_files import ADAPTER, check_whole, files_to_push
 from st_jtcse.hub.model_form import ModelForm, model_form
 from st_jtcse.modules.loading import CONFIG, MODULES
 
@@ -30,43 +30,8 @@ HUB_ERRORS = cast(
 )
 # Seconds before each further attempt, and the most that a server may ask for.
 _WAITS, _LONGEST_WAIT = (1.0, 2.0, 4.0, 8.0), 60.0
-# The Hub takes no file above this: https://huggingface.co/docs/hub/storage-limits.
-LARGEST_FILE = 50 * 10**9
-ADAPTER = "adapter_config.json"
 _WEIGHTS = re.compile(rf"(\.safetensors|\.safetensors\.index\.json|pytorch_model[^/]*\.bin|{ADAPTER})$")
 _SETTINGS = "https://huggingface.co/settings/tokens"
-
-
-def files_to_push(folder: Path) -> dict[str, int]:
-    """Return the files of a saved model by path, with their sizes in bytes; hidden ones and checkpoints stay.
-
-    Raises UserError where it is no folder of a saved model, or holds a file that the Hub would not take.
-    """
-    if not folder.is_dir():
-        raise UserError(f"{folder} is no folder; give the folder of a saved model.")
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        parts = path.relative_to(folder).parts
-        if path.is_file() and not any(part.startswith((".", "checkpoint-")) for part in parts):
-            found["/".join(parts)] = path.stat().st_size
-    if CONFIG not in found and MODULES not in found:
-        raise UserError(f"{folder} holds neither {MODULES} nor {CONFIG}; give the folder of a saved model.")
-    if not any(name.endswith(".safetensors") for name in found):
-        raise UserError(f"{folder} holds no weights (*.safetensors); give the folder of a model that is saved whole.")
-    if ADAPTER in found:
-        base = json.loads((folder / ADAPTER).read_text(encoding="utf-8")).get("base_model_name_or_path")
-        if not base or Path(base).exists():
-            raise UserError(
-                f"{folder} holds an adapter on a model of this machine, which others have not; merge the two, or push "
-                "that model, name it in the adapter, and push again."
-            )
-    large = next((name for name, size in found.items() if size > LARGEST_FILE), None)
-    if large is not None:
-        raise UserError(
-            f"{folder / large} has {found[large] / 1e9:.0f} GB, and the Hub takes files up to "
-            f"{LARGEST_FILE / 1e9:.0f} GB; save the model with a smaller max_shard_size."
-        )
-    return found
 
 
 def check_repo(repo: str) -> None:
@@ -95,13 +60,16 @@ def push(
 ) -> str:
     """Push a saved model in one commit, and return its page's address.
 
-    Its card gets the repository's name and the results that lie in the folder.
+    Its card gets the repository's name and the results that lie in the folder; what no model is made of stays there.
     In a repository that is there already, weights that the folder has not are deleted, lest they be loaded instead of
     the new ones; other files stay. Raises UserError where the folder, the token or the repository does not allow it,
     PushFailed where the Hub is busy, at fault or out of reach, also after several attempts.
     """
     check_repo(repo)
     files = files_to_push(folder)
+    check_whole(folder, files)
+    if files.note:
+        logger.warning(files.note)
     token = check_token()
     api = HfApi(token=token)
     target = repo
@@ -115,7 +83,7 @@ def push(
         card = updated_card(folder, target)
         _patiently(lambda: api.create_repo(target, private=private, exist_ok=True))
         # The files there are listed anew for each attempt: a commit whose answer was lost has deleted some.
-        _patiently(lambda: _commit(api, target, folder, files, card))
+        _patiently(lambda: _commit(api, target, folder, files.sent, card))
         if collection is not None:
             owner = target.partition("/")[0]
             made = _patiently(

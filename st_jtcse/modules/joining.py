@@ -12,11 +12,12 @@ import torch
 from safetensors.torch import save_file
 from sentence_transformers.base.modules import Transformer
 from torch import nn
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from st_jtcse.errors import PoolerNeeded, UserError
 from st_jtcse.modules.loading import load_config, reading
+from st_jtcse.modules.whole_models import check_tokenizer
 from st_jtcse.towers import EnsembleEncoderConfig, EnsembleEncoderModel, TwinEncoderConfig, TwinEncoderModel
 from st_jtcse.towers.modeling_ensemble_encoder import OTHER_TOKENIZERS, check_shared, check_weights
 from st_jtcse.towers.modeling_tower_pooling import SumConfig, TowerPooling, tower_config
@@ -163,7 +164,10 @@ def tokenizer_of(source: Encoder, load_kwargs: dict[str, Any]) -> PreTrainedToke
     # Said in any case: where nothing is said, transformers asks on the terminal whether a model's code may run.
     hub = {"trust_remote_code": False} | {key: load_kwargs[key] for key in _HUB_KEYS if key in load_kwargs}
     with reading(source) as place:
-        return AutoTokenizer.from_pretrained(place, **hub)
+        # As Sentence-Transformers does, which is to load it again.
+        tokenizer: PreTrainedTokenizerBase = AutoProcessor.from_pretrained(place, **hub)
+    check_tokenizer(tokenizer, source)
+    return tokenizer
 
 
 def transformer_of(
@@ -180,8 +184,15 @@ def transformer_of(
         model.config.save_pretrained(folder)
         save_file(model.state_dict(), os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
         tokenizer.save_pretrained(folder)
-        kwargs = {"dtype": model.dtype, "attn_implementation": attn_implementation}
-        built = module(folder, max_seq_length=max_seq_length, model_kwargs=kwargs)
+        code = {"trust_remote_code": False}
+        kwargs = code | {"dtype": model.dtype, "attn_implementation": attn_implementation}
+        built = module(
+            folder,
+            max_seq_length=max_seq_length,
+            model_kwargs=kwargs,
+            processor_kwargs=dict(code),
+            config_kwargs=dict(code),
+        )
     # The folder is gone: an adapter that named it as its base could not be loaded.
     built.model.name_or_path = ""
     return built
@@ -203,10 +214,8 @@ def _load(source: Encoder, role: str, load_kwargs: dict[str, Any]) -> PreTrained
         model, report = AutoModel.from_pretrained(
             place, output_loading_info=True, **{"trust_remote_code": False} | load_kwargs
         )
-    missing = sorted(report["missing_keys"])
-    if lost := [key for key in missing if "pooler." not in key]:
-        raise UserError(f"{source} lacks the weight {lost[0]!r}; it is no whole {found} model.")
-    if missing and found not in JOINED_TYPES:
+    # Of a whole model, the pooler alone can be missing.
+    if report["missing_keys"] and found not in JOINED_TYPES:
         model.pooler = None  # Drawn by twin_of instead, from a generator of its own.
     return model
 

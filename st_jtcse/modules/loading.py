@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 from sentence_transformers.util import import_from_string, load_file_path
@@ -30,6 +29,7 @@ from st_jtcse import embedded
 from st_jtcse.errors import CodeNotTrusted, PoolingNeeded, UserError
 from st_jtcse.modules.attention_pooling import AttentionPooling
 from st_jtcse.modules.padding import check_padding
+from st_jtcse.modules.whole_models import check_length, check_model, is_unreadable, loading_whole, reason_of
 from st_jtcse.pooling_names import TrainedPoolingName
 from st_jtcse.towers import TwinEncoderModel
 from st_jtcse.towers.modeling_tower_pooling import TOWER_POOLINGS, SumConfig
@@ -60,7 +60,7 @@ def load_sentence_transformer(
 
     Raises:
         PoolingNeeded: It is a plain encoder, and no pooling is named.
-        UserError: It cannot be loaded, or not be pooled so.
+        UserError: It cannot be loaded, is not whole, or cannot be pooled so, or has no positions for such a length.
 
     Example:
         ::
@@ -72,6 +72,7 @@ def load_sentence_transformer(
     hub: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     if pooling is not None:
         encoder = load_encoder(name, max_seq_length=max_seq_length, **hub)
+        check_length(encoder, max_seq_length)
         return SentenceTransformer(modules=[encoder, *pooling_of(encoder, pooling, name, revision)], device=device)
     if not _listing(name, revision):
         with reading(name) as place:
@@ -82,13 +83,15 @@ def load_sentence_transformer(
             f"{name} has no {MODULES}: it is a plain encoder, and nothing says how its tokens make an embedding",
             "name its pooling, e.g. pooling='cls'",
         )
-    model = _whole(name, device, hub)
+    model = _as_shipped(name, device, hub)
+    check_model(model, name)
+    check_length(model, max_seq_length)
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
     return model
 
 
-def _whole(name: str | os.PathLike[str], device: str | None, hub: dict[str, Any]) -> SentenceTransformer:
+def _as_shipped(name: str | os.PathLike[str], device: str | None, hub: dict[str, Any]) -> SentenceTransformer:
     """Load a Sentence-Transformers model as it is.
 
     Sentence-Transformers takes classes that are not its own with the flag only, and then those of any package, and code
@@ -136,7 +139,29 @@ def load_encoder(
     limit = {} if max_seq_length is None else {"model_max_length": max_seq_length}
     with reading(name) as place:
         # Copies, because from_pretrained takes arguments out of what it is given.
-        return kind(place, model_kwargs=dict(hub), config_kwargs=dict(hub), processor_kwargs=hub | limit)
+        encoder = kind(place, model_kwargs=dict(hub), config_kwargs=dict(hub), processor_kwargs=hub | limit)
+    check_model(encoder, name)
+    return encoder
+
+
+def load_cross_encoder(
+    name: str | os.PathLike[str],
+    *,
+    num_labels: int | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    max_seq_length: int | None = None,
+) -> CrossEncoder:
+    """Load a cross-encoder; the arguments are :func:`load_sentence_transformer`'s.
+
+    An encoder that is none is given a head of `num_labels` scores, drawn from the global generator.
+    """
+    hub: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    with reading(name) as place:
+        model = CrossEncoder(place, num_labels=num_labels, max_length=max_seq_length, **hub)
+    check_model(model, name)
+    check_length(model, max_seq_length)
+    return model
 
 
 def load_config(name: str | os.PathLike[str], *, revision: str | None = None, trust_remote_code: bool = False) -> Any:
@@ -225,7 +250,13 @@ def located(name: str | os.PathLike[str]) -> str:
         if not (folder / entry["path"]).is_dir() and not entry["type"].endswith("Normalize"):
             missing = folder / entry["path"]
             raise UserError(f"{missing} does not exist, but {folder / MODULES} names it; copy the whole folder.")
+    for entry in entries:
+        settings = folder / entry["path"] / CONFIG
+        if entry["type"].endswith("Pooling") and not settings.is_file():
+            raise UserError(f"{settings} does not exist, so nothing says how tokens are pooled; copy the whole folder.")
     first = folder / entries[0]["path"] if entries else folder
+    if entries and entries[0]["type"].endswith("Transformer") and not list(first.glob("*r_config.json")):
+        raise UserError(f"{first} lacks its tokenizer's settings (tokenizer_config.json); copy the whole folder.")
     if (first / CONFIG).is_file() and not [*first.glob("*.safetensors"), *first.glob("pytorch_model*.bin")]:
         raise UserError(f"{first} holds a configuration but no weights (model.safetensors); copy the whole folder.")
     return place
@@ -233,7 +264,7 @@ def located(name: str | os.PathLike[str]) -> str:
 
 @contextmanager
 def reading(name: str | os.PathLike[str]) -> Iterator[str]:
-    """Give where a model lies, and tell in one sentence why the libraries, and only they, cannot read it.
+    """Give where a model lies, have only whole ones loaded, and tell in one sentence what the libraries cannot read.
 
     Args:
         name: ``embedded``, a folder or a Hub id.
@@ -243,16 +274,19 @@ def reading(name: str | os.PathLike[str]) -> Iterator[str]:
     """
     place = located(name)
     try:
-        yield place
-    except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
-        reason = " ".join(str(error).split())
-        if "trust_remote_code" in reason:
+        with loading_whole():
+            yield place
+    except Exception as error:
+        if not is_unreadable(error):
+            raise
+        if "trust_remote_code" in str(error):
             raise CodeNotTrusted(
                 f"The model '{name}' cannot be loaded: it comes with code, which runs only where that is asked for",
                 "if you trust it, load it with trust_remote_code=True",
             ) from error
+        reason = reason_of(error, Path(place))
         if Path(name).exists() or name == embedded.NAME:
-            raise UserError(f"The model '{name}' cannot be loaded ({reason[:600]}); give a whole one.") from error
+            raise UserError(f"The model '{name}' cannot be loaded ({reason[:300]}); give a whole one.") from error
         raise UserError(_not_found(name, f" ({reason[:200]})")) from error
 
 

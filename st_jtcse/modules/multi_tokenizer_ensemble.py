@@ -21,6 +21,7 @@ from st_jtcse.modules.inference import save_for_inference
 from st_jtcse.modules.joining import tokenizer_difference, told_by_the_user
 from st_jtcse.modules.loading import load_sentence_transformer
 from st_jtcse.modules.tower_form import TowerForm
+from st_jtcse.modules.whole_models import check_length
 from st_jtcse.pooling_names import PoolingName
 from st_jtcse.towers.modeling_ensemble_encoder import check_weights
 from st_jtcse.towers.modeling_tower_pooling import SumConfig
@@ -174,7 +175,8 @@ def ensemble_of(
         The model, for inference and for teaching.
 
     Raises:
-        UserError: A model cannot be loaded, there is none, the weights do not match, or the embeddings' sizes differ.
+        UserError: A model cannot be loaded, there is none, the weights do not match or cancel, the embeddings' sizes
+            differ, or a model has no positions for such a length.
     """
     options: dict[str, Any] = dict(pooling=pooling, revision=revision, trust_remote_code=trust_remote_code)
     members = [
@@ -182,6 +184,22 @@ def ensemble_of(
         model if isinstance(model, SentenceTransformer) else load_sentence_transformer(model, device="cpu", **options)
         for model in models
     ]
+    ensemble = _joined(members, weights, max_seq_length)
+    check_length(ensemble, max_seq_length)
+    if weights is not None and min(weights) < 0 < max(weights):
+        # One model can be given twice, under two names too, and only its embedding tells.
+        found = ensemble.encode("A man walks.", convert_to_tensor=True, show_progress_bar=False)
+        if float(found.norm()) <= 1e-6 * sum(map(abs, weights)):
+            raise UserError(
+                f"The weights {', '.join(f'{weight:g}' for weight in weights)} cancel: every embedding of the ensemble "
+                "is zero; give others."
+            )
+    return ensemble
+
+
+def _joined(
+    members: Sequence[SentenceTransformer], weights: Sequence[float] | None, max_seq_length: int | None
+) -> SentenceTransformer:
     form = _shared_form(members)
     if form is not None and _share_a_tokenizer(members):
         # Typed as Any: the modules of an nn.Sequential are of no class that mypy knows.

@@ -17,6 +17,7 @@ from st_jtcse.modules.inference import save_for_inference
 from st_jtcse.modules.joining import Encoder, JoinedEncoder, tokenizer_of, transformer_of, twin_of
 from st_jtcse.modules.loading import load_config, reading
 from st_jtcse.modules.tower_form import TowerForm, shared_form
+from st_jtcse.modules.whole_models import check_length
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_tower_pooling import TowerPooling
 from st_jtcse.towers.modeling_twin_encoder import CrossResidual
@@ -100,6 +101,7 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
         if tokenizer is None:
             tokenizer = tokenizer_of(tower_1, load_kwargs)
         attention = load_kwargs.get("attn_implementation")
+        check_length(twin, max_seq_length)
         return transformer_of(cls, twin, tokenizer, max_seq_length=max_seq_length, attn_implementation=attention)
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
@@ -156,9 +158,7 @@ def split_twin(twin: str | os.PathLike[str], output: str | os.PathLike[str]) -> 
         if found != TwinEncoderConfig.model_type:
             raise UserError(f"{twin} holds a {found} model, not a twin encoder.")
         with reading(twin) as place:
-            model, report = AutoModel.from_pretrained(place, output_loading_info=True, trust_remote_code=False)
-        if report["missing_keys"]:
-            raise UserError(f"{twin} lacks the weight {min(report['missing_keys'])!r}; it is no whole twin.")
+            model = AutoModel.from_pretrained(place, trust_remote_code=False)
         tokenizer = tokenizer_of(twin, {})
         for name, tower in zip(("tower_1", "tower_2"), model.to_towers()):
             tower.save_pretrained(folder / name)

@@ -55,6 +55,8 @@ class SumConfig(PretrainedConfig):
         format_version: int = 1,
         **kwargs: Any,
     ) -> None:
+        if not isinstance(format_version, int):
+            raise ValueError(f"format_version must be a whole number, found {format_version!r}.")
         if format_version > self.newest_format:
             raise ValueError(
                 f"This {self.model_type.replace('_', ' ')} was saved in format {format_version}, but this version "

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sentence_transformers import (
-    CrossEncoder,
     CrossEncoderTrainer,
     CrossEncoderTrainingArguments,
     SentenceTransformerTrainer,
@@ -18,7 +18,9 @@ from sentence_transformers.cross_encoder.evaluation import CrossEncoderCorrelati
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
 from st_jtcse import data
+from st_jtcse.errors import UserError
 from st_jtcse.modules import load_sentence_transformer, save_for_inference
+from st_jtcse.modules.loading import load_cross_encoder
 from st_jtcse.recipe.schema import ModelSpec
 
 EVALUATION_BATCH = 64
@@ -37,11 +39,19 @@ class ModelKind:
     load: Callable[[Path, bool], Any]
 
     def scores(self, model: Any, evaluators: Mapping[str, Any]) -> dict[str, float]:
-        """Return Spearman x 100, of cosines or of a cross-encoder's scores, on each evaluation set."""
-        return {
-            name: round(100 * float(evaluator(model)[f"{name}_{self.metric}"]), 4)
-            for name, evaluator in evaluators.items()
-        }
+        """Return Spearman x 100, of cosines or of a cross-encoder's scores, on each evaluation set.
+
+        Raises UserError where it is not defined.
+        """
+        found = {}
+        for name, evaluator in evaluators.items():
+            found[name] = round(100 * float(evaluator(model)[f"{name}_{self.metric}"]), 4)
+            if not math.isfinite(found[name]):
+                raise UserError(
+                    f"The model's correlation on {name!r} is not defined, as where all embeddings are equal or zero, "
+                    "or all gold scores are equal; check the model's weights and the set."
+                )
+        return found
 
 
 def kind_of(spec: ModelSpec) -> ModelKind:
@@ -83,5 +93,5 @@ CROSS_ENCODER = ModelKind(
     _predictions,
     "spearman",
     lambda model, folder: model.save_pretrained(str(folder), create_model_card=False),
-    lambda folder, trust: CrossEncoder(str(folder), trust_remote_code=trust),
+    lambda folder, trust: load_cross_encoder(folder, trust_remote_code=trust),
 )

@@ -15,8 +15,9 @@ from st_jtcse import embedded
 from st_jtcse.errors import CodeNotTrusted, PoolerNeeded, PoolingNeeded, UserError, ways_out
 from st_jtcse.modules import PoolerModulusHead, TrainingHead, TwinCrossAttentionEncoder, ensemble_of, loading
 from st_jtcse.modules.joining import tokenizer_of, transformer_of
-from st_jtcse.modules.loading import load_sentence_transformer, pooling_of, reading
+from st_jtcse.modules.loading import load_sentence_transformer, pooling_of
 from st_jtcse.modules.tower_form import TowerForm, shared_form
+from st_jtcse.modules.whole_models import check_length
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_tower_pooling import TowerPooling
@@ -67,6 +68,7 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
             weights = [member.weight for member in spec.members]
             return ensemble_of(members, weights, max_seq_length=spec.max_seq_length)
         model = _twin(spec, resolve, seed) if spec.towers else _single(spec, resolve)
+    check_length(model, spec.max_seq_length)
     modules = list(model)
     if with_head:
         modules.insert(1, PoolerModulusHead())
@@ -83,11 +85,11 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
 def build_cross_encoder(spec: ModelSpec, resolve: Resolve) -> CrossEncoder:
     """Assemble the cross-encoder a stage starts from; its head is drawn from the global generator, which is seeded."""
     name = resolve(str(spec.cross_encoder))
-    with ways_out(_KEYS), reading(name):
-        model = CrossEncoder(
+    with ways_out(_KEYS):
+        model = loading.load_cross_encoder(
             name,
             num_labels=spec.num_labels,
-            max_length=spec.max_seq_length,
+            max_seq_length=spec.max_seq_length,
             revision=spec.revision,
             trust_remote_code=spec.trust_remote_code,
         )
@@ -190,7 +192,7 @@ def _fresh(config: Any, spec: ModelSpec) -> PreTrainedModel:
         raise UserError(f"'fresh' changes {unknown[0]}, which the configuration of {spec.base} does not have.")
     changed = AutoConfig.for_model(settings.pop("model_type"), **settings | (spec.fresh or {}))
     # Drawn from the global generator, which the stage has seeded.
-    return cast(PreTrainedModel, AutoModel.from_config(changed))
+    return cast(PreTrainedModel, AutoModel.from_config(changed, trust_remote_code=spec.trust_remote_code))
 
 
 def _with_modules(model: SentenceTransformer, modules: list[nn.Module]) -> SentenceTransformer:

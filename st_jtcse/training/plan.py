@@ -101,5 +101,5 @@ def _count(config: Any, spec: ModelSpec) -> int:
     if spec.cross_encoder is not None:
         kind, config.num_labels = AutoModelForSequenceClassification, spec.num_labels
     with torch.device("meta"):
-        model = kind.from_config(config)
+        model = kind.from_config(config, trust_remote_code=spec.trust_remote_code)
     return sum(parameter.numel() for parameter in model.parameters())

@@ -8,7 +8,7 @@ from conftest import make_model, make_pipeline
 from huggingface_hub import HfApi, ModelCard, snapshot_download
 
 from st_jtcse.cli.push import main
-from st_jtcse.hub.upload import LARGEST_FILE, files_to_push
+from st_jtcse.hub.model_files import LARGEST_FILE, files_to_push
 from st_jtcse.modules import save_for_inference
 
 COMMIT = "/api/models/*/commit/*"
@@ -93,7 +93,7 @@ def test_a_dry_run_lists_files_and_sends_nothing(hub, push, folder):
     assert status == 0 and not hub.requests
     size = (folder / "model.safetensors").stat().st_size
     assert "model.safetensors" in told and f"{size:,}" in told
-    assert f"{sum(files_to_push(folder).values()):,}" in told
+    assert f"{sum(files_to_push(folder).sent.values()):,}" in told
 
 
 def test_hidden_files_and_checkpoints_stay_here(folder):
@@ -101,7 +101,7 @@ def test_hidden_files_and_checkpoints_stay_here(folder):
     for name in (".cache/secret", "checkpoint-10/optimizer.pt", ".token"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("x")
-    assert set(files_to_push(folder)) == before
+    assert set(files_to_push(folder).sent) == before
 
 
 @pytest.mark.usefixtures("login")

@@ -1,0 +1,148 @@
+"""Which files of a folder make up a saved model, and are pushed; the folder may hold anything besides."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from st_jtcse.errors import CodeNotTrusted, UserError
+from st_jtcse.evaluation.results import RESULTS
+from st_jtcse.hub.card_results import EVALUATION, TRAINING_RECORD
+from st_jtcse.hub.cards import CARD
+from st_jtcse.hub.model_form import model_form, read_json
+from st_jtcse.modules.loading import (
+    CONFIG,
+    MODULES,
+    load_cross_encoder,
+    load_encoder,
+    load_sentence_transformer,
+    read_listing,
+)
+from st_jtcse.modules.whole_models import fault_of
+
+# The Hub takes no file above this: https://huggingface.co/docs/hub/storage-limits.
+LARGEST_FILE = 50 * 10**9
+ADAPTER = "adapter_config.json"
+# As transformers, Sentence-Transformers, PEFT and this package name what they save.
+_NAMES = re.compile(
+    r"(LICENSE|NOTICE)(\.\w+)?|[\w-]+\.safetensors(\.index\.json)?"
+    r"|(config(_sentence_transformers)?|(sentence_\w+|generation|adapter|tokenizer|cnn|lstm|wordembedding)_config"
+    r"|(video_)?(pre)?processor_config|multi_tokenizer_ensemble|modules|router_config)\.json"
+    r"|(tokenizer|special_tokens_map|added_tokens|vocab|chat_template)\.json|vocab\.txt|merges\.txt|bpe\.codes"
+    r"|(tokenizer|spiece|spm|sentencepiece(\.bpe)?)\.model|chat_template\.jinja"
+    r"|(modeling|configuration|tokenization|processing)_\w+\.py"
+)
+_EVALUATION = re.compile(rf"{re.escape(RESULTS)}|results\.md|index\.html|[\w.-]+\.(png|svg)")
+_EXPORTS = re.compile(r"(onnx|openvino)/[\w.-]+\.(onnx|onnx_data|xml|bin)")
+_MEMBER = re.compile(r"member_[0-9]+")
+
+
+@dataclass
+class ModelFiles:
+    """What a folder holds."""
+
+    sent: dict[str, int] = field(default_factory=dict)  # files of the model by path, with their sizes in bytes
+    left_out: list[str] = field(
+        default_factory=list
+    )  # paths of other files; hidden ones and checkpoints go without saying
+
+    @property
+    def note(self) -> str | None:
+        """A sentence on what is left out, None if nothing is."""
+        if not self.left_out:
+            return None
+        shown, more = ", ".join(self.left_out[:8]), len(self.left_out) - 8
+        return f"Left out, because no model is made of it: {shown}{f' and {more} more' if more > 0 else ''}."
+
+
+def files_to_push(folder: Path) -> ModelFiles:
+    """Find the files of a saved model.
+
+    Raises UserError where it is no folder of a saved model, or holds a file that others could not use or the Hub would
+    not take, or a link to somewhere else in its place.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder; give the folder of a saved model.")
+    found = ModelFiles()
+    named = _named_files(folder)
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if any(part.startswith((".", "checkpoint-")) for part in parts) or (path.is_dir() and not path.is_symlink()):
+            continue
+        name = "/".join(parts)
+        if not _is_of_model(parts, named):
+            found.left_out.append(name)
+        elif path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
+            raise UserError(f"{path} is a link that leaves the model's folder; put the file itself in its place.")
+        else:
+            found.sent[name] = path.stat().st_size
+    if CONFIG not in found.sent and MODULES not in found.sent:
+        raise UserError(f"{folder} holds neither {MODULES} nor {CONFIG}; give the folder of a saved model.")
+    if not any(name.endswith(".safetensors") for name in found.sent):
+        raise UserError(f"{folder} holds no weights (*.safetensors); give the folder of a model that is saved whole.")
+    large = next((name for name, size in found.sent.items() if size > LARGEST_FILE), None)
+    if large is not None:
+        raise UserError(
+            f"{folder / large} has {found.sent[large] / 1e9:.0f} GB, and the Hub takes files up to "
+            f"{LARGEST_FILE / 1e9:.0f} GB; save the model with a smaller max_shard_size."
+        )
+    return found
+
+
+def check_whole(folder: Path, files: ModelFiles) -> None:
+    """Refuse with a UserError a model that others could not load as it is meant."""
+    for name in files.sent:
+        _check_file(folder / name)
+    if ADAPTER in files.sent:
+        base = read_json(folder / ADAPTER).get("base_model_name_or_path")
+        if not base or Path(base).exists():
+            raise UserError(
+                f"{folder} holds an adapter on a model of this machine, which others have not; merge the two, or push "
+                "that model, name it in the adapter, and push again."
+            )
+        return  # Its base is on the Hub.
+    try:
+        if model_form(folder).cross_encoder:
+            load_cross_encoder(folder)
+        elif MODULES in files.sent:
+            load_sentence_transformer(folder, device="cpu")
+        else:
+            load_encoder(folder)
+    except CodeNotTrusted:
+        pass  # It came with code, which a push has no need to run; the files alone are sound.
+
+
+def _named_files(folder: Path) -> set[str]:
+    """Return the folders of a model's modules, and the files of code that its configurations name."""
+    listing = read_listing(folder)
+    classes = [entry["type"] for entry in listing]
+    for path in (folder / CONFIG, folder / "tokenizer_config.json"):
+        if path.is_file():
+            _check_file(path)
+            classes += _strings(read_json(path).get("auto_map"))
+    folders = {str(entry["path"]).split("/")[0] for entry in listing} - {"", ".", ".."}
+    return folders | {f"{each.split('.')[0]}.py" for each in classes}
+
+
+def _check_file(path: Path) -> None:
+    if fault := fault_of(path):
+        raise UserError(f"{path} {fault}; save the model again.")
+
+
+def _strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [found for part in parts for found in _strings(part)]
+
+
+def _is_of_model(parts: tuple[str, ...], named: set[str]) -> bool:
+    *folders, name = parts
+    if folders == [EVALUATION]:
+        return _EVALUATION.fullmatch(name) is not None
+    if (name in (CARD, TRAINING_RECORD, *named) and not folders) or _EXPORTS.fullmatch("/".join(parts)):
+        return True
+    is_inside = not folders or folders[0] in named or _MEMBER.fullmatch(folders[0])
+    return bool(is_inside and _NAMES.fullmatch(name))
