@@ -186,8 +186,8 @@ def test_what_would_change_the_result_is_refused_or_said(project, run, capsys, c
     monkeypatch.setattr(checkpoints, "environment", lambda: {**here, "threads": 64, "torch": "1.0"})
     assert train(project, *resume) == 0
     assert [line for line in caplog.messages if "was saved with" in line] == [
-        f"{run / 'checkpoint-4'} was saved with torch {here['torch']} (now 1.0), threads {here['threads']} (now 64): the "
-        "weights may differ from those of an uninterrupted run"
+        f"{run / 'checkpoint-4'} was saved with torch {here['torch']} (now 1.0), threads {here['threads']} (now 64): "
+        "the weights may differ from those of an uninterrupted run"
     ]
     # A finished stage is of its data too.
     (project / "text.txt").write_text((project / "text.txt").read_text() + "one more\n")
