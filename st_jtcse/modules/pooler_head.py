@@ -58,7 +58,9 @@ class PoolerModulusHead(Module):
         if not features.get("tower_outputs"):
             return features
         if "tower_cls" not in features:
-            features["tower_cls"] = features["token_embeddings"][:, :1]
+            states, starts = features["token_embeddings"], features.get("cu_seq_lens_q")
+            # Flattened sentences are one row of tokens, in which each starts at a place of its own.
+            features["tower_cls"] = states[:, :1] if starts is None else states[0, starts[:-1]].unsqueeze(1)
         # A pooler reads the first token of a sequence: give it the CLS state as a sequence of one.
         states = features["tower_cls"].split(1, dim=1)
         outputs = [pooler(state) for pooler, state in zip(self._poolers, states, strict=True)]
