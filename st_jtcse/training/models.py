@@ -18,6 +18,7 @@ from st_jtcse.modules.joining import tokenizer_of, transformer_of
 from st_jtcse.modules.loading import is_pooled_by_cls, load_sentence_transformer, pooling_of, reading
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
 from st_jtcse.towers import TwinEncoderConfig
+from st_jtcse.training.dropout import set_dropout
 from st_jtcse.training.run_folder import RunFolder
 
 # How a recipe says what a model leaves open.
@@ -74,7 +75,7 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
     if len(modules) > len(model):
         model = _with_modules(model, modules)
     if spec.dropout is not None:
-        _set_dropout(model, spec.dropout)
+        set_dropout(model, spec.dropout)
     return model
 
 
@@ -90,7 +91,7 @@ def build_cross_encoder(spec: ModelSpec, resolve: Resolve) -> CrossEncoder:
             trust_remote_code=spec.trust_remote_code,
         )
     if spec.dropout is not None:
-        _set_dropout(model, spec.dropout)
+        set_dropout(model, spec.dropout)
     return model
 
 
@@ -205,10 +206,3 @@ def _keep_layers(model: PreTrainedModel, layers: list[int]) -> None:
         raise UserError(f"'layers' names layer {max(layers)}, but the model has {depth}; the first is 0.")
     encoder.layer = nn.ModuleList(encoder.layer[index] for index in layers)
     model.config.num_hidden_layers = len(layers)
-
-
-def _set_dropout(model: nn.Module, rate: float) -> None:
-    # On the modules, not in the configuration: the saved model keeps its own rate.
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = rate

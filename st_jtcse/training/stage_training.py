@@ -18,6 +18,7 @@ from st_jtcse.training.callbacks import Interrupt, LossWeights, TrainingTime, st
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs, training_set
+from st_jtcse.training.two_views import refuse_equal_views
 
 
 def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
@@ -59,6 +60,7 @@ def train(
         loss.use_pair_scores(inputs.pair_scores.pairs)
     dataset, told = training_set(stage, inputs, loss, folder, cache_dir)
     arguments = training_arguments(stage, seed, folder.stage(stage.name))
+    refuse_equal_views(stage, model, dataset)
     own_weights = LossWeights(loss)
     # One process looks first, because it deletes what is broken.
     if processes.rank() == 0:
