@@ -65,8 +65,8 @@ class LSRNSLoss(SimCSELoss):
 
     Relations:
         With all weights 1 and ε = 0: :class:`~st_jtcse.losses.SimCSELoss`. With teachers and without weights:
-        :class:`~st_jtcse.losses.RankCSELoss`. ST's MatryoshkaLoss cuts the student's embeddings; label vectors as
-        wide as those, which it would cut too, are refused.
+        :class:`~st_jtcse.losses.RankCSELoss`. ST's MatryoshkaLoss cuts the student's embeddings; the scorer's
+        similarities stay those of whole vectors.
 
     Example:
         ::

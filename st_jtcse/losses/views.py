@@ -9,6 +9,7 @@ results.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -121,7 +122,7 @@ def token_rows(features: dict[str, Any]) -> list[list[int]]:
     ids = features["input_ids"].tolist()
     if STARTS in features:
         starts = features[STARTS].tolist()
-        return [ids[0][start:end] for start, end in zip(starts, starts[1:])]
+        return [ids[0][start:end] for start, end in itertools.pairwise(starts)]
     rows = zip(ids, features["attention_mask"].tolist())
     return [[token for token, real in zip(*row) if real] for row in rows]
 

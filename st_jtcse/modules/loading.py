@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ def load_sentence_transformer(
     trust_remote_code: bool = False,
     device: str | None = None,
     max_seq_length: int | None = None,
+    model_kwargs: Mapping[str, Any] | None = None,
 ) -> SentenceTransformer:
     """Load a model that embeds sentences.
 
@@ -54,6 +55,7 @@ def load_sentence_transformer(
         trust_remote_code: Whether code that comes with the model may run.
         device: Where; None for Sentence-Transformers' choice.
         max_seq_length: Longest input in tokens; None: the model's own.
+        model_kwargs: Further arguments of the encoder's `from_pretrained`, such as ``attn_implementation``, ``dtype``.
 
     Raises:
         PoolingNeeded: It is a plain encoder, and no pooling is named.
@@ -68,7 +70,7 @@ def load_sentence_transformer(
     """
     hub: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     if pooling is not None:
-        encoder = load_encoder(name, max_seq_length=max_seq_length, **hub)
+        encoder = load_encoder(name, max_seq_length=max_seq_length, model_kwargs=model_kwargs, **hub)
         return SentenceTransformer(modules=[encoder, *pooling_of(encoder, pooling, name, revision)], device=device)
     if not _listing(name, revision):
         with reading(name) as place:
@@ -79,13 +81,15 @@ def load_sentence_transformer(
             f"{name} has no {MODULES}: it is a plain encoder, and nothing says how its tokens make an embedding",
             "name its pooling, e.g. pooling='cls'",
         )
-    model = _whole(name, device, hub)
+    model = _whole(name, device, hub, dict(model_kwargs or {}))
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
     return model
 
 
-def _whole(name: str | os.PathLike[str], device: str | None, hub: dict[str, Any]) -> SentenceTransformer:
+def _whole(
+    name: str | os.PathLike[str], device: str | None, hub: dict[str, Any], model_kwargs: dict[str, Any]
+) -> SentenceTransformer:
     """Load a Sentence-Transformers model as it is.
 
     Sentence-Transformers takes classes that are not its own with the flag only, and then those of any package, and code
@@ -95,7 +99,7 @@ def _whole(name: str | os.PathLike[str], device: str | None, hub: dict[str, Any]
     foreign = [entry["type"] for entry in entries if not entry["type"].startswith("sentence_transformers.")]
     if hub["trust_remote_code"] or not foreign:
         with reading(name) as place:
-            return SentenceTransformer(place, device=device, **hub)
+            return SentenceTransformer(place, device=device, model_kwargs=model_kwargs, **hub)
     own = {f"{kind.__module__}.{kind.__name__}": kind for kind in own_modules()}
     unknown = next((kind for kind in foreign if kind not in own), None)
     if unknown is not None:
@@ -106,7 +110,8 @@ def _whole(name: str | os.PathLike[str], device: str | None, hub: dict[str, Any]
         )
     with reading(name) as place:
         kinds: list[Any] = [own.get(entry["type"]) or import_from_string(entry["type"]) for entry in entries]
-        modules = [kind.load(place, subfolder=entry["path"], **hub) for kind, entry in zip(kinds, entries)]
+        given = {**hub, "model_kwargs": model_kwargs}
+        modules = [kind.load(place, subfolder=entry["path"], **given) for kind, entry in zip(kinds, entries)]
         settings = load_file_path(place, SETTINGS, revision=hub["revision"])
         told = json.loads(Path(settings).read_text(encoding="utf-8")) if settings else {}
     kept = ("prompts", "default_prompt_name", "similarity_fn_name")
@@ -127,13 +132,15 @@ def load_encoder(
     revision: str | None = None,
     trust_remote_code: bool = False,
     max_seq_length: int | None = None,
+    model_kwargs: Mapping[str, Any] | None = None,
 ) -> Transformer:
     """Load the encoder of a model alone as a `kind`; the other arguments are :func:`load_sentence_transformer`'s."""
     hub = {"revision": revision, "trust_remote_code": trust_remote_code}
     limit = {} if max_seq_length is None else {"model_max_length": max_seq_length}
     with reading(name) as place:
         # Copies, because from_pretrained takes arguments out of what it is given.
-        return kind(place, model_kwargs=dict(hub), config_kwargs=dict(hub), processor_kwargs=hub | limit)
+        own = {**hub, **(model_kwargs or {})}
+        return kind(place, model_kwargs=own, config_kwargs=dict(hub), processor_kwargs=hub | limit)
 
 
 def load_config(name: str | os.PathLike[str], *, revision: str | None = None, trust_remote_code: bool = False) -> Any:

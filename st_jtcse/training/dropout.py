@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-# What modules and configurations of transformers call a rate: dropout, attention_dropout, attn_pdrop, hidden_dropout_prob.
+# What transformers calls a rate: dropout, attention_dropout, attn_pdrop, hidden_dropout_prob.
 _RATE = re.compile(r"(?:^|_)p?drop(?:out)?(?:_p|_prob|_rate)?$")
 
 
@@ -37,9 +37,10 @@ def _set_rates(layer: nn.Module, rate: float) -> None:
     config = getattr(layer, "config", None)
     # That of a whole model is saved.
     if isinstance(config, PretrainedConfig) and not isinstance(layer, PreTrainedModel):
-        layer.config = copy.copy(config)
-        for name in _rates(config, vars(config)):
-            setattr(layer.config, name, rate)
+        own = copy.copy(config)
+        for name in _rates(own, vars(own)):
+            setattr(own, name, rate)
+        vars(layer)["config"] = own
 
 
 def _rates(owner: object, names: Iterable[str]) -> list[str]:

@@ -14,6 +14,7 @@ from st_jtcse.errors import UserError
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec, StageSpec
+from st_jtcse.training.adapters import add_adapter, merge_adapter
 from st_jtcse.training.callbacks import Interrupt, LossWeights, TrainingTime, stop_if_not_finite
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.run_folder import RunFolder
@@ -56,12 +57,15 @@ def train(
     """
     cross_encoder = stage.model.cross_encoder is not None
     loss: Any = build_loss(spec, model, cross_encoder, seed)
+    inner: Any = loss.loss if spec.matryoshka_dims else loss
     if inputs.pair_scores is not None and stage.declaration.judged_pairs:
-        loss.use_pair_scores(inputs.pair_scores.pairs)
+        inner.use_pair_scores(inputs.pair_scores.pairs)
     dataset, told = training_set(stage, inputs, loss, folder, cache_dir)
     arguments = training_arguments(stage, seed, folder.stage(stage.name))
     refuse_equal_views(stage, model, dataset)
-    own_weights = LossWeights(loss)
+    if stage.model.lora is not None:
+        add_adapter(model, stage.model.lora, folder.stage(stage.name))
+    own_weights = LossWeights(inner)
     # One process looks first, because it deletes what is broken.
     if processes.rank() == 0:
         folder.checkpoint(stage.name, own_weights.files)
@@ -87,6 +91,8 @@ def train(
         seconds = clock.before + time.perf_counter() - began
     if interrupt.requested:
         raise KeyboardInterrupt(f"stage {stage.name!r} at step {trainer.state.global_step}")
+    if stage.model.lora is not None:
+        merge_adapter(model, stage.model, folder.stage(stage.name))
     return told | {
         "sentences": len(dataset),
         "steps": trainer.state.global_step,

@@ -37,6 +37,6 @@ def refuse_equal_views(stage: StageSpec, model: SentenceTransformer, sentences: 
         found = f"its code reads no rate that 'dropout: {rate:g}' sets" if rate else "it has no active dropout"
         way = "Take another model" if rate else "Give its model 'dropout: 0.1'"
         raise UserError(
-            f"Stage {stage.name!r} would learn nothing: this model's two views of each sentence are equal (their largest "
-            f"difference is {difference:g}), because {found}. {way}, or views that differ in another way."
+            f"Stage {stage.name!r} would learn nothing: this model's two views of each sentence are equal (they differ "
+            f"by {difference:g} at most), because {found}. {way}, or views that differ in another way."
         )

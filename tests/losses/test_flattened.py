@@ -48,7 +48,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture
 def load(folders, monkeypatch):
-    """Load an encoder with a pooling; the flattening is Sentence-Transformers' own, told that it has a flash attention."""
+    """Load an encoder with a pooling; Sentence-Transformers flattens, told that there is a flash attention."""
     found = "transformers.modeling_flash_attention_utils.lazy_import_flash_attention"
     monkeypatch.setattr(found, lambda name, **settings: ((None, by_boundaries, None, None), None))
     monkeypatch.setattr(Transformer, "_is_flash_attention_requested", lambda self: True)
