@@ -14,7 +14,7 @@ from st_jtcse import processes
 from st_jtcse.errors import UserError
 from st_jtcse.losses.declaration import Count, DeclaredLoss, LossDeclaration, NotNegative, Positive
 from st_jtcse.losses.functional import interaction_nt_xent, interaction_tensor_modulus, nt_xent
-from st_jtcse.losses.views import Terms, encode_views, single_column, whole_dimension
+from st_jtcse.losses.views import Terms, encode_views, single_column, token_sum, whole_dimension
 from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 
 Direction = Literal["random", "1_to_2"]
@@ -190,8 +190,8 @@ class JTCSELoss(DeclaredLoss, nn.Module):
         """Draw R (JTCSE Eq. 12): the towers' indices as (queries, candidates)."""
         if self.direction == "1_to_2":
             return 0, 1
-        # Masked, so that padding, which differs between processes, does not count.
-        checksum = (features["input_ids"] * features["attention_mask"]).sum().view(1)
+        # Padding, which differs between processes, does not count.
+        checksum = token_sum(features).view(1)
         if processes.count() > 1:
             checksum = all_gather(checksum).sum()
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + int(checksum))

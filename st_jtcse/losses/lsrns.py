@@ -18,7 +18,7 @@ from st_jtcse.losses import negative_ranks as formulas
 from st_jtcse.losses.declaration import Count, NotNegative, Positive, Share
 from st_jtcse.losses.ranking import Ranking, follow
 from st_jtcse.losses.simcse import SimCSELoss
-from st_jtcse.losses.views import Terms, teacher_similarities, view_similarities
+from st_jtcse.losses.views import Terms, teacher_similarities, token_rows, view_similarities
 
 _TOKENISED_AT_ONCE = 1000
 
@@ -65,8 +65,8 @@ class LSRNSLoss(SimCSELoss):
 
     Relations:
         With all weights 1 and ε = 0: :class:`~st_jtcse.losses.SimCSELoss`. With teachers and without weights:
-        :class:`~st_jtcse.losses.RankCSELoss`. ST's MatryoshkaLoss cuts the student's embeddings; label vectors as
-        wide as those, which it would cut too, are refused.
+        :class:`~st_jtcse.losses.RankCSELoss`. ST's MatryoshkaLoss cuts the student's embeddings; the scorer's
+        similarities stay those of whole vectors.
 
     Example:
         ::
@@ -211,9 +211,5 @@ class LSRNSLoss(SimCSELoss):
 
 def _token_keys(features: dict[str, Any]) -> Tensor:
     """Return a hash of each row's tokens, (B,): the same sentence has the same one in every process."""
-    rows = zip(features["input_ids"].tolist(), features["attention_mask"].tolist())
-    digests = (
-        hashlib.blake2b(json.dumps([token for token, real in zip(*row) if real]).encode(), digest_size=8).digest()
-        for row in rows
-    )
+    digests = (hashlib.blake2b(json.dumps(row).encode(), digest_size=8).digest() for row in token_rows(features))
     return torch.tensor([int.from_bytes(digest, "big", signed=True) for digest in digests])

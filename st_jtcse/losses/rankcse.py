@@ -46,7 +46,7 @@ class RankCSELoss(SimCSELoss):
 
     Relations:
         Without teachers: :class:`~st_jtcse.losses.SimCSELoss`, the L_NCE of this loss. ST's MatryoshkaLoss cuts the
-        student's embeddings; label vectors as wide as those, which it would cut too, are refused.
+        student's embeddings; the teacher's similarities stay those of whole vectors.
 
     Example:
         ::

@@ -1,5 +1,7 @@
 """What losses read of a batch (two dropout views of its column, similarities of them or of teachers), and their terms.
 
+A batch is padded, (B, T), or under flash attention flattened by Sentence-Transformers: one row of all tokens, no mask.
+
 Sentence-Transformers' MatryoshkaLoss runs a loss once for each d of its dimensions. It keeps the first d components of
 the model's ``sentence_embedding``, and of labels that are as wide as the whole embedding, and adds up the weighted
 results.
@@ -7,6 +9,7 @@ results.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,6 +24,8 @@ from st_jtcse.losses.functional import cosines, products
 LENGTH_CHUNKS_ON_CPU = 4
 # What losses read from the model, one row a sentence.
 OUTPUTS = ("sentence_embedding", "tower_embedding", "cross_embedding", "tower_pooler")
+# Of flattened sentences: where each of them starts in the one row of tokens, and where the last ends.
+STARTS = "cu_seq_lens_q"
 
 
 class Terms(dict[str, Tensor]):
@@ -61,9 +66,12 @@ def encode_views(
 
     Every per-sentence output of the model has 2B rows: 0..B-1 are view a, B..2B-1 view b. They are encoded in chunks of
     similar length, each padded to its own longest row only: the same rows and the same loss as in one pass. None: 4 on
-    the CPU, where padding costs most, 1 elsewhere, where small launches do. `requests` are further features, such as
-    ``tower_outputs=True``.
+    the CPU, where padding costs most, 1 elsewhere, where small launches do. Flattened sentences have no padding, and go
+    in one pass. `requests` are further features, such as ``tower_outputs=True``.
     """
+    if STARTS in features:
+        output = model(_twice(features) | requests)
+        return {key: output[key] for key in OUTPUTS if key in output}
     mask = features["attention_mask"]
     sentences, tokens = mask.shape
     if length_chunks is None:
@@ -86,6 +94,39 @@ def encode_views(
     return {key: torch.cat([chunk[key] for chunk in encoded])[back] for key in encoded[0]}
 
 
+def _twice(features: dict[str, Any]) -> dict[str, Any]:
+    """Append flattened sentences, (1, T) of all their tokens, to themselves: view a, then view b."""
+    starts = features[STARTS]
+    sentences, tokens = len(starts) - 1, int(starts[-1])
+    twice: dict[str, Any] = {}
+    for key, value in features.items():
+        if key in (STARTS, "cu_seq_lens_k"):
+            twice[key] = torch.cat([value, value[1:] + tokens])
+        elif key == "seq_idx":
+            twice[key] = torch.cat([value, value + sentences], dim=-1)
+        else:
+            # What is not said of every token, such as `max_length_q` and `modality`, holds for both views.
+            of_tokens = isinstance(value, Tensor) and value.dim() == 2 and value.shape[1] == tokens
+            twice[key] = torch.cat([value, value], dim=-1) if of_tokens else value
+    return twice
+
+
+def token_sum(features: dict[str, Any]) -> Tensor:
+    """Return the sum of a batch's token ids, without padding."""
+    ids: Tensor = features["input_ids"]
+    return ids.sum() if STARTS in features else (ids * features["attention_mask"]).sum()
+
+
+def token_rows(features: dict[str, Any]) -> list[list[int]]:
+    """Return the token ids of each sentence, without padding."""
+    ids = features["input_ids"].tolist()
+    if STARTS in features:
+        starts = features[STARTS].tolist()
+        return [ids[0][start:end] for start, end in itertools.pairwise(starts)]
+    rows = zip(ids, features["attention_mask"].tolist())
+    return [[token for token, real in zip(*row) if real] for row in rows]
+
+
 def view_similarities(view_a: Tensor, view_b: Tensor, gather: bool) -> Tensor:
     """Return the cosines of view a of sentence i and view b of sentence j, (B, B).
 
@@ -99,8 +140,8 @@ def view_similarities(view_a: Tensor, view_b: Tensor, gather: bool) -> Tensor:
 def teacher_similarities(labels: Tensor | None, loss: nn.Module, gather: bool, whole: int | None = None) -> Tensor:
     """Return the dot products of the label vectors, (B, D), one a sentence: (B, B), without gradient.
 
-    Raises UserError where there are no vectors, or MatryoshkaLoss cut them, which it does where they are as wide as the
-    model's `whole` embeddings: they no longer give the teacher's similarities.
+    MatryoshkaLoss cuts labels that are as wide as the model's `whole` embeddings; the teacher's similarities are those
+    of its whole vectors all the same. Raises UserError where there are no vectors.
     """
     if labels is None or labels.dim() != 2:
         found = "none" if labels is None else f"labels of shape {tuple(labels.shape)}"
@@ -108,13 +149,9 @@ def teacher_similarities(labels: Tensor | None, loss: nn.Module, gather: bool, w
             f"{type(loss).__name__} needs one teacher vector a sentence as its label, found {found}; give "
             "teachers, or a column 'label' of vectors."
         )
-    # A slice keeps the stride of what it was cut from.
+    # A slice keeps the memory and the stride of what it was cut from.
     if labels.stride(0) == whole and labels.shape[1] < whole:
-        raise UserError(
-            "MatryoshkaLoss cuts labels that are as wide as the model's embeddings, and teacher vectors cut to "
-            f"{labels.shape[1]} components no longer give the teacher's similarities; append a zero to each vector, "
-            "which changes none."
-        )
+        labels = labels.as_strided((len(labels), whole), labels.stride())
     vectors = labels.detach().float()
     if gather:
         vectors = all_gather(vectors.contiguous())

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from sentence_transformers.base.modules import Module
+from sentence_transformers.util.tensor import repad_flattened_features
 from torch import nn
 from typing_extensions import Self
 
@@ -50,9 +51,12 @@ class AttentionPooling(Module):
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add ``sentence_embedding``."""
-        tokens = features["token_embeddings"]
+        given = features
+        if "cu_seq_lens_q" in features:  # Flattened sentences, without padding: one row of all tokens.
+            given = repad_flattened_features(dict(features))
+        tokens = given["token_embeddings"]
         scores = self.context(torch.tanh(self.projection(tokens)))  # (B, T, 1)
-        padding = features["attention_mask"].unsqueeze(-1) == 0
+        padding = given["attention_mask"].unsqueeze(-1) == 0
         weights = scores.float().masked_fill(padding, float("-inf")).softmax(dim=1)
         features["sentence_embedding"] = (weights.to(tokens.dtype) * tokens).sum(dim=1)
         return features

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ def load_sentence_transformer(
     trust_remote_code: bool = False,
     device: str | None = None,
     max_seq_length: int | None = None,
+    model_kwargs: Mapping[str, Any] | None = None,
 ) -> SentenceTransformer:
     """Load a model that embeds sentences.
 
@@ -57,6 +58,7 @@ def load_sentence_transformer(
         trust_remote_code: Whether code that comes with the model may run.
         device: Where; None for Sentence-Transformers' choice.
         max_seq_length: Longest input in tokens; None: the model's own.
+        model_kwargs: Further arguments of the encoder's `from_pretrained`, such as ``attn_implementation``, ``dtype``.
 
     Raises:
         PoolingNeeded: It is a plain encoder, and no pooling is named.
@@ -71,7 +73,7 @@ def load_sentence_transformer(
     """
     hub: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     if pooling is not None:
-        encoder = load_encoder(name, max_seq_length=max_seq_length, **hub)
+        encoder = load_encoder(name, max_seq_length=max_seq_length, model_kwargs=model_kwargs, **hub)
         check_length(encoder, max_seq_length)
         return SentenceTransformer(modules=[encoder, *pooling_of(encoder, pooling, name, revision)], device=device)
     if not _listing(name, revision):
@@ -83,7 +85,7 @@ def load_sentence_transformer(
             f"{name} has no {MODULES}: it is a plain encoder, and nothing says how its tokens make an embedding",
             "name its pooling, e.g. pooling='cls'",
         )
-    model = _as_shipped(name, device, hub)
+    model = _as_shipped(name, device, hub, dict(model_kwargs or {}))
     check_model(model, name)
     check_length(model, max_seq_length)
     if max_seq_length is not None:
@@ -91,7 +93,9 @@ def load_sentence_transformer(
     return model
 
 
-def _as_shipped(name: str | os.PathLike[str], device: str | None, hub: dict[str, Any]) -> SentenceTransformer:
+def _as_shipped(
+    name: str | os.PathLike[str], device: str | None, hub: dict[str, Any], model_kwargs: dict[str, Any]
+) -> SentenceTransformer:
     """Load a Sentence-Transformers model as it is.
 
     Sentence-Transformers takes classes that are not its own with the flag only, and then those of any package, and code
@@ -101,7 +105,7 @@ def _as_shipped(name: str | os.PathLike[str], device: str | None, hub: dict[str,
     foreign = [entry["type"] for entry in entries if not entry["type"].startswith("sentence_transformers.")]
     if hub["trust_remote_code"] or not foreign:
         with reading(name) as place:
-            return SentenceTransformer(place, device=device, **hub)
+            return SentenceTransformer(place, device=device, model_kwargs=model_kwargs, **hub)
     own = {f"{kind.__module__}.{kind.__name__}": kind for kind in own_modules()}
     unknown = next((kind for kind in foreign if kind not in own), None)
     if unknown is not None:
@@ -112,7 +116,8 @@ def _as_shipped(name: str | os.PathLike[str], device: str | None, hub: dict[str,
         )
     with reading(name) as place:
         kinds: list[Any] = [own.get(entry["type"]) or import_from_string(entry["type"]) for entry in entries]
-        modules = [kind.load(place, subfolder=entry["path"], **hub) for kind, entry in zip(kinds, entries)]
+        given = {**hub, "model_kwargs": model_kwargs}
+        modules = [kind.load(place, subfolder=entry["path"], **given) for kind, entry in zip(kinds, entries)]
         settings = load_file_path(place, SETTINGS, revision=hub["revision"])
         told = json.loads(Path(settings).read_text(encoding="utf-8")) if settings else {}
     kept = ("prompts", "default_prompt_name", "similarity_fn_name")
@@ -133,13 +138,15 @@ def load_encoder(
     revision: str | None = None,
     trust_remote_code: bool = False,
     max_seq_length: int | None = None,
+    model_kwargs: Mapping[str, Any] | None = None,
 ) -> Transformer:
     """Load the encoder of a model alone as a `kind`; the other arguments are :func:`load_sentence_transformer`'s."""
     hub = {"revision": revision, "trust_remote_code": trust_remote_code}
     limit = {} if max_seq_length is None else {"model_max_length": max_seq_length}
     with reading(name) as place:
         # Copies, because from_pretrained takes arguments out of what it is given.
-        encoder = kind(place, model_kwargs=dict(hub), config_kwargs=dict(hub), processor_kwargs=hub | limit)
+        own = {**hub, **(model_kwargs or {})}
+        encoder = kind(place, model_kwargs=own, config_kwargs=dict(hub), processor_kwargs=hub | limit)
     check_model(encoder, name)
     return encoder
 
@@ -151,6 +158,7 @@ def load_cross_encoder(
     revision: str | None = None,
     trust_remote_code: bool = False,
     max_seq_length: int | None = None,
+    model_kwargs: Mapping[str, Any] | None = None,
 ) -> CrossEncoder:
     """Load a cross-encoder; the arguments are :func:`load_sentence_transformer`'s.
 
@@ -158,7 +166,8 @@ def load_cross_encoder(
     """
     hub: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     with reading(name) as place:
-        model = CrossEncoder(place, num_labels=num_labels, max_length=max_seq_length, **hub)
+        own = dict(model_kwargs or {})
+        model = CrossEncoder(place, num_labels=num_labels, max_length=max_seq_length, model_kwargs=own, **hub)
     check_model(model, name)
     check_length(model, max_seq_length)
     return model

@@ -12,6 +12,7 @@ from st_jtcse.losses.catalogue import taught_by_teachers
 from st_jtcse.losses.declaration import LossDeclaration
 from st_jtcse.recipe.data_blocks import DataSpec
 from st_jtcse.recipe.faults import Fault
+from st_jtcse.recipe.model_arguments import model_faults
 from st_jtcse.recipe.named_arguments import argument_faults, loss_faults
 from st_jtcse.recipe.schema import STAGE_PREFIX, StageSpec
 from st_jtcse.recipe.yaml_source import Loc, dotted
@@ -90,6 +91,12 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
     if stage.spec.loss is not None:
         found = loss_faults(stage.spec.loss, stage.is_cross_encoder)
         yield from (Fault(stage.at("loss", key), text) for key, text in found)
+        if stage.spec.loss.matryoshka_dims and stage.is_cross_encoder:
+            text = "expected a model of embeddings beside 'matryoshka_dims', found a cross-encoder. Remove the key."
+            yield Fault(stage.at("loss", "matryoshka_dims"), text)
+    yield from (Fault(stage.at("model", *loc), text) for loc, text in model_faults(stage.spec.model))
+    for at, teacher in enumerate(stage.spec.teachers):
+        yield from (Fault(stage.at("teachers", at, *loc), text) for loc, text in model_faults(teacher))
     yield from arguments(stage.own.get("args"), stage.at("args"))
     yield from _evaluation(stage)
     yield from _several_outputs(stage)

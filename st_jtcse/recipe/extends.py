@@ -16,13 +16,14 @@ from st_jtcse.wording import shown, unknown
 
 _OF_TWINS = ("cross_attention_every", "cross_residual", "random_pooler")
 _OF_ENCODERS = ("pooling", "training_head", "tower", "layers", "fresh")
+_OF_ONE_ENCODER = ("attn_implementation", "dtype", "lora")
 # By block, and by the key that says what kind of block it is: the keys that do not go with it.
 FOREIGN: dict[str, dict[str, tuple[str, ...]]] = {
     "model": {
         "base": (*_OF_TWINS, "num_labels"),
         "towers": (*_OF_ENCODERS, "num_labels"),
-        "members": (*_OF_TWINS, *_OF_ENCODERS, "dropout", "num_labels"),
-        "cross_encoder": (*_OF_TWINS, *_OF_ENCODERS),
+        "members": (*_OF_TWINS, *_OF_ENCODERS, *_OF_ONE_ENCODER, "dropout", "num_labels"),
+        "cross_encoder": (*_OF_TWINS, *_OF_ENCODERS, "lora"),
     },
     "data": {"train": ("labels", "score_range", "mapping", "bins"), "pairs": ()},
 }

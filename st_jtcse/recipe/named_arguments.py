@@ -66,7 +66,8 @@ def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, 
 def build_loss(spec: LossSpec, model: Any, cross_encoder: bool = False, seed: int | None = None) -> nn.Module:
     """Construct the loss of a recipe; raises UserError if the block does not fit the loss class.
 
-    A loss with random choices is given `seed`, unless the block gives its own.
+    A loss with random choices is given `seed`, unless the block gives its own. Where the block says so, it stands in a
+    MatryoshkaLoss.
     """
     from st_jtcse.losses.catalogue import loss_class
     from st_jtcse.losses.declaration import DeclaredLoss
@@ -86,7 +87,24 @@ def build_loss(spec: LossSpec, model: Any, cross_encoder: bool = False, seed: in
         # The libraries' refuse values and combinations that their signatures allow, such as a scale of 0.
         text = f"loss.type: expected arguments that {spec.type} accepts, found: {error} Correct them."
         raise UserError(text) from error
-    return built
+    return _of_dimensions(spec, model, built) if spec.matryoshka_dims else built
+
+
+def _of_dimensions(spec: LossSpec, model: Any, loss: nn.Module) -> nn.Module:
+    from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
+
+    whole, dims = int(model.get_embedding_dimension()), spec.matryoshka_dims or []
+    if max(dims) > whole:
+        raise UserError(
+            f"loss.matryoshka_dims: expected sizes of at most {whole}, the embedding's, found {max(dims)}. Correct it."
+        )
+    of_model = {id(weight) for weight in model.parameters()}
+    if any(id(weight) not in of_model for weight in loss.parameters()):
+        raise UserError(
+            f"loss.matryoshka_dims: expected a loss that takes embeddings of any size, found {spec.type}, which has "
+            f"weights for {whole}. Remove it, or choose another loss."
+        )
+    return MatryoshkaLoss(model, loss, dims, spec.matryoshka_weights)
 
 
 def argument_faults(args: Mapping[str, Any]) -> list[tuple[str, str]]:

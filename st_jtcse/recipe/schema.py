@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from st_jtcse.pooling_names import PoolingName, TowerPoolingName, TrainedPoolingName
 from st_jtcse.recipe.data_blocks import (
@@ -27,6 +36,16 @@ if TYPE_CHECKING:
     from st_jtcse.losses.declaration import LossDeclaration
 
 STAGE_PREFIX = "stage:"
+_ATTENTION: Any = Field(
+    None,
+    min_length=1,
+    description="transformers' name of an attention, e.g. sdpa or flash_attention_2; null: the model's own.",
+)
+_DTYPE: Any = Field(
+    None,
+    description="Number format of the weights as they are loaded, trained and saved; null: the model's own.",
+)
+Dtype = Literal["float32", "bfloat16", "float16", "auto"]
 # Keys of a `model` that the recipe cannot give for all stages.
 OF_ONE_STAGE = ("towers", "members", "cross_encoder", "num_labels", "tower", "layers", "fresh")
 
@@ -39,6 +58,8 @@ class WeightedModelSpec(Block):
     pooling: PoolingName | None = Field(
         None, description="Pooling; default: the model's own. An encoder that comes without needs it."
     )
+    attn_implementation: str | None = _ATTENTION
+    dtype: Dtype | None = _DTYPE
     revision: str | None = Field(None, description="Commit, tag or branch of a Hub model.")
     trust_remote_code: bool = Field(False, description="Run code that comes with the model.")
 
@@ -82,6 +103,13 @@ class ModelSpec(Block):
     max_seq_length: int | None = Field(None, ge=4, description="Longest input in tokens; longer ones are cut.")
     dropout: float | None = Field(
         None, ge=0, lt=1, description="Hidden and attention dropout in training; null keeps the model's own."
+    )
+    attn_implementation: str | None = _ATTENTION
+    dtype: Dtype | None = _DTYPE
+    lora: dict[str, Any] | None = Field(
+        None,
+        description="Train a LoRA adapter on the encoder in place of its weights: arguments of PEFT's LoraConfig, e.g. "
+        "{r: 8}. The saved model has it merged, and the adapter alone lies in its folder adapter.",
     )
     training_head: bool = Field(
         False, description="Train through a linear layer with tanh on the embedding, dropped afterwards (SimCSE's MLP)."
@@ -142,6 +170,32 @@ class LossSpec(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     type: str = Field(description="Name of a loss of st_jtcse or of Sentence-Transformers.")
+    matryoshka_dims: list[Annotated[int, Field(ge=1)]] | None = Field(
+        None,
+        min_length=1,
+        description="Sizes of the embedding's beginning that the loss is taken of, by MatryoshkaLoss, e.g. [768, 256].",
+    )
+    matryoshka_weights: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = Field(
+        None, description="Factor of each of `matryoshka_dims`; default: 1."
+    )
+
+    @model_validator(mode="after")
+    def _a_weight_each(self) -> LossSpec:
+        dims, weights = self.matryoshka_dims or [], self.matryoshka_weights
+        if len(set(dims)) < len(dims):
+            raise ValueError(f"expected each of 'matryoshka_dims' once, found {dims}. Remove the others.")
+        if weights is not None and len(weights) != len(dims):
+            raise ValueError(
+                f"expected as many 'matryoshka_weights' as 'matryoshka_dims', {len(dims)}, found {len(weights)}. Give "
+                "one each, or remove them."
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what this class has for all losses where it is not given; an argument may be null."""
+        fields = type(self).model_fields
+        return {key: value for key, value in dump(self).items() if value is not None or key not in fields}
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
@@ -21,6 +22,7 @@ from st_jtcse.modules.whole_models import check_length
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_tower_pooling import TowerPooling
+from st_jtcse.training.dropout import set_dropout
 from st_jtcse.training.run_folder import RunFolder
 
 # How a recipe says what a model leaves open.
@@ -78,7 +80,7 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
     if len(modules) > len(model):
         model = _with_modules(model, modules)
     if spec.dropout is not None:
-        _set_dropout(model, spec.dropout)
+        set_dropout(model, spec.dropout)
     return model
 
 
@@ -92,9 +94,10 @@ def build_cross_encoder(spec: ModelSpec, resolve: Resolve) -> CrossEncoder:
             max_seq_length=spec.max_seq_length,
             revision=spec.revision,
             trust_remote_code=spec.trust_remote_code,
+            model_kwargs=_model_kwargs(spec),
         )
     if spec.dropout is not None:
-        _set_dropout(model, spec.dropout)
+        set_dropout(model, spec.dropout)
     return model
 
 
@@ -103,7 +106,11 @@ def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransforme
     name = resolve(spec.model)
     with ways_out(_KEYS):
         return load_sentence_transformer(
-            name, pooling=spec.pooling, revision=spec.revision, trust_remote_code=spec.trust_remote_code
+            name,
+            pooling=spec.pooling,
+            revision=spec.revision,
+            trust_remote_code=spec.trust_remote_code,
+            model_kwargs=_model_kwargs(spec),
         )
 
 
@@ -111,6 +118,12 @@ def load_config(name: str, spec: ModelSpec) -> Any:
     """Load the configuration only of a model in a recipe's block, by its folder or Hub id."""
     with ways_out(_KEYS):
         return loading.load_config(name, revision=spec.revision, trust_remote_code=spec.trust_remote_code)
+
+
+def _model_kwargs(spec: ModelSpec | WeightedModelSpec) -> dict[str, Any]:
+    """Return what `from_pretrained` is told of a model's attention and number format."""
+    given = {"attn_implementation": spec.attn_implementation, "dtype": spec.dtype}
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _twin(spec: ModelSpec, resolve: Resolve, seed: int) -> SentenceTransformer:
@@ -132,6 +145,7 @@ def _twin(spec: ModelSpec, resolve: Resolve, seed: int) -> SentenceTransformer:
         max_seq_length=spec.max_seq_length or form.max_seq_length,
         revision=spec.revision,
         trust_remote_code=spec.trust_remote_code,
+        **_model_kwargs(spec),
     )
     pooling = Pooling(encoder.get_embedding_dimension(), "cls")
     return SentenceTransformer(modules=[encoder, pooling], **form.of_model)
@@ -143,7 +157,9 @@ def _single(spec: ModelSpec, resolve: Resolve) -> SentenceTransformer:
     if spec.pooling is not None:
         encoder = _encoder(name, spec, hub, spec.max_seq_length)
         return SentenceTransformer(modules=[encoder, *pooling_of(encoder, spec.pooling, name, spec.revision)])
-    shipped = load_sentence_transformer(name, max_seq_length=spec.max_seq_length, **hub)
+    shipped = load_sentence_transformer(
+        name, max_seq_length=spec.max_seq_length, model_kwargs=_model_kwargs(spec), **hub
+    )
     is_twin = getattr(shipped.config, "model_type", None) == TwinEncoderConfig.model_type
     if not is_twin and (spec.tower, spec.fresh, spec.layers) == (None, None, None):
         return shipped
@@ -159,13 +175,23 @@ def _encoder(name: str, spec: ModelSpec, hub: dict[str, Any], max_seq_length: in
     if spec.tower is not None and not is_twin:
         raise UserError(f"'tower' needs a twin as 'base', found a {config.model_type} model; remove 'tower'.")
     if spec.fresh is not None:
-        encoder = transformer_of(Transformer, _fresh(config, spec), tokenizer_of(name, hub), max_seq_length)
+        encoder = transformer_of(
+            Transformer, _fresh(config, spec), tokenizer_of(name, hub), max_seq_length, spec.attn_implementation
+        )
     else:
         kind = TwinCrossAttentionEncoder if is_twin else Transformer
-        encoder = loading.load_encoder(name, kind, max_seq_length=max_seq_length, **hub)
+        encoder = loading.load_encoder(
+            name, kind, max_seq_length=max_seq_length, model_kwargs=_model_kwargs(spec), **hub
+        )
         if spec.tower is not None:
             twin: Any = encoder
-            encoder = transformer_of(Transformer, twin.model.towers[spec.tower - 1], twin.tokenizer, max_seq_length)
+            encoder = transformer_of(
+                Transformer,
+                twin.model.towers[spec.tower - 1],
+                twin.tokenizer,
+                max_seq_length,
+                spec.attn_implementation,
+            )
     if spec.layers is not None:
         _keep_layers(encoder.model, spec.layers)
     return encoder
@@ -192,7 +218,8 @@ def _fresh(config: Any, spec: ModelSpec) -> PreTrainedModel:
         raise UserError(f"'fresh' changes {unknown[0]}, which the configuration of {spec.base} does not have.")
     changed = AutoConfig.for_model(settings.pop("model_type"), **settings | (spec.fresh or {}))
     # Drawn from the global generator, which the stage has seeded.
-    return cast(PreTrainedModel, AutoModel.from_config(changed, trust_remote_code=spec.trust_remote_code))
+    model = cast(Any, AutoModel.from_config(changed, trust_remote_code=spec.trust_remote_code))
+    return cast(PreTrainedModel, model if spec.dtype in (None, "auto") else model.to(getattr(torch, spec.dtype)))
 
 
 def _with_modules(model: SentenceTransformer, modules: list[nn.Module]) -> SentenceTransformer:
@@ -212,10 +239,3 @@ def _keep_layers(model: PreTrainedModel, layers: list[int]) -> None:
         raise UserError(f"'layers' names layer {max(layers)}, but the model has {depth}; the first is 0.")
     encoder.layer = nn.ModuleList(encoder.layer[index] for index in layers)
     model.config.num_hidden_layers = len(layers)
-
-
-def _set_dropout(model: nn.Module, rate: float) -> None:
-    # On the modules, not in the configuration: the saved model keeps its own rate.
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = rate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from st_jtcse import processes
 from st_jtcse.diagnostics import gmac
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
+from st_jtcse.training.adapters import ADAPTER
 from st_jtcse.training.as_shipped import ShippedScores, begins_as
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import build_cross_encoder, build_model, resolver
@@ -60,6 +62,8 @@ def run_stage(
     if processes.rank() == 0:
         staging = folder.staging(stage.name)
         kind.save(model, staging)
+        if stage.loss is not None and stage.model.lora is not None:
+            shutil.move(folder.stage(stage.name) / ADAPTER, staging / ADAPTER)
         # The saved model is what counts: it is read back before it is scored.
         saved = kind.load(staging, stage.model.trust_remote_code)
         found = {"environment": environment(), **found}

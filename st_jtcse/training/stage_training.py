@@ -15,11 +15,13 @@ from st_jtcse.errors import UserError
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec, StageSpec
+from st_jtcse.training.adapters import add_adapter, merge_adapter
 from st_jtcse.training.callbacks import Interrupt, LossWeights, TrainingTime, stop_if_not_finite
 from st_jtcse.training.checkpoints import Checkpoints, check_best, check_circumstances, last_whole, state_of
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs, training_set
+from st_jtcse.training.two_views import refuse_equal_views
 
 
 def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
@@ -64,13 +66,17 @@ def train(
     """
     cross_encoder = stage.model.cross_encoder is not None
     loss: Any = build_loss(spec, model, cross_encoder, seed)
+    inner: Any = loss.loss if spec.matryoshka_dims else loss
     if inputs.pair_scores is not None and stage.declaration.judged_pairs:
-        loss.use_pair_scores(inputs.pair_scores.pairs)
+        inner.use_pair_scores(inputs.pair_scores.pairs)
     dataset, told = training_set(stage, inputs, loss, folder, cache_dir)
     arguments = training_arguments(stage, seed, folder.stage(stage.name))
     if arguments.prompts is None:  # A model that puts a prompt before every sentence is trained as it is used.
         arguments.prompts = model.prompts.get(model.default_prompt_name) or None
-    own_weights = LossWeights(loss)
+    refuse_equal_views(stage, model, dataset)
+    if stage.model.lora is not None:
+        add_adapter(model, stage.model.lora, folder.stage(stage.name))
+    own_weights = LossWeights(inner)
     checkpoint = last_whole(folder.stage(stage.name))
     if checkpoint:
         check_circumstances(checkpoint, inputs.hashes)
@@ -106,6 +112,8 @@ def train(
         # The trainer takes the best weights too, but goes on with the last where that fails.
         saved = kind_of(stage.model).load(checkpoint, stage.model.trust_remote_code)
         model.load_state_dict(saved.state_dict())
+    if stage.model.lora is not None:
+        merge_adapter(model, stage.model, folder.stage(stage.name))
     return told | {
         "sentences": len(dataset),
         "steps": trainer.state.global_step,

@@ -1,0 +1,134 @@
+"""LoRA on the encoder of a stage's model: put on, found again by checkpoints, kept as an adapter, and merged."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+from torch import nn
+from transformers import PreTrainedModel
+
+from st_jtcse import embedded, processes
+from st_jtcse.atomic import new_folder, to_json, write_atomically
+from st_jtcse.errors import UserError
+from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec
+from st_jtcse.wording import shown, unknown
+
+ADAPTER = "adapter"
+_BASE = "base"  # What checkpoints, which hold the adapter alone, are an adapter of.
+_CONFIG = "adapter_config.json"
+_ALL_LINEAR = "all-linear"
+
+
+def add_adapter(model: SentenceTransformer, lora: Mapping[str, Any], folder: Path) -> None:
+    """Freeze a model's encoder and put a LoRA adapter on it; what stands behind the encoder is trained as it is.
+
+    Args:
+        model: The model to be trained.
+        lora: Arguments of PEFT's LoraConfig. Without target modules PEFT's own choice for the encoder's, or a twin's
+            towers', type.
+        folder: Where the checkpoints go; the encoder is saved beside them, and goes with them.
+
+    Raises:
+        UserError: A target is no layer of the encoder, or PEFT refuses the arguments.
+    """
+    from peft import LoraConfig
+
+    encoder: Any = model[0].model
+    targets = lora.get("target_modules") or _usual_targets(encoder)
+    _check_targets(encoder, [targets] if isinstance(targets, str) else targets, isinstance(targets, str))
+    with _told_of_peft():
+        config = LoraConfig(**{**lora, "target_modules": targets})
+    base = (folder / _BASE).absolute()
+    if processes.rank() == 0:
+        if not base.exists():
+            with new_folder(base) as new:
+                encoder.save_pretrained(new)
+        # A run's folder may have been moved since.
+        for path in folder.glob(f"checkpoint-*/{_CONFIG}"):
+            _rename_base(path, str(base))
+    processes.wait_for_all()
+    encoder.name_or_path = str(base)
+    with _told_of_peft():
+        model.add_adapter(config)
+
+
+def merge_adapter(model: SentenceTransformer, spec: ModelSpec, folder: Path) -> None:
+    """Save the adapter of a trained model in the folder ``adapter``, and add it into the encoder's weights.
+
+    The model is then an ordinary one.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    encoder: Any = model[0].model
+    if processes.rank() == 0:
+        encoder.save_pretrained(folder / ADAPTER)
+        _rename_base(folder / ADAPTER / _CONFIG, _public_base(spec))
+    # PEFT merges its own model class alone; Sentence-Transformers puts the layers into the encoder itself.
+    for name, layer in list(encoder.named_modules()):
+        if hasattr(layer, "unload_and_optionally_merge_module"):
+            encoder.set_submodule(name, layer.unload_and_optionally_merge_module(True, False, None))
+        elif isinstance(layer, BaseTunerLayer):
+            layer.merge()
+            encoder.set_submodule(name, layer.get_base_layer())
+    encoder._hf_peft_config_loaded = False
+    del encoder.peft_config
+    encoder.requires_grad_(True)
+    encoder.name_or_path = ""
+
+
+@contextmanager
+def _told_of_peft() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise UserError(f"lora: PEFT refuses these arguments: {' '.join(str(error).split())[:300]}") from error
+
+
+def _usual_targets(encoder: Any) -> list[str]:
+    from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as USUAL
+
+    kind = getattr(encoder.config, "tower", encoder.config).model_type
+    if kind not in USUAL:
+        raise UserError(
+            f"lora: PEFT names no usual layers of a {kind} model; name them, e.g. 'target_modules: {_ALL_LINEAR}'."
+        )
+    return list(USUAL[kind])
+
+
+def _check_targets(encoder: PreTrainedModel, targets: list[str], is_pattern: bool) -> None:
+    """Refuse names that no layer has: PEFT passes over those that stand beside others."""
+    names = [name for name, _ in encoder.named_modules()]
+    for target in targets:
+        try:
+            ends = re.compile(target if is_pattern else rf"(.*\.)?{re.escape(target)}")
+        except re.error as error:
+            raise UserError(f"lora.target_modules: expected a pattern, found {shown(target)} ({error}).") from error
+        if target != _ALL_LINEAR and not any(ends.fullmatch(name) for name in names):
+            weighted = {name.rpartition(".")[2] for name, layer in encoder.named_modules() if _has_matrix(layer)}
+            raise UserError(f"lora.target_modules: {unknown('the name of a layer', target, sorted(weighted))}")
+
+
+def _has_matrix(layer: nn.Module) -> bool:
+    weight = getattr(layer, "weight", None)
+    return weight is not None and weight.dim() == 2
+
+
+def _public_base(spec: ModelSpec) -> str:
+    """Return the Hub id of the model that an adapter is of; empty where it is none, or was changed before."""
+    name = spec.base
+    changed = (spec.tower, spec.layers, spec.fresh) != (None, None, None)
+    if name is None or changed or name == embedded.NAME or name.startswith(STAGE_PREFIX) or Path(name).exists():
+        return ""
+    return name
+
+
+def _rename_base(path: Path, base: str) -> None:
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if config["base_model_name_or_path"] != base:
+        write_atomically(path, to_json(config | {"base_model_name_or_path": base}))
