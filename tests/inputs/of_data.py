@@ -144,8 +144,11 @@ ROWS = [
         "labelled rows without a column", '{"a": 1}\n', "expected the columns sentence1, sentence2, score, found a"
     ),
     labelled("labels that are words", PAIR.replace("1}", '"yes"}'), "expected a number in 'score', found 'yes'"),
-    labelled(
-        "a class beyond integers", PAIR.replace("score", "label").replace("1}", "1e300}"), "", ", labels: classes"
+    Row(
+        "a class beyond integers",
+        "st-train {labelled} --set stages.one.loss.type=SoftmaxLoss --set 'data={pairs: p.jsonl, labels: classes}'",
+        "p.jsonl:1: expected a class, a whole number from 0, in 'label', found 1e+300",
+        files={"p.jsonl": PAIR.replace("score", "label").replace("1}", "1e300}") * 9},
     ),
     labelled("a label that the mapping lacks", PAIR, "expected one of yes", ", mapping: {yes: 1}"),
     labelled("labelled rows of one score", PAIR * 9, "every score is the same, so nothing can be ranked"),

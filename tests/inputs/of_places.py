@@ -11,6 +11,7 @@ DIAGNOSE = "st-diagnose {model} --pairs {pairs} --sample-size 2 --output-dir"
 CONVERGENCE = "st-convergence {run} --output-dir"
 SCORE = "st-score {corpus} --scorer {model} --judge {judge} --output"
 NOT_EMPTY = "out is not empty; choose another folder with --output-dir."
+BELOW = "file, which is a file; choose another place."
 HOLDS = "holds something already; choose another folder, or empty it."
 
 ROWS = [
@@ -25,7 +26,7 @@ ROWS = [
     Row("a run in a file", f"{TRAIN} file", "file is not empty; choose another folder", files=FILE),
     Row("a run below a file", f"{TRAIN} file/out", "a part of this path is a file", files=FILE),
     Row("a run below a device", f"{TRAIN} /dev/null/out", "/dev/null/out: a part of this path is a file"),
-    Row("a run under a name too long", f"{TRAIN} {LONG}", f"{LONG}: the name is too long"),
+    Row("a run under a name too long", f"{TRAIN} {LONG}", "the name is too long; choose a shorter one."),
     Row(
         "a run in links that lead in a circle",
         f"{TRAIN} out",
@@ -34,18 +35,22 @@ ROWS = [
     ),
     Row("a run where the system keeps its own", f"{TRAIN} /proc/none/out", "/proc/none"),
     Row("a copy into no folder", "st-train --copy quickstart none/my.yaml", "none/my.yaml: there is no such file"),
-    Row("a copy under a name too long", f"st-train --copy quickstart {LONG}", f"{LONG}: the name is too long"),
+    Row(
+        "a copy under a name too long",
+        f"st-train --copy quickstart {LONG}",
+        "the name is too long; choose a shorter one.",
+    ),
     Row("a twin in a folder of others", "st-convert join {first} {second} out", HOLDS, files=MINE),
     Row("a twin in a file", "st-convert join {first} {second} file", HOLDS, files=FILE),
     Row(
         "a twin below a file",
         "st-convert join {first} {second} file/out",
-        "which is a file; choose another place.",
+        BELOW,
         files=FILE,
     ),
     Row("a twin split into a folder of others", "st-convert split {twin} out", HOLDS, files=MINE),
     Row("a diagnosis in a folder of others", f"{DIAGNOSE} out", HOLDS, files=MINE),
-    Row("a diagnosis below a file", f"{DIAGNOSE} file/out", "which is a file; choose another place.", files=FILE),
+    Row("a diagnosis below a file", f"{DIAGNOSE} file/out", BELOW, files=FILE),
     Row("a report in a file", f"{CONVERGENCE} file", "--output-dir: file cannot be written", files=FILE),
     Row("a report below a device", f"{CONVERGENCE} /dev/null/out", "--output-dir: /dev/null/out cannot be written"),
     Row(
