@@ -6,11 +6,11 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from st_jtcse.errors import UserError
+from st_jtcse.errors import UserError, naming
 
 
 def to_json(value: Any) -> str:
@@ -19,20 +19,28 @@ def to_json(value: Any) -> str:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that it is never seen half-written."""
+    """Write a file so that it is never seen half-written, also where the disk does not take all of it."""
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with naming(path), partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+        raise
 
 
 def check_new(output: str | os.PathLike[str]) -> None:
-    """Raise UserError for an output that is a file, or a folder that holds something."""
+    """Raise UserError for an output that is a file, a folder that holds something, or lies below a file."""
     target = Path(output)
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise UserError(f"The output {target} holds something already; choose another folder, or empty it.")
+    above = next(parent for parent in target.absolute().parents if parent.exists())
+    if not above.is_dir():
+        raise UserError(f"The output {target} lies below {above}, which is a file; choose another place.")
 
 
 @contextmanager
@@ -45,6 +53,7 @@ def new_folder(output: str | os.PathLike[str]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=parent) as staging:
         folder = Path(staging, "folder")
         folder.mkdir()
-        yield folder
+        with naming(target):
+            yield folder
         target.parent.mkdir(parents=True, exist_ok=True)
         folder.replace(target)
