@@ -37,6 +37,13 @@ os.environ["OMP_NUM_THREADS"] = "1"
 jinja2.Environment.compile = functools.lru_cache(jinja2.Environment.compile)
 
 
+def pytest_addoption(parser):
+    """Let faults strike at every moment instead of some."""
+    parser.addoption(
+        "--all-faults", action="store_true", help="tests/faults: at every moment, which takes half an hour"
+    )
+
+
 def pytest_collection_finish():
     """Keep the millions of objects that imports leave out of the collections that accelerate asks for at every turn."""
     gc.collect()
