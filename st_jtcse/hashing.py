@@ -19,11 +19,17 @@ _CIRCUMSTANCES = ("_name_or_path", "transformers_version", "architectures", "aut
 
 def sha256(path: Path) -> str:
     """Return a file's SHA-256 as hexadecimal digits."""
-    digest = hashlib.sha256()
+    return hash_of(path).hexdigest()
+
+
+def hash_of(path: Path, size: int | None = None) -> hashlib._Hash:
+    """Return the SHA-256 of a file's first bytes, by default of all."""
+    digest, left = hashlib.sha256(), path.stat().st_size if size is None else size
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
+        while block := file.read(min(left, 1 << 20)):
             digest.update(block)
-    return digest.hexdigest()
+            left -= len(block)
+    return digest
 
 
 def weights_sha256(module: nn.Module) -> str:

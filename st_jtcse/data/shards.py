@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from huggingface_hub.constants import HF_HOME
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
-from st_jtcse.hashing import sha256
+from st_jtcse.hashing import hash_of, sha256
 
 logger = logging.getLogger(__name__)
 
@@ -131,6 +132,11 @@ def _join(job: Job, folder: Path, final: Path) -> None:
         schema = first.schema.with_metadata({_METADATA: job.text.encode()})
     partial = folder / f".joined.{os.getpid()}.partial"
     _write(partial, schema, batches())
+    # Behind the end of the Arrow stream, where its readers do not look.
+    with _write_errors_told(final.parent), partial.open("ab") as file:
+        file.write(hash_of(partial).digest())
+        file.flush()
+        os.fsync(file.fileno())
     partial.replace(final)
 
 
@@ -150,21 +156,29 @@ def _write(partial: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) 
 def _is_whole(final: Path, job: Job) -> bool:
     if not final.exists():
         return False
-    try:
-        with pa.memory_map(str(final)) as source, pa.ipc.open_stream(source) as stream:
-            stored = (stream.schema.metadata or {}).get(_METADATA, b"").decode()
-            rows = sum(batch.num_rows for batch in stream)
-    except (pa.ArrowInvalid, OSError):
-        stored, rows = job.text, -1
+    found = final.stat()
+    if not _fits_its_checksum(final, found.st_size, found.st_mtime_ns):
+        return False
+    with pa.memory_map(str(final)) as source, pa.ipc.open_stream(source) as stream:
+        stored = (stream.schema.metadata or {}).get(_METADATA, b"").decode()
     if stored != job.text:
         raise UserError(
             f"{final} was made with other settings ({_first_difference(stored, job.text)}); delete it, or choose "
             "another cache_dir."
         )
-    if rows != len(job.sentences):
-        logger.warning("%s is damaged and is computed again", final)
-        return False
     return True
+
+
+@cache  # A process reads a file through once, however many runs of a sweep take it.
+def _fits_its_checksum(final: Path, size: int, changed: int) -> bool:
+    end = max(0, size - hashlib.sha256().digest_size)
+    with final.open("rb") as file:
+        file.seek(end)
+        stored = file.read()
+    if hash_of(final, end).digest() == stored:
+        return True
+    logger.warning("%s is damaged, or of an earlier version, and is computed again", final)
+    return False
 
 
 def _first_difference(stored: str, wanted: str) -> str:

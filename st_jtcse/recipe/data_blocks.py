@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -19,6 +21,7 @@ from st_jtcse.recipe.extends import FOREIGN
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 Text = Annotated[str, Field(min_length=1)]
+Folder = Annotated[Text, AfterValidator(os.path.expanduser)]
 # Name of the set that chooses checkpoints.
 DEV = "dev"
 

@@ -14,6 +14,7 @@ from st_jtcse.recipe.data_blocks import (
     Block,
     DataSpec,
     EvaluateSpec,
+    Folder,
     Source,
     Text,
     list_shorthand,
@@ -263,10 +264,10 @@ class Recipe(Block):
     method: Text | None = Field(None, description="The method, by which `st-train --list` groups.")
     needs: Text | None = Field(None, description="What a run needs, in a few words for `st-train --list`.")
     seed: int = Field(42, ge=0, lt=2**32, description="Every random choice of the run follows from it.")
-    output_dir: Text = Field(
+    output_dir: Folder = Field(
         description="Folder of the run; a relative path starts at the current folder. Default: runs/NAME."
     )
-    cache_dir: Text | None = Field(
+    cache_dir: Folder | None = Field(
         None,
         description="Folder of round trips and teacher vectors, shared by runs and safe to delete; a relative path "
         "starts at the current folder. Default: st-jtcse in the Hugging Face cache.",

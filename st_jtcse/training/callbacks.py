@@ -14,6 +14,7 @@ from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from st_jtcse.errors import UserError
+from st_jtcse.training.checkpoints import checkpoint_at
 
 SECONDS = "train_seconds"
 LOSS_WEIGHTS = "loss.safetensors"
@@ -94,23 +95,16 @@ class LossWeights(TrainerCallback):
     def __init__(self, loss: nn.Module) -> None:
         self._loss = loss
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Files that a whole checkpoint of this loss has beside the trainer's."""
-        return (LOSS_WEIGHTS,) if self._own() else ()
-
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Write the loss's own weights into the checkpoint."""
         weights = self._own()
         if weights and state.is_world_process_zero:
-            folder = Path(str(args.output_dir), f"checkpoint-{state.global_step}")
-            partial = folder / f".{LOSS_WEIGHTS}.partial"
-            save_file({name: tensor.contiguous() for name, tensor in weights.items()}, partial)
-            partial.replace(folder / LOSS_WEIGHTS)
+            path = checkpoint_at(Path(str(args.output_dir)), state.global_step) / LOSS_WEIGHTS
+            save_file({name: tensor.contiguous() for name, tensor in weights.items()}, path)
 
     def load(self, checkpoint: Path) -> None:
         """Read them back."""
-        if self.files:
+        if self._own():
             self._loss.load_state_dict(load_file(checkpoint / LOSS_WEIGHTS), strict=False)
 
     def _own(self) -> dict[str, Any]:

@@ -6,8 +6,8 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from st_jtcse import processes
 from st_jtcse.atomic import write_atomically
 from st_jtcse.errors import UserError
+from st_jtcse.hashing import sha256
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.recipe.load import load_recipe, resolved_yaml
 from st_jtcse.recipe.schema import Recipe
@@ -31,33 +32,47 @@ class RunFolder:
 
     path: Path
 
-    def open(self, recipe: Recipe, resume: bool) -> None:
-        """Claim the folder for a recipe, or continue its run.
+    @contextmanager
+    def open(self, recipe: Recipe, resume: bool) -> Iterator[None]:
+        """Claim the folder for a recipe and keep others out, or continue its run.
 
-        Raises UserError if the folder holds something else, or a run of this recipe that was not asked to continue.
+        Where the block fails, a claim that nothing has come of is given up. Raises UserError if the folder holds
+        something else, or a run of this recipe that was not asked to continue.
         """
         # In a distributed run one process writes; the others must not look before it has.
-        if processes.rank() == 0:
-            self._open(recipe, resume)
+        claimed = processes.rank() == 0 and self._claim(recipe, resume)
         processes.wait_for_all()
+        with self.in_use() if claimed else nullcontext():
+            try:
+                yield
+            except BaseException:
+                if claimed and self._files() <= {RECIPE} | _BEGUN:
+                    shutil.rmtree(self.path)  # So that the recipe can be corrected: it would be another one.
+                raise
 
-    def _open(self, recipe: Recipe, resume: bool) -> None:
+    def _files(self) -> set[str]:
+        return {path.relative_to(self.path).as_posix() for path in self.path.rglob("*") if not path.is_dir()}
+
+    def _claim(self, recipe: Recipe, resume: bool) -> bool:
+        """Return whether the folder was free."""
         if not (self.path / RECIPE).is_file():
             # What a run left that was killed while it wrote its recipe is no reason to refuse the next one.
             if self.path.exists() and (not self.path.is_dir() or {path.name for path in self.path.iterdir()} - _BEGUN):
                 raise UserError(f"{self.path} is not empty; choose another folder with --output-dir.")
             self.path.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path / RECIPE, resolved_yaml(recipe))
-        elif not self.holds(recipe):
+            return True
+        if not self.holds(recipe):
             raise UserError(
                 f"{self.path} holds the run of another recipe; choose another folder with --output-dir, or repeat that "
                 f"recipe ({self.path / RECIPE}) with --resume."
             )
-        elif not resume:
+        if not resume:
             raise UserError(
                 f"{self.path} holds a run of this recipe already; continue it with --resume, or choose another folder "
                 "with --output-dir."
             )
+        return False
 
     def holds(self, recipe: Recipe) -> bool:
         """Whether the folder is a run of this recipe, wherever it lies now."""
@@ -106,17 +121,27 @@ class RunFolder:
     def record(self, name: str) -> dict[str, Any] | None:
         """Return a finished stage's results, None if it is not finished."""
         path = self.stage(name) / TRAINING_RECORD
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        if not path.is_file():
+            return None
+        try:
+            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            whole = {"weights_sha256", "data_sha256"} <= record.keys()
+        except (ValueError, AttributeError):
+            whole = False
+        if not whole:
+            raise UserError(f"{path} is damaged; {self._again(name)}.")
+        return record
 
-    def checkpoint(self, name: str, files: Sequence[str] = ()) -> Path | None:
-        """Return a stage's last whole checkpoint, which holds the files too; broken ones are deleted."""
-        found = sorted(self.stage(name).glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
-        for path in reversed(found):
-            # The trainer writes this file last, callbacks theirs after it.
-            if _is_json(path / "trainer_state.json") and all((path / file).is_file() for file in files):
-                return path
-            shutil.rmtree(path)
-        return None
+    def check_weights(self, name: str) -> None:
+        """Raise UserError if a finished stage's weights are not those that its record tells."""
+        for file, digest in (self.record(name) or {"weights_sha256": {}})["weights_sha256"].items():
+            path = self.stage(name) / file
+            if not path.is_file() or sha256(path) != digest:
+                fault = "is damaged: it has another hash than its record tells" if path.is_file() else "is missing"
+                raise UserError(f"{path} {fault}; {self._again(name)}.")
+
+    def _again(self, name: str) -> str:
+        return f"restore it, or delete {self.stage(name)} and repeat the command with --resume to train the stage again"
 
     def staging(self, name: str) -> Path:
         """Return an empty folder to build a stage's final form in."""
@@ -159,11 +184,3 @@ def _link_or_copy(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:  # A file system without links.
         shutil.copy2(source, target)
-
-
-def _is_json(path: Path) -> bool:
-    try:
-        json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return True

@@ -13,11 +13,12 @@ from st_jtcse import processes
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.load import LoadedRecipe
-from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe
+from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
+from st_jtcse.training.checkpoints import same_data
 from st_jtcse.training.provenance import environment
 from st_jtcse.training.run_folder import RESULTS, RunFolder
 from st_jtcse.training.stage import run_stage
-from st_jtcse.training.stage_inputs import load_inputs
+from st_jtcse.training.stage_inputs import Inputs, load_inputs
 from st_jtcse.training.stage_training import training_arguments
 from st_jtcse.wording import nearest
 
@@ -64,20 +65,14 @@ def _run(
         for name in stages:
             folder.recover(name)
     processes.wait_for_all()
-    for name in chosen:
-        for earlier in stages[name].earlier:
-            if earlier not in chosen and folder.record(earlier) is None:
-                raise UserError(
-                    f"--stage: {name!r} starts from {STAGE_PREFIX}{earlier}, which is not finished in {folder.path}; "
-                    f"add --stage {earlier}."
-                )
+    _check_earlier(chosen, stages, folder)
     # All files are read and arguments checked before the first stage trains, and before anything is written.
     inputs = load_inputs([stages[name] for name in chosen])
     for name in chosen:
         training_arguments(stages[name], recipe.seed, folder.stage(name))
-    folder.open(recipe, resume)
-    if first and not ours:
-        held.enter_context(folder.in_use())
+    if ours:
+        _check_resumable(chosen, stages, inputs, folder)
+    held.enter_context(folder.open(recipe, resume))
     for name in chosen:
         if first and name in finished and folder.record(name) is None:
             folder.adopt(name, finished[name])
@@ -88,6 +83,36 @@ def _run(
         if first:
             write_atomically(folder.path / RESULTS, to_json(_results(recipe, folder)))
     return _results(recipe, folder)
+
+
+def _check_earlier(chosen: Sequence[str], stages: Mapping[str, StageSpec], folder: RunFolder) -> None:
+    """Raise UserError where a stage to start from is not finished."""
+    for name in chosen:
+        for earlier in stages[name].earlier:
+            if earlier not in chosen and folder.record(earlier) is None:
+                raise UserError(
+                    f"--stage: {name!r} starts from {STAGE_PREFIX}{earlier}, which is not finished in {folder.path}; "
+                    f"add --stage {earlier}."
+                )
+
+
+def _check_resumable(
+    chosen: Sequence[str], stages: Mapping[str, StageSpec], inputs: Mapping[str, Inputs], folder: RunFolder
+) -> None:
+    """Raise UserError where going on would not give what an uninterrupted run gives."""
+    if processes.rank() == 0:
+        for name in dict.fromkeys(name for last in chosen for name in (*stages[last].earlier, last)):
+            folder.check_weights(name)
+    for name in chosen:
+        record = folder.record(name)
+        without = [key for key in ("save_only_model", "ignore_data_skip") if stages[name].args.get(key)]
+        if record is not None:
+            same_data(folder.stage(name), record["data_sha256"], inputs[name].hashes)
+        elif without:
+            raise UserError(
+                f"--resume: stage {name!r} sets args.{without[0]}, and cannot go on as if it had not been interrupted; "
+                "start anew without it, in another folder with --output-dir."
+            )
 
 
 def _results(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import set_seed
+from sentence_transformers.base.model_card import BaseModelCardCallback
+from transformers import TrainerState, set_seed
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
@@ -15,6 +16,7 @@ from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec, StageSpec
 from st_jtcse.training.callbacks import Interrupt, LossWeights, TrainingTime, stop_if_not_finite
+from st_jtcse.training.checkpoints import Checkpoints, check_best, check_circumstances, last_whole, state_of
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs, training_set
@@ -40,9 +42,16 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
             "greater_is_better": True,
         }
     try:
-        return kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
+        arguments = kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
     except (ValueError, ImportError) as error:
         raise UserError(f"Stage {stage.name!r}: args do not fit together: {' '.join(str(error).split())}") from error
+    if strategy == arguments.save_strategy == "steps" and arguments.save_steps != arguments.eval_steps:
+        raise UserError(
+            f"Stage {stage.name!r}: args do not fit together: the checkpoint that scores best on dev is the result, "
+            f"but save_steps is {arguments.save_steps} and eval_steps {arguments.eval_steps}; remove save_steps, or "
+            "say 'save_strategy: best'."
+        )
+    return arguments
 
 
 def train(
@@ -60,13 +69,12 @@ def train(
     dataset, told = training_set(stage, inputs, loss, folder, cache_dir)
     arguments = training_arguments(stage, seed, folder.stage(stage.name))
     own_weights = LossWeights(loss)
-    # One process looks first, because it deletes what is broken.
-    if processes.rank() == 0:
-        folder.checkpoint(stage.name, own_weights.files)
-    processes.wait_for_all()
-    checkpoint = folder.checkpoint(stage.name, own_weights.files)
+    checkpoint = last_whole(folder.stage(stage.name))
     if checkpoint:
+        check_circumstances(checkpoint, inputs.hashes)
         own_weights.load(checkpoint)
+    keeper = Checkpoints(inputs.hashes, arguments.save_total_limit)
+    arguments.save_total_limit = None
     clock = TrainingTime()
     loss.register_forward_hook(lambda module, inputs, output: stop_if_not_finite(stage.name, output))
     with Interrupt() as interrupt:
@@ -76,15 +84,26 @@ def train(
             train_dataset=dataset,
             loss=loss,
             evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
-            callbacks=[interrupt, own_weights, clock],
+            callbacks=[interrupt, own_weights, keeper, clock],
         )
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
         set_seed(seed)
         began = time.perf_counter()
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        if checkpoint and (state := state_of(checkpoint)).global_step >= state.max_steps:
+            # Trained to the end, and cut off later: the trainer would take one step more.
+            _tell(trainer, state)
+        else:
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            checkpoint = None
         seconds = clock.before + time.perf_counter() - began
     if interrupt.requested:
         raise KeyboardInterrupt(f"stage {stage.name!r} at step {trainer.state.global_step}")
+    if arguments.load_best_model_at_end and trainer.state.best_global_step:
+        checkpoint = check_best(folder.stage(stage.name), trainer.state.best_global_step)
+    if checkpoint and processes.rank() == 0:
+        # The trainer takes the best weights too, but goes on with the last where that fails.
+        saved = kind_of(stage.model).load(checkpoint, stage.model.trust_remote_code)
+        model.load_state_dict(saved.state_dict())
     return told | {
         "sentences": len(dataset),
         "steps": trainer.state.global_step,
@@ -92,3 +111,11 @@ def train(
         "seconds": round(seconds, 1),
         "log": trainer.state.log_history,
     }
+
+
+def _tell(trainer: Any, state: TrainerState) -> None:
+    """Let a trainer that has nothing left to do know what was done, with the clock and what writes the card."""
+    trainer.state = state
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, (TrainingTime, BaseModelCardCallback)):
+            callback.on_train_begin(trainer.args, state, trainer.control, model=trainer.model)

@@ -74,15 +74,15 @@ def run_all(loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str] = ()
     other.
     """
     top = RunFolder(Path(loaded.recipe.output_dir))
-    top.open(loaded.recipe, resume)
-    done: dict[str, Path] = {}
-    for number, run in enumerate(runs, 1):
-        logger.info("run %d of %d: %s, seed %d", number, len(runs), run.point, run.seed)
-        keys = stage_keys(run.loaded)
-        finished = {name: done[key] for name, key in keys.items() if key in done}
-        runner.run(run.loaded, names, resume=resume, finished=finished)
-        folder = RunFolder(run.folder)
-        done.update({key: folder.stage(name) for name, key in keys.items() if folder.record(name)})
+    with top.open(loaded.recipe, resume):
+        done: dict[str, Path] = {}
+        for number, run in enumerate(runs, 1):
+            logger.info("run %d of %d: %s, seed %d", number, len(runs), run.point, run.seed)
+            keys = stage_keys(run.loaded)
+            finished = {name: done[key] for name, key in keys.items() if key in done}
+            runner.run(run.loaded, names, resume=resume, finished=finished)
+            folder = RunFolder(run.folder)
+            done.update({key: folder.stage(name) for name, key in keys.items() if folder.record(name)})
 
 
 def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:

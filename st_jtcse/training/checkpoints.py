@@ -1,0 +1,192 @@
+"""Checkpoints that are known to be whole: the last file that each gets is a manifest of the hashes of all others.
+
+Nothing is loaded that the manifest does not vouch for, and no older checkpoint is deleted before the manifest is there.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from st_jtcse import processes
+from st_jtcse.atomic import write_atomically
+from st_jtcse.errors import UserError
+from st_jtcse.hashing import sha256
+from st_jtcse.training.provenance import environment
+
+logger = logging.getLogger(__name__)
+
+MANIFEST = "checkpoint_manifest.json"
+_STATE = "trainer_state.json"
+
+
+class _File(BaseModel):
+    size: int  # In bytes.
+    sha256: str
+
+
+class _Manifest(BaseModel):
+    resumable: bool  # Whether the optimizer's and all other state is there too.
+    data_sha256: dict[str, str]  # Of the stage's data sets, by name.
+    environment: dict[str, str | int]  # What results may depend on beside them.
+    files: dict[str, _File]  # All others of the checkpoint, by path.
+
+
+class Checkpoints(TrainerCallback):
+    """Completes each checkpoint by its manifest, and deletes older ones only then.
+
+    It stands behind whatever else adds files to a checkpoint.
+
+    Args:
+        data_sha256: Hashes of the stage's data sets, by name.
+        limit: How many checkpoints are kept, the best and the last among them; None: all. It takes the place of the
+            trainer's `save_total_limit`, which deletes the older checkpoint before the new one is complete.
+    """
+
+    def __init__(self, data_sha256: Mapping[str, str], limit: int | None) -> None:
+        self._data, self._limit = dict(data_sha256), limit
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Write the manifest, and delete what the limit does not leave."""
+        processes.wait_for_all()  # Each has written its random state.
+        if processes.rank() > 0:
+            return
+        stage = Path(str(args.output_dir))
+        last = checkpoint_at(stage, state.global_step)
+        files = {name: _File(size=(last / name).stat().st_size, sha256=sha256(last / name)) for name in _files(last)}
+        manifest = _Manifest(
+            resumable=not args.save_only_model, data_sha256=self._data, environment=environment(), files=files
+        )
+        write_atomically(last / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
+        if self._limit is not None and self._limit > 0:
+            kept = {last, checkpoint_at(stage, state.best_global_step or state.global_step)}
+            others = [path for path in _by_step(stage) if path not in kept]
+            for path in others[: max(0, len(others) + len(kept) - self._limit)]:
+                shutil.rmtree(path)
+
+
+def checkpoint_at(stage: Path, step: int) -> Path:
+    """Return the folder of a stage's checkpoint, wherever the stage's folder lies now."""
+    return stage / f"checkpoint-{step}"
+
+
+def last_whole(stage: Path) -> Path | None:
+    """Return the last checkpoint in a stage's folder that can be gone on from, None if there is none.
+
+    Later ones, which are not whole, are deleted, and that is said. Raises UserError if the best checkpoint until then,
+    which may become the stage's result, is not whole.
+    """
+    if processes.rank() == 0:
+        _pass_over(stage)
+    processes.wait_for_all()
+    return max(_by_step(stage), key=_step, default=None)
+
+
+def state_of(checkpoint: Path) -> TrainerState:
+    """Return the state of the training at a checkpoint."""
+    return TrainerState.load_from_json(str(checkpoint / _STATE))
+
+
+def check_best(stage: Path, step: int) -> Path:
+    """Return the checkpoint that scored best, at a step; raises UserError if it is not as it was saved."""
+    best = checkpoint_at(stage, step)
+    fault = _fault(best)
+    if fault:
+        raise UserError(
+            f"{best}, the checkpoint that scored best, is lost ({fault}), and its weights are the result of stage "
+            f"{stage.name!r}; delete {stage} and repeat the command with --resume to train the stage again."
+        )
+    return best
+
+
+def check_circumstances(checkpoint: Path, data_sha256: Mapping[str, str]) -> None:
+    """Raise UserError if the data are others than the checkpoint's, and say what else may make a difference."""
+    saved = _read(checkpoint)
+    same_data(checkpoint, saved.data_sha256, data_sha256)
+    now = environment()
+    others = [
+        f"{key} {saved.environment.get(key)} (now {now.get(key)})"
+        for key in {**saved.environment, **now}
+        if saved.environment.get(key) != now.get(key)
+    ]
+    if others and processes.rank() == 0:
+        logger.warning(
+            "%s was saved with %s: the weights may differ from those of an uninterrupted run",
+            checkpoint,
+            ", ".join(others),
+        )
+
+
+def same_data(place: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Raise UserError where what a place was trained on and with has changed; both are hashes by name."""
+    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    if changed:
+        raise UserError(
+            f"{place} was made with other data ({', '.join(changed)} changed since); restore them, or start anew in "
+            "another folder with --output-dir."
+        )
+
+
+def _pass_over(stage: Path) -> None:
+    passed: dict[Path, str] = {}
+    found = None
+    for path in reversed(_by_step(stage)):
+        fault = _fault(path) or ("it holds the model only" if not _read(path).resumable else None)
+        if fault is None:
+            found = path
+            break
+        passed[path] = fault
+    if found is not None and (best := state_of(found).best_global_step):
+        check_best(stage, best)
+    for path in passed:
+        shutil.rmtree(path)
+    if passed:
+        told = ", ".join(f"{path.name} ({fault})" for path, fault in passed.items())
+        goes_on = "starts from its beginning" if found is None else f"goes on from {found.name}"
+        logger.warning("%s: passed over what is not whole, %s; the stage %s", stage, told, goes_on)
+
+
+def _fault(checkpoint: Path) -> str | None:
+    """Return why a checkpoint is not as it was saved, in a few words, or None."""
+    if not checkpoint.is_dir():
+        return "it is missing"
+    try:
+        named = _read(checkpoint).files
+    except FileNotFoundError:
+        return f"{MANIFEST} is missing"
+    except (OSError, ValidationError, UnicodeDecodeError):
+        return f"{MANIFEST} cannot be read"
+    found = set(_files(checkpoint))
+    for name, file in named.items():
+        if name not in found:
+            return f"{name} is missing"
+        path = checkpoint / name
+        if path.stat().st_size != file.size or sha256(path) != file.sha256:
+            return f"{name} is damaged"
+    added = sorted(found - named.keys())
+    return f"{added[0]} was added" if added else None
+
+
+def _read(checkpoint: Path) -> _Manifest:
+    return _Manifest.model_validate_json((checkpoint / MANIFEST).read_text(encoding="utf-8"))
+
+
+def _files(checkpoint: Path) -> list[str]:
+    """Return the paths of all files but the manifest in a checkpoint."""
+    paths = (path.relative_to(checkpoint).as_posix() for path in checkpoint.rglob("*") if not path.is_dir())
+    return sorted(name for name in paths if name not in (MANIFEST, f".{MANIFEST}.partial"))
+
+
+def _by_step(stage: Path) -> list[Path]:
+    found = (path for path in stage.glob("checkpoint-*") if path.is_dir() and path.name[len("checkpoint-") :].isdigit())
+    return sorted(found, key=_step)
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
