@@ -147,7 +147,7 @@ def disturb(runs, untouched, undisturbed, tmp_path, record_property):
                 check(project, ended)
                 check_that_it_ends_alike(runs, project, undisturbed)
             except AssertionError as error:
-                failures.append(f"{order}: {str(error)[:1500]}")
+                failures.append(f"{order}: {str(error)[-900:]}")
             shutil.rmtree(project)
         record_property("cases", len(orders))
         assert not failures, f"{len(failures)} of {len(orders)} failed:\n" + "\n".join(failures)
@@ -157,13 +157,18 @@ def disturb(runs, untouched, undisturbed, tmp_path, record_property):
 
 @pytest.fixture(scope="session")
 def every(request):
-    """Choose some of the moments, or all where the option asks for them."""
+    """Choose some of many faults, or all where the option asks for them."""
 
-    def some(moments, step, first=0, always=()):
-        chosen = list(moments) if request.config.getoption("--all-faults") else [*list(moments)[first::step], *always]
-        return sorted(set(chosen))
+    def some(faults, step, first=0, always=()):
+        whole = request.config.getoption("--all-faults")
+        return list(faults) if whole else sorted({*list(faults)[first::step], *always})
 
     return some
+
+
+def sampled(values, *sample):
+    """Parameters of a test, of which all but the sample's are left to the option."""
+    return [value if value in sample else pytest.param(value, marks=pytest.mark.all_faults) for value in values]
 
 
 def told(project, folder="run"):

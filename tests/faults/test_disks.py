@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.conftest import check_that_it_ends_alike, check_what_looks_finished
+from faults.conftest import check_that_it_ends_alike, check_what_looks_finished, sampled
 
 
 def told_in_a_sentence(project, ended, *words):
@@ -21,7 +21,7 @@ def no_space(project, ended):
 
 def test_a_disk_that_is_full_from_some_moment_on_is_told_and_the_run_resumes(undisturbed, disturb, every):
     makes = [n for n, moment in enumerate(undisturbed[1], 1) if moment["event"] in {"open", "os.mkdir"}]
-    moments = every(makes, 60, 10)
+    moments = every(makes, 1000, 20)
     disturb([{"fault": "full", "at": at} for at in moments], 2, no_space)
 
 
@@ -31,13 +31,13 @@ def mounted(folder, size):
 
 
 def test_a_small_disk_is_told_and_the_run_resumes_on_a_larger_one(
-    runs, untouched, undisturbed, tmp_path, request, record_property
+    runs, untouched, undisturbed, tmp_path, every, record_property
 ):
     (tmp_path / "probe").mkdir()
     if not mounted(tmp_path / "probe", 64):
         pytest.skip("no file system can be mounted here")
     subprocess.run(["umount", str(tmp_path / "probe")], check=True)
-    sizes = [4, 16, 64, 128, 192, 256, 320, 384, 448, 512] if request.config.getoption("--all-faults") else [128]
+    sizes = every([4, 16, 64, 128, 192, 256, 320, 384, 448, 512], 10, 3)
     for size in sizes:
         project = Path(shutil.copytree(untouched, tmp_path / f"disk{size}"))
         (project / "run").mkdir()
@@ -51,8 +51,8 @@ def test_a_small_disk_is_told_and_the_run_resumes_on_a_larger_one(
     record_property("cases", len(sizes))
 
 
-def test_a_limit_on_files_is_told_and_the_run_resumes(disturb, request):
-    sizes = [512, 1000, 2000, 4000, 8000, 12000] if request.config.getoption("--all-faults") else [4000]
+def test_a_limit_on_files_is_told_and_the_run_resumes(disturb, every):
+    sizes = every([512, 1000, 2000, 4000, 8000, 12000], 6, 3)
 
     def too_large(project, ended):
         told_in_a_sentence(project, ended, "a file may not grow so large here")
@@ -66,7 +66,7 @@ def test_a_table_that_nobody_can_read_loses_no_model(runs, project, undisturbed)
     check_that_it_ends_alike(runs, project, undisturbed)
 
 
-@pytest.mark.parametrize("at", [0, 7, 101, 213])
+@pytest.mark.parametrize("at", sampled([0, 7, 101, 213], 101))
 def test_a_folder_without_permission_is_told_and_the_run_resumes(runs, project, undisturbed, at):
     if at:
         assert runs(project, fault="SIGKILL", at=at).status == -signal.SIGKILL

@@ -6,7 +6,7 @@ import signal
 import pytest
 from conftest import make_labelled, write_rows
 
-from faults.conftest import ENCODER, WITHOUT_DEV, check_what_looks_finished, told, weights, write_project
+from faults.conftest import ENCODER, WITHOUT_DEV, check_what_looks_finished, sampled, told, weights, write_project
 
 PLAIN = {"base": "./a", "pooling": "cls"}
 TWIN = {"towers": ["./a", "./b"], "pooling": "cls", "dropout": 0.2}
@@ -33,13 +33,10 @@ SETTINGS = {
     "CrossEncoderCoSENTLoss": {**SCORED, "model": {"cross_encoder": "./a"}},
     "SimCSELoss in half epochs": {"args": {"max_steps": 6, "save_steps": 3}},
 }
-SAMPLE = {"SimCSELoss", "EmbedDistillLoss"}
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_a_stage_killed_while_it_finishes_resumes_to_the_same_bytes(runs, tmp_path, setting, request):
-    if setting not in SAMPLE and not request.config.getoption("--all-faults"):
-        pytest.skip("with --all-faults")
+@pytest.mark.parametrize("setting", sampled(SETTINGS, "SimCSELoss", "EmbedDistillLoss"))
+def test_a_stage_killed_while_it_finishes_resumes_to_the_same_bytes(runs, tmp_path, setting, every):
     changes = SETTINGS[setting]
     loss = {"type": setting.partition(",")[0].split()[0], **changes.get("loss", {})}
     stage = {**ENCODER, **changes, "loss": loss, "args": WITHOUT_DEV | changes.get("args", {})}
@@ -49,7 +46,7 @@ def test_a_stage_killed_while_it_finishes_resumes_to_the_same_bytes(runs, tmp_pa
     straight = runs(project)
     assert straight.status == 0, straight.said
     moments = [n for n, moment in enumerate(straight.moments, 1) if "run/.encoder.new" in moment["path"]]
-    for at in (moments[0], moments[len(moments) // 2], moments[-1]):
+    for at in every((moments[0], moments[len(moments) // 2], moments[-1]), 3, 1):
         killed = shutil.copytree(project, tmp_path / "killed" / str(at), ignore=shutil.ignore_patterns("run", "cache"))
         assert runs(killed, fault="SIGKILL", at=at).status == -signal.SIGKILL
         check_what_looks_finished(killed)
