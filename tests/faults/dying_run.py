@@ -20,6 +20,7 @@ from pathlib import Path
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 OPERATIONS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
+TAKE_SPACE = {"open", "os.mkdir", "os.link", "os.symlink"}
 DAC_OVERRIDE = 1 << 1
 
 
@@ -67,7 +68,7 @@ class Moments:
         line = {"event": event, "path": under(path), "torn": torn and under(torn)}
         os.write(self.diary, (json.dumps(line) + "\n").encode())
         fault, at = self.order.get("fault"), self.order.get("at")
-        if fault == "full" and self.count >= at:
+        if fault == "full" and self.count >= at and event in TAKE_SPACE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         if fault is None or fault == "full" or self.count != at:
             return
