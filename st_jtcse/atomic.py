@@ -6,11 +6,11 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from st_jtcse.errors import UserError
+from st_jtcse.errors import UserError, naming
 
 
 def to_json(value: Any) -> str:
@@ -19,13 +19,18 @@ def to_json(value: Any) -> str:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that it is never seen half-written."""
+    """Write a file so that it is never seen half-written, also where the disk does not take all of it."""
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with naming(path), partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+        raise
 
 
 def check_new(output: str | os.PathLike[str]) -> None:
@@ -45,6 +50,7 @@ def new_folder(output: str | os.PathLike[str]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=parent) as staging:
         folder = Path(staging, "folder")
         folder.mkdir()
-        yield folder
+        with naming(target):
+            yield folder
         target.parent.mkdir(parents=True, exist_ok=True)
         folder.replace(target)

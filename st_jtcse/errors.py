@@ -2,8 +2,36 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+
+# The disk's errors: whatever they were told as, they are its own.
+_OF_THE_DISK = {
+    errno.ENOSPC: "no space is left on the disk; free some",
+    errno.EDQUOT: "your quota of the disk is used up; free some space",
+    errno.EFBIG: "a file may not grow so large here; raise that limit",
+    errno.EROFS: "the disk is read-only; choose another place",
+    errno.EIO: "the disk could not be read or written; see whether it is full or failing",
+}
+_OF_A_PLACE = {
+    errno.EACCES: "you have no permission to; change that, or choose another place",
+    errno.EPERM: "you have no permission to; change that, or choose another place",
+    errno.ENOENT: "there is no such file or folder; check the path",
+    errno.ENOTDIR: "a part of this path is a file; move it, or choose another place",
+    errno.EISDIR: "it is a folder; name a file",
+    errno.EEXIST: "it exists already; choose another place",
+    errno.ENOTEMPTY: "the folder is not empty; choose another place",
+    errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
+    errno.ELOOP: "its links lead in a circle; choose another place",
+    errno.EMFILE: "too many files are open; raise that limit (ulimit -n)",
+}
+# How libraries written in Rust and pyarrow tell the system's error number.
+_NUMBER = re.compile(r"\((?:os error|errno) (\d+)\)|\[errno (\d+)\]", re.IGNORECASE)
+# torch keeps the number to itself, and says so where it writes.
+_TORCH_WRITES = re.compile(r"PytorchStreamWriter|inline_container.*unexpected pos", re.DOTALL)
 
 
 class UserError(Exception):
@@ -57,3 +85,39 @@ def ways_out(known: Mapping[type[ChoiceNeeded], str]) -> Iterator[None]:
 
 class PushFailed(Exception):
     """The Hub did not take a model, for reasons that pass; the model is on disk, and the push can be repeated."""
+
+
+def refusal(error: BaseException) -> str | None:
+    """Return what the system said no to and the way out, in one sentence; None if it was nothing of disk or place."""
+    found = of_the_disk(error)
+    if found is None and isinstance(error, OSError) and error.errno in _OF_A_PLACE:
+        found = error
+    if found is None or found.errno is None:
+        return None
+    return f"{found.filename or found.strerror}: {(_OF_THE_DISK | _OF_A_PLACE)[found.errno]}."
+
+
+@contextmanager
+def naming(place: str | os.PathLike[str]) -> Iterator[None]:
+    """Name a place in errors of the disk that come without one, as those of writing do, and those of libraries."""
+    try:
+        yield
+    except Exception as error:
+        found = of_the_disk(error)
+        if found is None or found.filename is not None:
+            raise
+        raise OSError(found.errno, found.strerror, os.fspath(place)) from error
+
+
+def of_the_disk(error: BaseException) -> OSError | None:
+    """Return the disk's error behind an error, also where a library tells it in words of its own."""
+    link: BaseException | None = error
+    while link is not None:
+        if isinstance(link, OSError) and link.errno in _OF_THE_DISK:
+            return link
+        told = _NUMBER.search(str(link))
+        number = int(told[1] or told[2]) if told else errno.EIO if _TORCH_WRITES.search(str(link)) else None
+        if number in _OF_THE_DISK:
+            return OSError(number, os.strerror(number))
+        link = link.__cause__ or link.__context__
+    return None

@@ -8,17 +8,20 @@ from typing import Any
 
 from rich.console import Console
 
+from st_jtcse.errors import naming
 from st_jtcse.reports.table import Table
 
 out = Console()
 err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
 
 
+@naming("stdout")
 def show(table: Table) -> None:
     """Print a table on stdout."""
     out.print(table.terminal())
 
 
+@naming("stdout")
 def say(text: object) -> None:
     """Print a line on stdout, as it is."""
     out.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -40,6 +43,7 @@ def quiet_libraries() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+@naming("stdout")
 def show_recipes(recipes: Mapping[str, Mapping[str, Any]]) -> None:
     """Print the bundled recipes by method, a line each: name, what it needs, and what it is."""
     needs = {name: str(recipe.get("needs", "")) for name, recipe in recipes.items()}

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
+import shlex
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
-from st_jtcse.errors import PushFailed, UserError
+from st_jtcse.errors import PushFailed, UserError, refusal
 
 FAILED, USER_FAULT, INTERRUPTED = 1, 2, 130
+_LONGEST = 200  # Characters of a library's message.
 
 
 def command(
@@ -20,33 +27,76 @@ def command(
 ) -> Callable[..., int]:
     """Make a command, which takes its arguments, by default those of the process, and returns the exit status.
 
-    That is what `run` returned, None for 0; 2 if the user's input is at fault, 1 if the Hub did not take a model, 130
-    if interrupted, each told in one line; 1 with its traceback and place for anything else, which is no fault of the
-    user. `interrupted` says what an interruption leaves; for some commands the options decide it.
+    That is what `run` returned, None for 0; 2 if the user's input, disk or place is at fault, 1 if the Hub did not take
+    a model, 130 if interrupted, each told in one line; 1 for anything else, which is no fault of the user: told in a
+    line that names its place and the file that its traceback was kept in. `interrupted` says what an interruption
+    leaves; for some commands the options decide it. Where nobody reads stdout any more, the command ends with 1.
     """
 
     def main(argv: Sequence[str] | None = None) -> int:
-        options = parser().parse_args(argv)
+        left = "nothing was begun"
         try:
-            return run(options) or 0
+            try:
+                options = parser().parse_args(argv)
+                left = interrupted if isinstance(interrupted, str) else interrupted(options)
+                return run(options) or 0
+            finally:
+                # Here, where it can be told, and not when Python ends.
+                _deliver_output()
         except (UserError, PushFailed) as error:
             status, told = USER_FAULT if isinstance(error, UserError) else FAILED, str(error)
         except KeyboardInterrupt as error:
             where = f" in {error}" if error.args else ""
-            left = interrupted if isinstance(interrupted, str) else interrupted(options)
             status, told = INTERRUPTED, f"Interrupted{where}; {left}."
         except Exception as error:
-            traceback.print_exception(error)
-            # The innermost frame of this package, or of all where the package has none.
-            frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
-            ours = [frame for frame in frames if Path(frame.filename).is_relative_to(Path(__file__).parents[1])]
-            place = "{0.filename}:{0.lineno}".format((ours or frames)[-1])
-            status = FAILED
-            told = (
-                f"{type(error).__name__} at {place}. If memory, disk and network are well, this is a defect of "
-                "st-jtcse or of a library, not of your input: please report it with the lines above."
-            )
-        sys.stderr.write(f"{told}\n")
+            status, told = USER_FAULT, refusal(error) or ""
+            if not told:
+                status, told = FAILED, _unexpected(error)
+        with suppress(AttributeError):  # A closed stderr is None.
+            with suppress(OSError):
+                sys.stderr.write(f"{told}\n")
+            _flush(sys.stderr)
         return status
 
     return main
+
+
+def _deliver_output() -> None:
+    error = _flush(sys.stdout) if sys.stdout is not None else None
+    if error is not None and error.errno == errno.EPIPE:
+        raise SystemExit(FAILED)  # As `head` leaves it: nobody is there to be told.
+    if error is not None:
+        raise UserError(refusal(OSError(error.errno, "", "stdout")) or f"stdout: {error.strerror}.")
+
+
+def _flush(stream: IO[str]) -> OSError | None:
+    """Write what a stream still holds; one that cannot take it is led nowhere, lest Python fails on it at its end."""
+    try:
+        stream.flush()
+    except OSError as error:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), stream.fileno())
+        return error
+    return None
+
+
+def _unexpected(error: Exception) -> str:
+    """Keep an error's traceback in a file, or print it where there can be none, and return a line about it."""
+    # The innermost frame of this package, or of all where the package has none.
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(Path(__file__).parents[1])]
+    place = "{0.filename}:{0.lineno}".format((ours or frames)[-1])
+    message = " ".join(str(error).split())
+    said = f" ({message if len(message) <= _LONGEST else f'{message[:_LONGEST]}...'})" if message else ""
+    trace = "".join(traceback.format_exception(error))
+    try:
+        number, kept = tempfile.mkstemp(prefix="st-jtcse-", suffix=".txt")
+        with open(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(f"{shlex.join(sys.argv)}\n\n{trace}")
+    except OSError:
+        sys.stderr.write(trace)
+        kept = "the lines above"
+    return (
+        f"{type(error).__name__} at {place}{said}. If memory, disk and network are well, this is a defect of st-jtcse "
+        f"or of a library, not of your input: please report it with {kept}."
+    )

@@ -83,7 +83,8 @@ def _run(options: argparse.Namespace) -> None:
             console.say(f"Pushed to {address}")
 
 
-main = command(_parser, _run, interrupted="the same command with --resume goes on from the last checkpoint")
+KEPT = "the same command with --resume goes on from the last checkpoint"
+main = command(_parser, _run, interrupted=lambda options: "nothing was written" if options.dry_run else KEPT)
 
 if __name__ == "__main__":
     sys.exit(main())

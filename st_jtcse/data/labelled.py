@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from st_jtcse.data.rows import Row, Source, checked_rows, in_range, number, rows
 from st_jtcse.errors import UserError
 
 Kind = Literal["scores", "classes", "none"]
+_CLASSES = 2**31  # More than any model has, and few enough for every kind of number.
 COLUMNS: dict[Kind, tuple[str, ...]] = {
     "scores": ("sentence1", "sentence2", "score"),
     "classes": ("sentence1", "sentence2", "label"),
@@ -117,15 +119,17 @@ class _Labels:
             key = str(given).lower() if isinstance(given, bool) else str(given)
             if key not in self.mapping:
                 known = ", ".join(self.mapping)
-                raise UserError(f"{row.place}: expected one of {known} in {name!r}, found {given!r}; extend mapping.")
+                raise UserError(
+                    f"{row.place}: expected one of {known} in {name!r}, found {reprlib.repr(given)}; extend mapping."
+                )
             given = self.mapping[key]
         value = number(given)
         if value is None:
             raise UserError(
-                f"{row.place}: expected a number in {name!r}, found {given!r}; correct the row, or give mapping."
+                f"{row.place}: expected a number in {name!r}, found {reprlib.repr(given)}; correct the row, or give mapping."
             )
         if self.are_classes:
-            if value < 0 or not math.isclose(value, round(value)):
+            if not 0 <= value < _CLASSES or not math.isclose(value, round(value)):
                 raise UserError(
                     f"{row.place}: expected a class, a whole number from 0, in {name!r}, found {value:g}; correct the "
                     "row, or read the labels as scores."

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import csv
+import glob
+import gzip
 import hashlib
 import json
 import math
+import os
+import re
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -20,6 +25,9 @@ from datasets.exceptions import DatasetsError
 from st_jtcse.errors import UserError
 
 _TOLD = 5
+_DEEPEST = 500  # Levels of JSON: far above any row, far below what a parser's stack holds.
+_QUOTED, _BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"'), re.compile(rb"[\[\]{}]")
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # The halves of characters beyond U+FFFF; alone, they are no text.
 _Parsed = TypeVar("_Parsed")
 
 
@@ -63,7 +71,7 @@ class Row:
         """Return a cell's text, stripped; what is no text is refused."""
         text = self.values[name]
         if not isinstance(text, str):
-            raise UserError(f"{self.place}: expected text in {name!r}, found {text!r}; correct the row.")
+            raise UserError(f"{self.place}: expected text in {name!r}, found {reprlib.repr(text)}; correct the row.")
         return text.strip()
 
 
@@ -178,12 +186,17 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
     for number, line in _lines(path):
         if not line.strip():
             continue
+        values, why = None, ""
         try:
             values = json.loads(line)
-        except json.JSONDecodeError:
-            values = None
+            if _HALF.search(line):
+                json.dumps(values, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            values, why = None, f" with {error.object[error.start : error.end]!a}, half a character"
+        except (ValueError, RecursionError) as error:
+            why = "" if isinstance(error, json.JSONDecodeError) else " with too many digits or levels"
         if not isinstance(values, dict):
-            raise UserError(f"{path}:{number}: expected a JSON object, found {line[:40]!r}; correct the line.")
+            raise UserError(f"{path}:{number}: expected a JSON object, found {line[:40]!r}{why}; correct the line.")
         yield Row(f"{path}:{number}", values)
 
 
@@ -206,19 +219,42 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         rows = (values for batch in pq.ParquetFile(path).iter_batches() for values in batch.to_pylist())
         for number, values in enumerate(rows, 1):
             yield Row(f"{path} row {number}", values)
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path}: not a Parquet file ({error}); convert it.") from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a Parquet file ({_short(error)}); convert it.") from None
 
 
 def _hub_rows(source: Source) -> Iterator[Row]:
+    _check_depth(source)
     where = {"split": source.split, "data_files": source.data_files, "revision": source.revision}
     try:
         rows = load_dataset(str(source.dataset), source.config, **where)
     except (OSError, ValueError, DatasetsError) as error:
-        reason = " ".join(str(error).split())[:200]
         raise UserError(
-            f"{source.label} cannot be loaded ({reason}); check the name, connect to the Hub, or give a local file "
-            "with 'file'."
+            f"{source.label} cannot be loaded ({_short(error.__cause__ or error)}); check the name, connect to the Hub, "
+            "or give a local file with 'file'."
         ) from error
     for number, values in enumerate(rows, 1):
         yield Row(f"{source.label} row {number}", values)
+
+
+def _check_depth(source: Source) -> None:
+    """Refuse local JSON so deep that the parser behind `datasets` would overrun its stack, and end the process."""
+    folder = "" if source.dataset == "json" else glob.escape(str(source.dataset))
+    pattern = os.path.join(folder, source.data_files or "**/*.json*") if folder else source.data_files or ""
+    for name in glob.glob(pattern, recursive=True):
+        if not os.path.isfile(name) or (folder and ".json" not in name):
+            continue
+        depth = 0
+        with gzip.open(name) if name.endswith(".gz") else open(name, "rb") as file:
+            for number, line in enumerate(file, 1):
+                opened, closed = (sum(map(line.count, marks)) for marks in ((b"[", b"{"), (b"]", b"}")))
+                if opened == closed < _DEEPEST:  # As in nearly all lines of JSONL: no need to look closer.
+                    continue
+                for mark in _BRACKET.findall(_QUOTED.sub(b"", line)):
+                    depth += 1 if mark in b"[{" else -1
+                    if depth > _DEEPEST:
+                        raise UserError(f"{name}:{number}: expected at most {_DEEPEST} levels, found more; flatten it.")
+
+
+def _short(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]

@@ -11,7 +11,7 @@ from typing import Any
 
 from st_jtcse import processes
 from st_jtcse.atomic import to_json, write_atomically
-from st_jtcse.errors import UserError
+from st_jtcse.errors import UserError, naming
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
 from st_jtcse.training.checkpoints import same_data
@@ -48,7 +48,7 @@ def run(
     `resume` goes on with the run in the output folder; `finished` are stages, by name, that another run has finished
     and that would come out the same. Raises UserError, and KeyboardInterrupt with a checkpoint to resume from.
     """
-    with ExitStack() as held:
+    with naming(loaded.recipe.output_dir), ExitStack() as held:
         return _run(loaded, choose_stages(loaded.recipe, names), resume, finished or {}, held)
 
 

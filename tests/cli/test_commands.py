@@ -4,6 +4,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -100,18 +101,25 @@ def test_what_an_interruption_leaves_may_depend_on_the_options(capsys):
 @pytest.mark.parametrize(
     "error", [ValueError("no float"), KeyError("joint"), RuntimeError("shapes\ndiffer"), OSError()]
 )
-def test_a_defect_is_never_told_as_the_users_fault(error, capsys, monkeypatch):
+def test_a_defect_is_never_told_as_the_users_fault(error, capsys, monkeypatch, tmp_path):
     # In the midst of a real command.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(twin_encoder, "split_twin", lambda twin, output: raises(error)(None))
     assert convert.main(["split", "twin", "towers"]) == 1
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith("Traceback (most recent call last):\n") and "raise error" in err
-    *kept, last = err.splitlines()
-    assert any(line.startswith(type(error).__name__) for line in kept)
+    (kept,) = tmp_path.iterdir()
+    (last,) = err.splitlines()
+    trace = kept.read_text()
+    assert out == "" and "\nTraceback (most recent call last):\n" in trace and "raise error" in trace
+    assert any(line.startswith(type(error).__name__) for line in trace.splitlines())
     # The place is the package's own, not that of what it called.
     number = 1 + Path(convert.__file__).read_text().splitlines().index("    split_twin(options.twin, options.output)")
-    assert last.startswith(f"{type(error).__name__} at {convert.__file__}:{number}. ")
-    assert "a defect of st-jtcse or of a library, not of your input" in last
+    told = " ".join(str(error).split())
+    assert last == (
+        f"{type(error).__name__} at {convert.__file__}:{number}{f' ({told})' if told else ''}. If memory, disk and "
+        "network are well, this is a defect of st-jtcse or of a library, not of your input: please report it with "
+        f"{kept}."
+    )
 
 
 def test_a_defect_outside_the_package_is_placed_where_it_is(capsys):
