@@ -17,8 +17,6 @@ from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.modules import load_sentence_transformer
 
 TIMES = {"seconds", "environment", "train_seconds", "eval_runtime", "eval_samples_per_second", "eval_steps_per_second"}
-# What the trainer sums up of the steps since it was started.
-TIMES |= {"train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss"}
 SMALL = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
 STEPS = {"max_steps": 4, "logging_steps": 1}
 WITH_DEV = {"eval_strategy": "steps", "eval_steps": 2}
@@ -171,11 +169,18 @@ def sampled(values, *sample):
     return [value if value in sample else pytest.param(value, marks=pytest.mark.all_faults) for value in values]
 
 
+def first(moments, path):
+    """The number of the first moment at a path that begins so."""
+    return next(n for n, moment in enumerate(moments, 1) if moment["path"].startswith(path))
+
+
 def told(project, folder="run"):
     """What a run's record says of each stage that must not depend on how often it was stopped."""
     results = json.loads((project / folder / "results.json").read_text())
     for stage in results["stages"]:
-        stage["log"] = [{key: entry[key] for key in sorted(entry.keys() - TIMES)} for entry in stage["log"]]
+        # But for what the trainer sums up of the steps since it was started.
+        log = [entry for entry in stage["log"] if "train_runtime" not in entry]
+        stage["log"] = [{key: entry[key] for key in sorted(entry.keys() - TIMES)} for entry in log]
     return [f"{stage['name']}.{key}: {stage[key]}" for stage in results["stages"] for key in stage.keys() - TIMES]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.conftest import check_that_it_ends_alike, check_what_looks_finished, sampled, weights
+from faults.conftest import check_that_it_ends_alike, check_what_looks_finished, first, sampled, weights
 
 
 def cut(path):
@@ -34,11 +34,6 @@ def damages(*sample):
     return pytest.mark.parametrize(
         "damage", sampled([cut, emptied, flipped, lost], *sample), ids=lambda one: one.__name__
     )
-
-
-def first(moments, *parts):
-    """The number of the first moment whose path begins with one of some parts."""
-    return next(n for n, moment in enumerate(moments, 1) if moment["path"].startswith(parts))
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.conftest import check_that_it_ends_alike, check_what_looks_finished, sampled
+from faults.conftest import check_that_it_ends_alike, check_what_looks_finished, first, sampled
 
 
 def told_in_a_sentence(project, ended, *words):
@@ -66,10 +66,10 @@ def test_a_table_that_nobody_can_read_loses_no_model(runs, project, undisturbed)
     check_that_it_ends_alike(runs, project, undisturbed)
 
 
-@pytest.mark.parametrize("at", sampled([0, 7, 101, 213], 101))
-def test_a_folder_without_permission_is_told_and_the_run_resumes(runs, project, undisturbed, at):
-    if at:
-        assert runs(project, fault="SIGKILL", at=at).status == -signal.SIGKILL
+@pytest.mark.parametrize("path", sampled(["", "run/encoder/checkpoint-2", "run/joint", "cache"], "run/joint"))
+def test_a_folder_without_permission_is_told_and_the_run_resumes(runs, project, undisturbed, path):
+    if path:
+        assert runs(project, fault="SIGKILL", at=first(undisturbed[1], path)).status == -signal.SIGKILL
     folders = [project, *(path for path in project.rglob("*") if path.is_dir())]
     for folder in folders:
         folder.chmod(0o555)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from faults.conftest import check_that_it_ends_alike, sampled, weights
+from faults.conftest import check_that_it_ends_alike, first, sampled, weights
 
 
 def numbers(moments, *parts):
@@ -69,7 +69,7 @@ def test_a_resume_that_is_killed_too_resumes_to_the_same_bytes(runs, undisturbed
 
 
 def test_a_second_run_on_the_folder_is_refused_and_the_first_goes_on(runs, project, undisturbed):
-    ended = runs(project, fault="second", at=110)
+    ended = runs(project, fault="second", at=first(undisturbed[1], "run/joint/checkpoint-2"))
     assert ended.status == 0 and "second run: exit status 2" in ended.said, ended.said
     assert "is in use by process" in ended.said
     assert weights(project) == weights(undisturbed[0])
