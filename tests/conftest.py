@@ -38,6 +38,18 @@ os.environ["OMP_NUM_THREADS"] = "1"
 jinja2.Environment.compile = functools.lru_cache(jinja2.Environment.compile)
 
 
+def pytest_addoption(parser):
+    """Let faults strike at every moment instead of some."""
+    parser.addoption("--all-faults", action="store_true", help="tests/faults: all, which takes half an hour")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--all-faults"):
+        left_out = [item for item in items if item.get_closest_marker("all_faults")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
 def pytest_collection_finish():
     """Keep the millions of objects that imports leave out of the collections that accelerate asks for at every turn."""
     gc.collect()

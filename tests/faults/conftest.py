@@ -1,0 +1,215 @@
+"""A small run of three stages, an undisturbed one to compare with, and a way to let others die."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import make_sentences, save_encoder
+from sentence_transformers import CrossEncoder
+
+from st_jtcse.hashing import weight_files_sha256
+from st_jtcse.hub.card_results import TRAINING_RECORD
+from st_jtcse.modules import load_sentence_transformer
+
+TIMES = {"seconds", "environment", "train_seconds", "eval_runtime", "eval_samples_per_second", "eval_steps_per_second"}
+SMALL = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+STEPS = {"max_steps": 4, "logging_steps": 1}
+WITH_DEV = {"eval_strategy": "steps", "eval_steps": 2}
+WITHOUT_DEV = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 1}
+ENCODER = {"name": "encoder", "model": {"base": "./a", "pooling": "cls"}, "loss": {"type": "SimCSELoss"}}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended: its exit status, the negative signal that killed it; what it said; its moments."""
+
+    status: int
+    said: str
+    moments: list
+
+
+class Runs:
+    """Starts runs on copies of a project, each in a process of its own with everything imported."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        script = Path(__file__).with_name("dying_run.py")
+        command, environment = [sys.executable, str(script)], {**os.environ, "HF_HUB_OFFLINE": "1"}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._server = subprocess.Popen(command, env=environment, **pipes)
+        self.threads = json.loads(self._server.stdout.readline())["threads"]
+
+    def close(self):
+        self._server.communicate()
+
+    def __call__(self, project, *options, recipe="recipe.yaml", **order):
+        """Run st-train in a project; the order says which fault it meets."""
+        files = {name: str(self.folder / name) for name in ("log", "diary")}
+        order = {"folder": str(project), "root": str(project), "arguments": [recipe, *options], **files, **order}
+        self._server.stdin.write(json.dumps(order) + "\n")
+        self._server.stdin.flush()
+        status = int(self._server.stdout.readline())
+        moments = [json.loads(line) for line in Path(files["diary"]).read_text().splitlines()]
+        return Ended(status, Path(files["log"]).read_text(errors="replace"), moments)
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    runs = Runs(tmp_path_factory.mktemp("runs"))
+    yield runs
+    runs.close()
+
+
+def write_project(folder, stages, **more):
+    """Two encoders, text, pairs and the recipe of some stages."""
+    folder.mkdir(exist_ok=True)
+    for name, seed in (("a", 1), ("b", 2)):
+        save_encoder(folder / name, seed, **SMALL)
+    (folder / "text.txt").write_text("\n".join(make_sentences(24)) + "\n")
+    left, right = make_sentences(12, seed=5), make_sentences(12, seed=6)
+    pairs = [{"sentence1": a, "sentence2": b, "score": i % 6} for i, (a, b) in enumerate(zip(left, right))]
+    (folder / "dev.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    recipe = {
+        "name": "tiny",
+        "seed": 7,
+        "output_dir": "run",
+        "cache_dir": "cache",
+        "data": {"train": "text.txt"},
+        "evaluate": {"dev": "dev.jsonl"},
+        "args": {
+            "per_device_train_batch_size": 8,
+            # A rate that falls to 0 would hide one step too many.
+            "lr_scheduler_type": "constant",
+            "learning_rate": 1e-3,
+            "use_cpu": True,
+            "disable_tqdm": True,
+            **STEPS,
+        },
+        "stages": stages,
+        **more,
+    }
+    (folder / "recipe.yaml").write_text(json.dumps(recipe))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def untouched(tmp_path_factory):
+    """The project before any run: an encoder chosen by dev, a twin without dev, and what the twin teaches."""
+    joint = {"towers": ["stage:encoder", "./b"], "pooling": "cls", "dropout": 0.2}
+    stages = [
+        {**ENCODER, "args": WITH_DEV},
+        {"name": "joint", "model": joint, "loss": {"type": "JTCSELoss"}, "args": WITHOUT_DEV},
+        {
+            "name": "distilled",
+            "model": {"base": "stage:encoder", "layers": [0]},
+            "teachers": [{"model": "stage:joint"}],
+            "loss": {"type": "MSELoss"},
+            "args": WITH_DEV,
+        },
+    ]
+    return write_project(tmp_path_factory.mktemp("project"), stages)
+
+
+@pytest.fixture
+def project(untouched, tmp_path):
+    """A fresh copy of it."""
+    return Path(shutil.copytree(untouched, tmp_path / "project"))
+
+
+@pytest.fixture(scope="session")
+def undisturbed(runs, untouched, tmp_path_factory):
+    """What the project's run gives when nothing happens, and its moments."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "project"
+    shutil.copytree(untouched, folder)
+    ended = runs(folder, root=str(folder))
+    assert ended.status == 0, ended.said
+    return folder, ended.moments
+
+
+@pytest.fixture
+def disturb(runs, untouched, undisturbed, tmp_path, record_property):
+    """Let a run meet each of some faults, on a copy of the project of its own, and have it resumed."""
+
+    def meet(orders, status, check=lambda project, ended: None):
+        failures = []
+        for order in orders:
+            project = Path(shutil.copytree(untouched, tmp_path / "disturbed"))
+            try:
+                ended = runs(project, **order)
+                assert ended.status == status, f"status {ended.status}: {ended.said}"
+                check(project, ended)
+                check_that_it_ends_alike(runs, project, undisturbed)
+            except AssertionError as error:
+                failures.append(f"{order}: {str(error)[-900:]}")
+            shutil.rmtree(project)
+        record_property("cases", len(orders))
+        assert not failures, f"{len(failures)} of {len(orders)} failed:\n" + "\n".join(failures)
+
+    return meet
+
+
+@pytest.fixture(scope="session")
+def every(request):
+    """Choose some of many faults, or all where the option asks for them."""
+
+    def some(faults, step, first=0, always=()):
+        whole = request.config.getoption("--all-faults")
+        return list(faults) if whole else sorted({*list(faults)[first::step], *always})
+
+    return some
+
+
+def sampled(values, *sample):
+    """Parameters of a test, of which all but the sample's are left to the option."""
+    return [value if value in sample else pytest.param(value, marks=pytest.mark.all_faults) for value in values]
+
+
+def first(moments, path):
+    """The number of the first moment at a path that begins so."""
+    return next(n for n, moment in enumerate(moments, 1) if moment["path"].startswith(path))
+
+
+def told(project, folder="run"):
+    """What a run's record says of each stage that must not depend on how often it was stopped."""
+    results = json.loads((project / folder / "results.json").read_text())
+    for stage in results["stages"]:
+        # But for what the trainer sums up of the steps since it was started.
+        log = [entry for entry in stage["log"] if "train_runtime" not in entry]
+        stage["log"] = [{key: entry[key] for key in sorted(entry.keys() - TIMES)} for entry in log]
+    return [f"{stage['name']}.{key}: {stage[key]}" for stage in results["stages"] for key in stage.keys() - TIMES]
+
+
+def weights(project, folder="run"):
+    finished = (path.parent for path in (project / folder).glob(f"*/{TRAINING_RECORD}"))
+    return {stage.name: weight_files_sha256(stage) for stage in finished}
+
+
+def check_what_looks_finished(project, folder="run"):
+    """Every stage with a record loads, and its weights are those of its record."""
+    for path in (project / folder).glob(f"*/{TRAINING_RECORD}"):
+        record = json.loads(path.read_text())
+        assert record["weights_sha256"] == weight_files_sha256(path.parent), path.parent.name
+        if (path.parent / "modules.json").exists():
+            assert load_sentence_transformer(path.parent, device="cpu").encode(["the dog"]).shape == (1, 8)
+        else:
+            assert CrossEncoder(str(path.parent), device="cpu").predict([("the dog", "a dog")]).shape == (1,)
+    results = project / folder / "results.json"
+    assert not results.exists() or json.loads(results.read_text())["stages"]
+
+
+def check_that_it_ends_alike(runs, project, undisturbed, *options):
+    """--resume, or the command itself where nothing was begun, ends with 0 and with the undisturbed run's weights."""
+    check_what_looks_finished(project)
+    ended = runs(project, "--resume", *options)
+    assert ended.status == 0, ended.said
+    assert weights(project) == weights(undisturbed[0]), ended.said
+    assert [line for line in told(project) if line not in told(undisturbed[0])] == []
+    check_what_looks_finished(project)
+    left = [path.name for path in (project / "run").rglob("*") if "checkpoint" in path.name or path.name[0] == "."]
+    assert not left
+    return ended

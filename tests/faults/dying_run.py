@@ -1,0 +1,172 @@
+"""A process that has imported everything and forks a run for each order on stdin; the run dies where it is told to.
+
+A moment is the instant before a run's n-th operation under its folder that makes, moves or removes a file, as Python's
+audit events tell of it. What libraries write natively raises no event, but shows at the next: a torn moment is one at
+which the file written last is half written.
+"""
+
+import ctypes
+import errno
+import functools
+import gc
+import json
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+OPERATIONS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
+TAKE_SPACE = {"open", "os.mkdir", "os.link", "os.symlink"}
+DAC_OVERRIDE = 1 << 1
+
+
+class Moments:
+    """Counts what a run does under a folder, and has it meet its fault at the moment ordered."""
+
+    def __init__(self, root, order, diary):
+        self.root, self.order, self.diary = str(root), order, diary
+        self.count, self.busy, self.seen = 0, False, self._files()
+
+    def __call__(self, event, arguments):
+        if self.busy or not (event in OPERATIONS or event == "open"):
+            return
+        if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & WRITES):
+            return
+        self.busy = True
+        try:
+            path = self._path(arguments[0], arguments[-1] if event in {"os.remove", "os.rmdir", "os.mkdir"} else -1)
+            if path.startswith(f"{self.root}/"):
+                self._meet(event, path)
+        finally:
+            self.busy = False
+
+    def _path(self, path, folder):
+        if not isinstance(path, str | bytes | os.PathLike):
+            return ""
+        path = os.fsdecode(path)
+        return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), path) if folder != -1 else os.path.abspath(path)
+
+    def _files(self):
+        files = {}
+        for folder, _, names in os.walk(self.root):
+            for name in names:
+                state = os.lstat(os.path.join(folder, name))
+                files[state.st_ino] = state.st_mtime_ns, state.st_size, os.path.join(folder, name)
+        return files
+
+    def _meet(self, event, path):
+        self.count += 1
+        files = self._files()
+        written = [state for inode, state in files.items() if state[:2] != self.seen.get(inode, ())[:2] and state[1]]
+        torn = max(written)[2] if written else None
+        self.seen = files
+        under = functools.partial(os.path.relpath, start=self.root)
+        line = {"event": event, "path": under(path), "torn": torn and under(torn)}
+        os.write(self.diary, (json.dumps(line) + "\n").encode())
+        fault, at = self.order.get("fault"), self.order.get("at")
+        if fault == "full" and self.count >= at and event in TAKE_SPACE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        if fault is None or fault == "full" or self.count != at:
+            return
+        if fault == "second":
+            second_run()
+        elif fault == "worker":
+            for worker in multiprocessing.active_children():
+                os.kill(worker.pid, signal.SIGKILL)
+        else:
+            if self.order.get("torn"):
+                os.truncate(torn, os.stat(torn).st_size // 2)
+            os.kill(os.getpid(), signal.Signals[fault])
+
+
+def second_run():
+    """Have another process resume the run, and wait until it has been told."""
+    from st_jtcse.cli.train import main
+
+    process = os.fork()
+    if process == 0:
+        status = main(["recipe.yaml", "--resume"])
+        os.write(2, f"second run: exit status {status}\n".encode())
+        os._exit(0)
+    os.waitpid(process, 0)
+
+
+def obey_modes():
+    """Give up the superuser's right to write where a folder's mode forbids it."""
+
+    class Header(ctypes.Structure):
+        _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, data = Header(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    assert libc.capget(ctypes.byref(header), data) == 0
+    data[0] &= ~DAC_OVERRIDE
+    assert libc.capset(ctypes.byref(header), data) == 0
+
+
+def run(order):
+    """Be the run: its output goes to its log, its moments to its diary."""
+    from st_jtcse.cli.train import main
+
+    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    diary = os.open(order["diary"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    output = os.open(order["stdout"], os.O_WRONLY) if "stdout" in order else log
+    os.dup2(output, 1)
+    os.dup2(log, 2)
+    os.chdir(order["folder"])
+    os.environ |= order.get("environment", {})
+    if order.get("obey_modes"):
+        obey_modes()
+    if "largest_file" in order:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"], order["largest_file"]))
+    sys.addaudithook(Moments(order["root"], order, diary))
+    status = main(order["arguments"])
+    sys.stdout.flush()
+    return status
+
+
+def child(order):
+    status = 1
+    try:
+        status = run(order)
+    except SystemExit as exit:
+        status = exit.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status if isinstance(status, int) else 1)
+
+
+def serve():
+    """Answer each order with the run's exit status, the negative signal that ended it."""
+    import jinja2
+    import torch
+
+    torch.set_num_threads(1)
+    # Cards are written from templates; each run would compile them anew.
+    jinja2.Environment.compile = functools.lru_cache(jinja2.Environment.compile)
+    import st_jtcse.training.runner
+    import st_jtcse.training.sweep  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
+    orders, answers = os.dup(0), os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    answers.write(json.dumps({"threads": threads}) + "\n")
+    answers.flush()
+    for line in os.fdopen(orders):
+        process = os.fork()
+        if process == 0:
+            child(json.loads(line))
+        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        answers.write(f"{status}\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve()
