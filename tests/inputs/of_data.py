@@ -14,7 +14,7 @@ DEEP = "[" * 200_000 + "]" * 200_000
 def parquet(damage=lambda raw: raw, **columns):
     """A Parquet file of these columns, damaged."""
 
-    def build(path):
+    def build(path, world):
         pq.write_table(pa.table(columns), path, compression="none")
         path.write_bytes(damage(path.read_bytes()))
 
@@ -146,7 +146,8 @@ ROWS = [
     labelled("labels that are words", PAIR.replace("1}", '"yes"}'), "expected a number in 'score', found 'yes'"),
     Row(
         "a class beyond integers",
-        "st-train {labelled} --set stages.one.loss.type=SoftmaxLoss --set 'data={pairs: p.jsonl, labels: classes}'",
+        "st-train {labelled} --set 'data={pairs: p.jsonl, labels: classes}' "
+        "--set 'stages.one.loss={type: SoftmaxLoss, embedding_dimension: 32, num_labels: 2}'",
         "p.jsonl:1: expected a class, a whole number from 0, in 'label', found 1e+300",
         files={"p.jsonl": PAIR.replace("score", "label").replace("1}", "1e300}") * 9},
     ),

@@ -5,7 +5,7 @@ from inputs.row import Row
 LONG = "n" * 300
 MINE = {"out/mine.txt": "mine\n"}
 FILE = {"file": "mine\n"}
-LOOP = {"out": lambda path: path.symlink_to("out")}
+LOOP = {"out": lambda path, world: path.symlink_to("out")}
 TRAIN = "st-train {recipe} --output-dir"
 DIAGNOSE = "st-diagnose {model} --pairs {pairs} --sample-size 2 --output-dir"
 CONVERGENCE = "st-convergence {run} --output-dir"

@@ -95,7 +95,7 @@ def test_a_faulty_input_is_told_and_leaves_nothing(row, world, tmp_path, monkeyp
         path = tmp_path / filled(name, world)
         path.parent.mkdir(parents=True, exist_ok=True)
         if callable(content):
-            content(path)
+            content(path, world)
         elif isinstance(content, bytes):
             path.write_bytes(content)
         else:
