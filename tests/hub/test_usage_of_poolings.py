@@ -28,7 +28,7 @@ def usage(folder, model):
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
-@pytest.mark.parametrize("pooling", get_args(PoolingName))
+@pytest.mark.parametrize("pooling", sorted({*get_args(PoolingName)} - {"pooler"}))  # Which twins have alone.
 @pytest.mark.parametrize("prompted", [False, True])
 def test_plain_transformers_give_the_same(tower_folders, tmp_path, pooling, prompted):
     said = {"prompts": {"query": 'the "old" one: '}, "default_prompt_name": "query"} if prompted else {}
