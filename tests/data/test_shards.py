@@ -64,14 +64,32 @@ def test_a_truncated_or_altered_shard_is_computed_again(job, tmp_path, damage, c
     assert f"{broken} is damaged" in caplog.text
 
 
-def test_a_truncated_file_is_computed_again(job, tmp_path):
+def flipped(data, at):
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:-32],  # The Arrow stream alone, as earlier versions wrote it.
+        lambda data: data[:9],
+        lambda data: b"",
+        lambda data: flipped(data, -50),
+        lambda data: flipped(data, len(data) // 2),
+        lambda data: flipped(data, -1),
+        lambda data: data + b"x",
+    ],
+)
+def test_a_truncated_or_altered_file_is_computed_again(job, tmp_path, damage, caplog):
     job, computed = job
     cached_columns(job, tmp_path)
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    cached_columns(job, tmp_path)
+    path.write_bytes(damage(whole))
+    assert cached_columns(job, tmp_path)["length"][:] == [len(text) for text in SENTENCES]
     assert path.read_bytes() == whole and len(computed) == 6
+    assert caplog.messages == [f"{path} is damaged, or of an earlier version, and is computed again"]
 
 
 def test_a_file_made_with_other_settings_is_never_used(job, tmp_path):

@@ -1,8 +1,14 @@
 """A resumed run gives the weights of an uninterrupted one, or says in a sentence why it does not go on."""
 
-import pytest
-from test_run import project, results, train, weights  # noqa: F401  # project is a fixture
+import logging
+import os
+import shutil
 
+import pytest
+from test_run import project, refusal, results, train, weights  # noqa: F401  # project is a fixture
+
+from st_jtcse.recipe.load import load_recipe
+from st_jtcse.training import checkpoints
 from st_jtcse.training import stage as stages
 from st_jtcse.training.checkpoints import MANIFEST, Checkpoints
 
@@ -50,8 +56,194 @@ def test_a_stage_cut_off_while_it_finishes_takes_no_further_step(project, run, o
     assert train(project, *ENCODER, *options, "--output-dir", str(project / "straight")) == 0
     cut(project, *options)
     assert (project / "run" / ".encoder.new").exists() and (run / "checkpoint-6" / MANIFEST).exists()
-    assert train(project, *ENCODER, *options, "--resume") == 0
+    assert train(project, *ENCODER, "--resume") == 0
     (straight,), (resumed,) = (results(project, folder)["stages"] for folder in ("straight", "run"))
     assert resumed["weights_sha256"] == straight["weights_sha256"]
     assert resumed["steps"] == 6 and resumed["best_step"] == straight["best_step"]
     assert resumed["spearman"] == straight["spearman"]
+
+
+def flip(path, at=-40):
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+def halve(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def half_delete(checkpoint):
+    for name in ("config.json", "optimizer.pt", "modules.json"):
+        (checkpoint / name).unlink()
+
+
+DAMAGES = {
+    "optimizer.pt is missing": lambda checkpoint: (checkpoint / "optimizer.pt").unlink(),
+    "scheduler.pt is missing": lambda checkpoint: (checkpoint / "scheduler.pt").unlink(),
+    "rng_state.pth is damaged": lambda checkpoint: flip(checkpoint / "rng_state.pth"),
+    "model.safetensors is damaged": lambda checkpoint: halve(checkpoint / "model.safetensors"),
+    "config.json is missing": half_delete,
+    "scaler.pt was added": lambda checkpoint: (checkpoint / "scaler.pt").write_bytes(b"a pickle"),
+    f"{MANIFEST} is missing": lambda checkpoint: (checkpoint / MANIFEST).unlink(),
+    f"{MANIFEST} cannot be read": lambda checkpoint: halve(checkpoint / MANIFEST),
+}
+
+
+def test_a_checkpoint_that_is_not_whole_is_passed_over(project, run, caplog):  # noqa: F811
+    assert train(project, *ENCODER, *WITHOUT_DEV, "--output-dir", str(project / "straight")) == 0
+    cut(project, *WITHOUT_DEV, step=4)
+    shutil.copytree(project / "run", project / "cut")
+    for fault, damage in DAMAGES.items():
+        shutil.rmtree(project / "run")
+        shutil.copytree(project / "cut", project / "run")
+        damage(run / "checkpoint-4")
+        found = checkpoints.last_whole(run)
+        assert found == run / "checkpoint-2" and not (run / "checkpoint-4").exists()
+        told = f"{run}: passed over what is not whole, checkpoint-4 ({fault}); the stage goes on from checkpoint-2"
+        assert told in caplog.messages
+    assert train(project, *ENCODER, *WITHOUT_DEV, "--resume") == 0
+    assert weights(project) == weights(project, "straight")
+    # Without any that is whole, the stage starts anew; somebody's folder beside them is nobody's checkpoint.
+    shutil.rmtree(project / "run")
+    shutil.copytree(project / "cut", project / "run")
+    for step in (2, 4):
+        flip(run / f"checkpoint-{step}" / "model.safetensors")
+    (run / "checkpoint-kept").mkdir()
+    with caplog.at_level(logging.INFO):
+        assert train(project, *ENCODER, *WITHOUT_DEV, "--resume") == 0
+    assert "(model.safetensors is damaged); the stage starts from its beginning" in caplog.text
+    assert weights(project) == weights(project, "straight")
+
+
+def test_the_older_checkpoint_is_kept_until_the_new_one_is_whole(project, run, monkeypatch):  # noqa: F811
+    options = [*WITHOUT_DEV, "--set", "args.save_total_limit=1"]
+    write = checkpoints.write_atomically
+
+    def write_until_cut(path, text):
+        if path.parent.name == "checkpoint-4":
+            raise Cut
+        write(path, text)
+
+    monkeypatch.setattr(checkpoints, "write_atomically", write_until_cut)
+    assert train(project, *ENCODER, *options) == 1
+    assert [checkpoints.last_whole(run).name] == [path.name for path in run.iterdir()] == ["checkpoint-2"]
+    monkeypatch.undo()
+    cut(project, *options, "--resume", step=6)
+    assert [path.name for path in run.iterdir()] == ["checkpoint-6"]
+
+
+def test_a_lost_best_checkpoint_is_told_before_anything_is_done(project, capsys):  # noqa: F811
+    cut(project)
+    best, last = (project / "run" / "encoder" / f"checkpoint-{step}" for step in (4, 6))
+    assert checkpoints.state_of(last).best_global_step == 4
+    capsys.readouterr()
+    whole = (best / "model.safetensors").read_bytes()
+    halve(best / "model.safetensors")
+    last_state = (last / "optimizer.pt").read_bytes()
+    assert train(project, *ENCODER, "--resume") == 2
+    error = capsys.readouterr().err
+    assert f"{best}, the checkpoint that scored best, is lost (model.safetensors is damaged)" in error
+    assert "delete" in error and "Traceback" not in error and (last / "optimizer.pt").read_bytes() == last_state
+    shutil.move(best, project / "elsewhere")
+    assert train(project, *ENCODER, "--resume") == 2
+    assert f"{best}, the checkpoint that scored best, is lost (it is missing)" in capsys.readouterr().err
+    # Restored, and in a folder that was moved, it is the result.
+    shutil.move(project / "elsewhere", best)
+    (best / "model.safetensors").write_bytes(whole)
+    shutil.move(project / "run", project / "moved")
+    assert train(project, *ENCODER, "--resume", "--output-dir", str(project / "moved")) == 0
+    assert train(project, *ENCODER) == 0
+    assert weights(project, "moved") == weights(project)
+
+
+def test_a_best_checkpoint_lost_in_training_is_no_silent_last_one(project, run, monkeypatch, capsys):  # noqa: F811
+    save = Checkpoints.on_save
+
+    def save_and_damage(self, args, state, *rest, **more):
+        save(self, args, state, *rest, **more)
+        halve(run / f"checkpoint-{state.best_global_step}" / "model.safetensors")
+
+    monkeypatch.setattr(Checkpoints, "on_save", save_and_damage)
+    assert train(project, *ENCODER) == 2
+    assert "the checkpoint that scored best, is lost (model.safetensors is damaged)" in capsys.readouterr().err
+    assert not (run / "training_results.json").exists()
+
+
+def test_what_would_change_the_result_is_refused_or_said(project, run, capsys, caplog, monkeypatch):  # noqa: F811
+    cut(project, *WITHOUT_DEV, step=4)
+    capsys.readouterr()
+    resume = [*ENCODER, *WITHOUT_DEV, "--resume"]
+    for name, told in (("text.txt", "train"), ("dev.jsonl", "dev")):
+        path = project / name
+        whole = path.read_text()
+        path.write_text("".join(whole.splitlines(keepends=True)[:-1]))
+        error = refusal(project, capsys, *resume)
+        assert f"{run / 'checkpoint-4'} was made with other data ({told} changed since); restore them" in error
+        path.write_text(whole)
+    # As on a machine with other threads and another version.
+    here = checkpoints.environment()
+    monkeypatch.setattr(checkpoints, "environment", lambda: {**here, "threads": 64, "torch": "1.0"})
+    assert train(project, *resume) == 0
+    assert [line for line in caplog.messages if "was saved with" in line] == [
+        f"{run / 'checkpoint-4'} was saved with torch {here['torch']} (now 1.0), threads {here['threads']} (now 64): "
+        "the weights may differ from those of an uninterrupted run"
+    ]
+    # A finished stage is of its data too.
+    (project / "text.txt").write_text((project / "text.txt").read_text() + "one more\n")
+    assert f"{run} was made with other data (train changed since)" in refusal(project, capsys, *resume)
+
+
+@pytest.mark.parametrize("argument", ["save_only_model", "ignore_data_skip"])
+def test_what_cannot_be_gone_on_with_is_refused(project, run, capsys, argument):  # noqa: F811
+    options = [*WITHOUT_DEV, "--set", f"args.{argument}=true"]
+    cut(project, *options, step=4)
+    capsys.readouterr()
+    error = refusal(project, capsys, *ENCODER, *options, "--resume")
+    assert f"--resume: stage 'encoder' sets args.{argument}, and cannot go on as if" in error
+    if argument == "save_only_model":
+        assert checkpoints.last_whole(run) is None
+
+
+def test_a_finished_stage_whose_weights_are_others_is_told(project, run, capsys):  # noqa: F811
+    assert train(project, *ENCODER) == 0
+    capsys.readouterr()
+    file = run / "model.safetensors"
+    way_out = f"restore it, or delete {run} and repeat the command with --resume to train the stage again."
+    flip(file)
+    for stage in ("encoder", "joint"):
+        error = refusal(project, capsys, "--stage", stage, "--resume")
+        assert f"{file} is damaged: it has another hash than its record tells; {way_out}" in error
+    halve(run / "training_results.json")
+    assert f"{run / 'training_results.json'} is damaged; {way_out}" in refusal(project, capsys, *ENCODER, "--resume")
+    shutil.rmtree(run)
+    assert train(project, *ENCODER, "--resume") == 0
+    file.unlink()
+    capsys.readouterr()
+    assert f"{file} is missing; {way_out}" in refusal(project, capsys, *ENCODER, "--resume")
+
+
+def test_a_claim_of_which_nothing_came_is_given_up(project, capsys, monkeypatch):  # noqa: F811
+    def refuse(*rest):
+        raise Cut
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stages, "set_seed", refuse)
+        assert train(project, *ENCODER) == 1
+    assert not (project / "run").exists()
+    # Nothing is given up that holds more: here the checkpoints of a run that a recipe with another seed may not have.
+    cut(project, step=2)
+    assert (project / "run" / "recipe.yaml").exists()
+    assert "holds the run of another recipe" in refusal(project, capsys, *ENCODER, "--set", "seed=8")
+
+
+def test_a_checkpoint_that_may_not_be_saved_at_the_best_step_is_refused(project, capsys):  # noqa: F811
+    error = refusal(project, capsys, "--set", "args.save_steps=4")
+    assert "save_steps is 4 and eval_steps 2; remove save_steps, or say 'save_strategy: best'." in error
+
+
+def test_the_home_folder_is_meant_by_its_sign(project, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("HOME", str(project / "home"))
+    given = ['output_dir="~/run"', "cache_dir=~/cache"]
+    recipe = load_recipe(str(project / "recipe.yaml"), given).recipe
+    assert (recipe.output_dir, recipe.cache_dir) == (f"{project}/home/run", f"{project}/home/cache")
