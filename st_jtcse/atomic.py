@@ -34,10 +34,13 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def check_new(output: str | os.PathLike[str]) -> None:
-    """Raise UserError for an output that is a file, or a folder that holds something."""
+    """Raise UserError for an output that is a file, a folder that holds something, or lies below a file."""
     target = Path(output)
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise UserError(f"The output {target} holds something already; choose another folder, or empty it.")
+    above = next(parent for parent in target.absolute().parents if parent.exists())
+    if not above.is_dir():
+        raise UserError(f"The output {target} lies below {above}, which is a file; choose another place.")
 
 
 @contextmanager

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from reprlib import repr as brief
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -120,13 +120,13 @@ class _Labels:
             if key not in self.mapping:
                 known = ", ".join(self.mapping)
                 raise UserError(
-                    f"{row.place}: expected one of {known} in {name!r}, found {reprlib.repr(given)}; extend mapping."
+                    f"{row.place}: expected one of {known} in {name!r}, found {brief(given)}; extend mapping."
                 )
             given = self.mapping[key]
         value = number(given)
         if value is None:
             raise UserError(
-                f"{row.place}: expected a number in {name!r}, found {reprlib.repr(given)}; correct the row, or give mapping."
+                f"{row.place}: expected a number in {name!r}, found {brief(given)}; correct the row, or give mapping."
             )
         if self.are_classes:
             if not 0 <= value < _CLASSES or not math.isclose(value, round(value)):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from reprlib import repr as brief
 
 from st_jtcse.data.rows import Row, Source, checked_rows, in_range, number, rows_sha256, texts_of
 from st_jtcse.errors import UserError
@@ -47,9 +47,7 @@ def load_pairs(source: Source, score_range: tuple[float, float]) -> Pairs:
         first, second = texts_of(row, names[:2])
         given = row.values[names[2]]
         if (score := number(given)) is None:
-            raise UserError(
-                f"{row.place}: expected a number in {names[2]!r}, found {reprlib.repr(given)}; correct the row."
-            )
+            raise UserError(f"{row.place}: expected a number in {names[2]!r}, found {brief(given)}; correct the row.")
         return first, second, in_range(row, score, score_range)
 
     rows = _three_columns(source, "pairs", parse)
@@ -78,7 +76,7 @@ def load_pair_scores(source: Source, sentences: Collection[str]) -> PairScores:
     def parse(row: Row, names: Sequence[str]) -> _Pair | None:
         given = row.values[names[2]]
         if (score := number(given)) is None or not 0 <= score <= 1:
-            raise UserError(f"{row.place}: expected a score in [0, 1], found {reprlib.repr(given)}; correct the row.")
+            raise UserError(f"{row.place}: expected a score in [0, 1], found {brief(given)}; correct the row.")
         first, second = texts_of(row, names[:2])
         for name, text in zip(names, (first, second)):
             if text not in known:

@@ -10,11 +10,11 @@ import json
 import math
 import os
 import re
-import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from reprlib import repr as brief
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -71,7 +71,7 @@ class Row:
         """Return a cell's text, stripped; what is no text is refused."""
         text = self.values[name]
         if not isinstance(text, str):
-            raise UserError(f"{self.place}: expected text in {name!r}, found {reprlib.repr(text)}; correct the row.")
+            raise UserError(f"{self.place}: expected text in {name!r}, found {brief(text)}; correct the row.")
         return text.strip()
 
 
@@ -229,9 +229,10 @@ def _hub_rows(source: Source) -> Iterator[Row]:
     try:
         rows = load_dataset(str(source.dataset), source.config, **where)
     except (OSError, ValueError, DatasetsError) as error:
+        reason = _short(error.__cause__ or error)
         raise UserError(
-            f"{source.label} cannot be loaded ({_short(error.__cause__ or error)}); check the name, connect to the Hub, "
-            "or give a local file with 'file'."
+            f"{source.label} cannot be loaded ({reason}); check the name, connect to the Hub, or give a local file "
+            "with 'file'."
         ) from error
     for number, values in enumerate(rows, 1):
         yield Row(f"{source.label} row {number}", values)

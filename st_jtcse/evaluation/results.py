@@ -77,8 +77,8 @@ class Results:
         try:
             earlier = json.loads(path.read_text(encoding="utf-8"))
             name, sha256 = earlier["model"]["name"], earlier["model"]["sha256"]
-            kept = {part: earlier[part] for part in ("suites", "tasks", "missing")}
-        except (ValueError, KeyError, TypeError):
+            kept = {part: dict(earlier[part]) for part in ("suites", "tasks", "missing")}
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise UserError(f"{path} is no evaluation's; choose another folder.") from None
         if sha256 != self.data["model"]["sha256"]:
             raise UserError(

@@ -235,6 +235,7 @@ class _Tree:
                 depth += 1
                 if depth == MAX_DEPTH + 1:
                     self._fault(line, (), f"expected at most {MAX_DEPTH} levels, found more. Flatten the value.")
+                    return  # PyYAML's scanner looks at every open level again and again: it would take hours.
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
 

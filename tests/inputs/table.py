@@ -1,21 +1,15 @@
 """The table of faulty inputs: what is given, what the command answers, and what may lie on the disk afterwards."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from inputs import of_commands, of_data, of_models, of_places, of_recipes, of_results
+from inputs.row import Row
 
-
-@dataclass(frozen=True)
-class Row:
-    """One faulty input of one command, which runs in an empty folder."""
-
-    name: str  # what is wrong, in words; no two rows share one
-    command: str  # the command line; {model}, {corpus} and so on are what test_inputs.py makes
-    sentence: str  # stands in what the command says on stderr, line breaks counted as spaces
-    status: int = 2
-    # What lies in the folder: text, bytes, or what is called with the path; in text and names {model} and so on too
-    files: Mapping[str, str | bytes | Callable[[Path], object]] = field(default_factory=dict)
-    leaves: tuple[str, ...] = ()  # what may be there afterwards that was not before; the rest is as it was
-
-
-ROWS: list[Row] = []
+# By what is faulty.
+GROUPS: dict[str, list[Row]] = {
+    "recipes": of_recipes.ROWS,
+    "data": of_data.ROWS,
+    "options": of_commands.ROWS,
+    "models": of_models.ROWS,
+    "places": of_places.ROWS,
+    "results of earlier runs": of_results.ROWS,
+}
+ROWS = [row for rows in GROUPS.values() for row in rows]

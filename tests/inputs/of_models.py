@@ -1,0 +1,43 @@
+"""Models that are not there, or are none."""
+
+from inputs.row import Row
+
+FOLDERS = {"empty/a.txt": "a\n"}
+
+
+def trained(name, model, sentence, **more):
+    """A recipe whose stage starts from it."""
+    command = f"st-train {{recipe}} --output-dir out --set stages.one.model.base={model}"
+    return Row(name, command, sentence, leaves=("out", "out/recipe.yaml"), **more)
+
+
+ROWS = [
+    trained("a folder without a model, to train", "./empty", "empty", files=FOLDERS),
+    trained("a model of no Hub, to train", "nobody/nothing", "nobody/nothing"),
+    trained("a plain encoder without a pooling, to train", "{first}", "pooling"),
+    Row("a folder without a model, to evaluate", "st-eval ./empty --task senteval/CR", "empty", files=FOLDERS),
+    Row("a path that is none, to evaluate", "st-eval ./none --task senteval/CR", "./none"),
+    Row("a model of no Hub, to evaluate", "st-eval nobody/nothing --task senteval/CR", "nobody/nothing"),
+    Row("a plain encoder, to evaluate", "st-eval {first} --task senteval/CR", "add --pooling cls or --pooling mean"),
+    Row("a path that is none, to diagnose", "st-diagnose ./none --pairs {pairs} --output-dir out", "is no folder"),
+    Row("a plain encoder, to diagnose", "st-diagnose {first} --pairs {pairs} --output-dir out", "add --pooling cls"),
+    Row("an encoder that is not there, to join", "st-convert join ./none {second} out", "st-convert join: "),
+    Row("a folder without an encoder, to join", "st-convert join {first} ./empty out", "empty", files=FOLDERS),
+    Row("a model that is no twin, to split", "st-convert split {model} out", "st-convert split: "),
+    Row("a twin that is not there, to split", "st-convert split ./none out", "st-convert split: "),
+    Row(
+        "a model without weights, to evaluate",
+        "st-eval ./a --task senteval/CR",
+        "weights",
+        files={"a/config.json": '{"model_type": "bert"}'},
+    ),
+    Row(
+        "a plain encoder as scorer",
+        "st-score {corpus} --scorer {first} --judge {judge} --output o.jsonl",
+        "--scorer: ",
+    ),
+    Row("no scorer there", "st-score {corpus} --scorer ./none --judge {judge} --output o.jsonl", "--scorer: "),
+    Row("no judge there", "st-score {corpus} --scorer {model} --judge ./none --output o.jsonl", "./none"),
+    Row("a folder that is not there, to push", "st-push none me/x --dry-run", "none"),
+    Row("a folder without a model, to push", "st-push empty me/x --dry-run", "empty", files=FOLDERS),
+]
