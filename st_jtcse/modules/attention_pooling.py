@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from sentence_transformers.base.modules import Module
 from torch import nn
-from typing_extensions import Self
 
 
 class AttentionPooling(Module):
