@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from transformers import PreTrainedTokenizerBase
-from typing_extensions import Self
 
 from st_jtcse.modules.joining import Encoder, JoinedEncoder, ensemble_encoder_of, tokenizer_of, transformer_of
 from st_jtcse.towers import EnsembleEncoderConfig

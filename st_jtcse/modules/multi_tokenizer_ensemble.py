@@ -6,14 +6,13 @@ import operator
 import os
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, Self
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import InputModule, Transformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from torch import nn
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from typing_extensions import Self
 
 from st_jtcse.errors import UserError
 from st_jtcse.modules.ensemble_encoder import EnsembleEncoder

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Self
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel, PreTrainedTokenizerBase
 from transformers.utils import logging
-from typing_extensions import Self
 
 from st_jtcse.atomic import new_folder
 from st_jtcse.errors import UserError

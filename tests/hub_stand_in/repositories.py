@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
@@ -122,7 +122,7 @@ class Repository:
             message=message,
             description=description,
             author=author,
-            date=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000Z"),
+            date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z"),
             added=tuple(added),
             deleted=deleted,
             files=files,

@@ -1,0 +1,86 @@
+"""Make docs/reliability.md from the tables of faults and inputs, and from what a run of the harness counted.
+
+python -m pytest tests/faults tests/training tests/modules tests/hub --all-faults --junitxml=report.xml
+PYTHONPATH=.:tests python -m faults.page report.xml
+"""
+
+import json
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+
+from inputs.table import GROUPS, ROWS
+
+from faults.promises import PROMISES
+
+TESTS = Path(__file__).parents[1]
+PAGE = TESTS.parent / "docs" / "reliability.md"
+COUNTED = Path(__file__).with_name("counted.json")
+PREFACE = """\
+# Reliability
+
+Made by `tests/faults/page.py` from the tables `tests/faults/promises.py` and `tests/inputs/table.py`, and from what one
+run of the tests with `--all-faults` counted. {of} The test command meets a sample of the faults.
+
+The faults strike a run of three small stages: an encoder chosen by dev, a twin without dev, and a student of the twin.
+A run meets its fault at its n-th operation on the file system, as Python's audit events tell of them; then every stage
+that looks finished is loaded and hashed, the run is resumed, and its weights and record are compared with those of a
+run that nothing disturbed.
+"""
+
+
+def counted(report):
+    """Passed and failed cases by test, FILE::FUNCTION; one test may tell that it met several cases."""
+    found = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        name = (
+            f"{case.get('classname').removeprefix('tests.').replace('.', '/')}.py::{case.get('name').partition('[')[0]}"
+        )
+        if case.find("skipped") is not None:
+            continue
+        cases = next((int(p.get("value")) for p in case.iter("property") if p.get("name") == "cases"), 1)
+        passed = case.find("failure") is None and case.find("error") is None
+        found.setdefault(name, Counter())["passed" if passed else "failed"] += cases
+    return {name: dict(cases) for name, cases in sorted(found.items())}
+
+
+def cell(text):
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def link(test):
+    file, _, function = test.partition("::")
+    return f"[{function}](../tests/{file})"
+
+
+def render(found):
+    """The page, of what was counted."""
+    tests = found["tests"]
+    met = {promise.test: tests.get(promise.test, {}) for promise in PROMISES}
+    passed, failed = (sum(cases.get(key, 0) for cases in met.values()) for key in ("passed", "failed"))
+    lines = [PREFACE.format(of=found["of"])]
+    lines += [f"{len(PROMISES)} kinds of faults, {passed} cases passed, {failed} failed; {len(ROWS)} faulty inputs.\n"]
+    lines += ["## Faults\n", "| fault | what is promised | passed | test |", "|---|---|---|---|"]
+    for promise in PROMISES:
+        cases = met[promise.test]
+        count = f"{cases.get('passed', 0)} of {sum(cases.values())}" if cases else "in the test command"
+        lines.append(f"| {cell(promise.fault)} | {cell(promise.promise)} | {count} | {link(promise.test)} |")
+    lines += ["", found["circumstances"], "", "## Faulty inputs\n"]
+    lines.append(
+        "Each ends with the exit status and a sentence that holds the text; nothing is left that looks finished."
+    )
+    for group, rows in GROUPS.items():
+        lines += [f"\n### {group.capitalize()}: {len(rows)}\n", "| input | told | exit status |", "|---|---|---|"]
+        lines += [f"| {cell(row.name)} | {cell(row.sentence)} | {row.status} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    known = json.loads(COUNTED.read_text(encoding="utf-8"))
+    if len(sys.argv) > 1:
+        known["tests"] = {
+            name: cases for name, cases in counted(sys.argv[1]).items() if name in {p.test for p in PROMISES}
+        }
+        COUNTED.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAGE.write_text(render(known), encoding="utf-8")
