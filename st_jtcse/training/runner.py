@@ -15,6 +15,7 @@ from st_jtcse.errors import UserError
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe
 from st_jtcse.training.provenance import environment
+from st_jtcse.training.rehearsal import rehearse
 from st_jtcse.training.run_folder import RESULTS, RunFolder
 from st_jtcse.training.stage import run_stage
 from st_jtcse.training.stage_inputs import load_inputs
@@ -41,18 +42,25 @@ def run(
     *,
     resume: bool = False,
     finished: Mapping[str, Path] | None = None,
+    rehearsed: set[str] | None = None,
 ) -> dict[str, Any]:
     """Run a recipe's stages, by default all, leave recipe.yaml, a folder a stage and results.json, and return the last.
 
     `resume` goes on with the run in the output folder; `finished` are stages, by name, that another run has finished
-    and that would come out the same. Raises UserError, and KeyboardInterrupt with a checkpoint to resume from.
+    and that would come out the same, `rehearsed` what :func:`~st_jtcse.training.rehearsal.rehearse_all` returned.
+    Raises UserError, and KeyboardInterrupt with a checkpoint to resume from.
     """
     with ExitStack() as held:
-        return _run(loaded, choose_stages(loaded.recipe, names), resume, finished or {}, held)
+        return _run(loaded, choose_stages(loaded.recipe, names), resume, finished or {}, rehearsed, held)
 
 
 def _run(
-    loaded: LoadedRecipe, chosen: Sequence[str], resume: bool, finished: Mapping[str, Path], held: ExitStack
+    loaded: LoadedRecipe,
+    chosen: Sequence[str],
+    resume: bool,
+    finished: Mapping[str, Path],
+    rehearsed: set[str] | None,
+    held: ExitStack,
 ) -> dict[str, Any]:
     recipe, first = loaded.recipe, processes.rank() == 0
     folder = RunFolder(Path(recipe.output_dir))
@@ -75,6 +83,8 @@ def _run(
     inputs = load_inputs([stages[name] for name in chosen])
     for name in chosen:
         training_arguments(stages[name], recipe.seed, folder.stage(name))
+    left = [name for name in chosen if not ours or folder.record(name) is None]
+    rehearse(loaded, left, inputs, rehearsed)
     folder.open(recipe, resume)
     if first and not ours:
         held.enter_context(folder.in_use())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import set_seed
+from transformers import TrainerCallback, set_seed
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
@@ -46,12 +47,19 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
 
 
 def train(
-    stage: StageSpec, spec: LossSpec, model: Any, inputs: Inputs, folder: RunFolder, seed: int, cache_dir: Path | None
+    stage: StageSpec,
+    spec: LossSpec,
+    model: Any,
+    inputs: Inputs,
+    folder: RunFolder,
+    seed: int,
+    cache_dir: Path | None,
+    callbacks: Sequence[TrainerCallback] = (),
 ) -> dict[str, Any]:
     """Train a model in place, from its last checkpoint if there is one, and return what the stage's record says of it.
 
-    Round trips and teacher vectors are kept in `cache_dir`; None is the default. Raises UserError if the loss is not
-    finite or a model does not fit, and KeyboardInterrupt after an orderly stop with a checkpoint.
+    Round trips and teacher vectors are kept in `cache_dir`; None is the default. `callbacks` are the trainer's.
+    Raises UserError if the loss is not finite or a model does not fit, and KeyboardInterrupt after an orderly stop with a checkpoint.
     """
     cross_encoder = stage.model.cross_encoder is not None
     loss: Any = build_loss(spec, model, cross_encoder, seed)
@@ -59,7 +67,7 @@ def train(
         loss.use_pair_scores(inputs.pair_scores.pairs)
     dataset, told = training_set(stage, inputs, loss, folder, cache_dir)
     arguments = training_arguments(stage, seed, folder.stage(stage.name))
-    own_weights = LossWeights(loss)
+    own_weights = LossWeights(loss, model)
     # One process looks first, because it deletes what is broken.
     if processes.rank() == 0:
         folder.checkpoint(stage.name, own_weights.files)
@@ -76,7 +84,7 @@ def train(
             train_dataset=dataset,
             loss=loss,
             evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
-            callbacks=[interrupt, own_weights, clock],
+            callbacks=[*callbacks, interrupt, own_weights, clock],
         )
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
         set_seed(seed)
