@@ -58,7 +58,8 @@ class LossDeclaration:
         if self.beyond:
             return f"refused: it takes {self.beyond}"
         if self.sentences:
-            return "`train`, and `teachers`" if self.teachers and self.teachers_weight is None else "`train`"
+            without = f" unless `{self.teachers_weight}: 0`" if self.teachers_weight else ""
+            return f"`train`, and `teachers`{without}" if self.teachers else "`train`"
         if self.labels is None:
             return "`train` or `pairs`"
         fewest, most = self.texts or (2, None)

@@ -48,7 +48,7 @@ _RANGES: dict[str, Any] = {
     **dict.fromkeys(("adam_beta1", "adam_beta2", "label_smoothing_factor"), _SHARE),
     **dict.fromkeys(("warmup_steps", "neftune_noise_alpha"), _NOT_NEGATIVE),
     "max_grad_norm": Annotated[float, Field(ge=0)],  # Infinite: the norm is logged and nothing is cut.
-    "warmup_ratio": Annotated[float, Field(ge=0, le=1)],
+    "warmup_ratio": Annotated[float, Field(ge=0, le=1)] | None,
     **dict.fromkeys(("logging_steps", "save_steps", "eval_steps"), Annotated[float, Field(gt=0, allow_inf_nan=False)]),
     "dataloader_num_workers": Annotated[int, Field(ge=0)],
 }

@@ -59,7 +59,8 @@ def train(
     """Train a model in place, from its last checkpoint if there is one, and return what the stage's record says of it.
 
     Round trips and teacher vectors are kept in `cache_dir`; None is the default. `callbacks` are the trainer's.
-    Raises UserError if the loss is not finite or a model does not fit, and KeyboardInterrupt after an orderly stop with a checkpoint.
+    Raises UserError if the loss is not finite or a model does not fit, and KeyboardInterrupt after an orderly stop
+    with a checkpoint.
     """
     cross_encoder = stage.model.cross_encoder is not None
     loss: Any = build_loss(spec, model, cross_encoder, seed)
