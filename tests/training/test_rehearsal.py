@@ -120,10 +120,9 @@ def test_a_test_set_has_a_name_of_its_own(project, capsys, name):  # noqa: F811
 
 
 def states():
-    return [
-        random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist(), dict(os.environ),
-        torch.are_deterministic_algorithms_enabled(),
-    ]  # fmt: skip
+    numbers = np.random.get_state()[1].tolist()  # noqa: NPY002
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    return [random.getstate(), numbers, torch.get_rng_state().tolist(), dict(os.environ), deterministic]
 
 
 def test_nothing_is_left_behind(project):  # noqa: F811
