@@ -29,7 +29,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output-dir", metavar="DIR", help="folder of the run, instead of the recipe's")
     parser.add_argument("--stage", dest="stages", **REPEATED, metavar="NAME", help="run this stage only; repeatable")
     parser.add_argument("--resume", action="store_true", help="go on with the run in the output folder")
-    parser.add_argument("--dry-run", action="store_true", help="check everything, print the plan, write nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="check all by a rehearsal, print the plan, write nothing"
+    )
     where = "then push as the recipe's 'push' says, or else the last stage's model, private, under the recipe's name"
     parser.add_argument("--push", action="store_true", help=where)
     parser.add_argument("--list", action="store_true", help="list the bundled recipes")
@@ -61,7 +63,7 @@ def _run(options: argparse.Namespace) -> None:
     names = runner.choose_stages(loaded.recipe, options.stages)
     runs = sweep.plan_runs(loaded, options.recipe, overrides)
     if options.dry_run:
-        stages = plan.plan(runs[0].loaded if runs else loaded, names)
+        stages = plan.plan([run.loaded for run in runs] or [loaded], names)
         files = [run.folder for run in runs] or plan.expected_files(loaded, names)
         console.show(run_tables.plan_table(stages))
         console.say("\n  ".join(["Models:", *(f"{stage.name}: {stage.begins_as}" for stage in stages)]))

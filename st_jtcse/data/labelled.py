@@ -61,7 +61,8 @@ def load_labelled(
     has_labels = kind != "none"
     labels = _Labels(kind == "classes" and not bins, score_range, mapping, bins)
     end = -1 if has_labels else None
-    count = max(2, len((sources[0].columns or default)[:end]))
+    # One text and a class is what losses of a whole batch take; a score or nothing at all is said of two or more.
+    count = max(1 if kind == "classes" and not bins else 2, len((sources[0].columns or default)[:end]))
     for source in sources:
         texts = (source.columns or default)[:end]
         if len(texts) != count:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 
 from sentence_transformers.cross_encoder import losses as theirs_of_cross_encoders
@@ -16,29 +18,67 @@ from st_jtcse.wording import unknown
 # A package that has losses of its own names them under this group: a recipe alone never imports code.
 ENTRY_POINTS = "st_jtcse.losses"
 
+_TWO, _TWO_OR_MORE, _THREE = (2, 2), (2, None), (3, 3)
+_BY_CLASS = LossDeclaration(labels="classes", texts=(1, 1), in_batch=True)
+_RANKING = LossDeclaration(views="given", labels="none", texts=_TWO_OR_MORE, in_batch=True)
+_SYMMETRIC = replace(_RANKING, texts=_TWO)
+_GUIDED = replace(_RANKING, beyond="a guide, which is Python code")
+_WRAPPER = LossDeclaration(beyond="another loss, which is Python code")
+_DISTILLING = LossDeclaration(sentences=True, teachers="sum", cards={(): "distilled"})
 _THEIRS = {
-    "CoSENTLoss": LossDeclaration(labels="scores", in_batch=True, cards={(): "cosent"}),
-    "AnglELoss": LossDeclaration(labels="scores", in_batch=True),
-    "CosineSimilarityLoss": LossDeclaration(labels="scores"),
-    "SoftmaxLoss": LossDeclaration(labels="classes", classes="num_labels"),
-    "ContrastiveLoss": LossDeclaration(labels="classes", classes=2),
-    "OnlineContrastiveLoss": LossDeclaration(labels="classes", classes=2),
-    "TripletLoss": LossDeclaration(labels="none"),
-    "MultipleNegativesRankingLoss": LossDeclaration(views="given", in_batch=True),
-    "MSELoss": LossDeclaration(sentences=True, teachers="sum", cards={(): "distilled"}),
-    "EmbedDistillLoss": LossDeclaration(sentences=True, teachers="sum", cards={(): "distilled"}),
+    "AdaptiveLayerLoss": _WRAPPER,
+    "AnglELoss": LossDeclaration(labels="scores", texts=_TWO, in_batch=True),
+    "BatchAllTripletLoss": _BY_CLASS,
+    "BatchHardSoftMarginTripletLoss": _BY_CLASS,
+    "BatchHardTripletLoss": _BY_CLASS,
+    "BatchSemiHardTripletLoss": _BY_CLASS,
+    "CachedGISTEmbedLoss": _GUIDED,
+    "CachedMultipleNegativesRankingLoss": _RANKING,
+    "CachedMultipleNegativesSymmetricRankingLoss": _SYMMETRIC,
+    "CoSENTLoss": LossDeclaration(labels="scores", texts=_TWO, in_batch=True, cards={(): "cosent"}),
+    "ContrastiveLoss": LossDeclaration(labels="classes", texts=_TWO, classes=2),
+    "ContrastiveTensionLoss": LossDeclaration(labels="none", texts=_TWO),
+    "ContrastiveTensionLossInBatchNegatives": LossDeclaration(sentences=True, views="made", in_batch=True),
+    "CosineSimilarityLoss": LossDeclaration(labels="scores", texts=_TWO),
+    "DenoisingAutoEncoderLoss": LossDeclaration(labels="none", texts=_TWO, tokens=True),
+    "DistillKLDivLoss": LossDeclaration(beyond="a list of scores a row"),
+    "GISTEmbedLoss": _GUIDED,
+    "GlobalOrthogonalRegularizationLoss": LossDeclaration(in_batch=True),
+    "MSELoss": _DISTILLING,
+    "EmbedDistillLoss": _DISTILLING,
+    "MarginMSELoss": LossDeclaration(labels="scores", texts=_THREE),
+    "Matryoshka2dLoss": _WRAPPER,
+    "MatryoshkaLoss": _WRAPPER,
+    "MegaBatchMarginLoss": replace(_SYMMETRIC, views=None),
+    "MultipleNegativesRankingLoss": _RANKING,
+    "MultipleNegativesSymmetricRankingLoss": _SYMMETRIC,
+    "OnlineContrastiveLoss": LossDeclaration(labels="classes", texts=_TWO, classes=2),
+    "SoftmaxLoss": LossDeclaration(labels="classes", texts=_TWO, classes="num_labels"),
+    "TripletLoss": LossDeclaration(labels="none", texts=_THREE),
 }
+_OF_LISTS = LossDeclaration(cross_encoder=True, beyond="a list of documents a query, and a list of their scores")
+_OF_PAIRS = LossDeclaration(cross_encoder=True, labels="none", texts=_TWO_OR_MORE, in_batch=True)
 _THEIRS_OF_CROSS_ENCODERS = {
-    "MSELoss": LossDeclaration(cross_encoder=True, labels="scores"),
-    "BinaryCrossEntropyLoss": LossDeclaration(cross_encoder=True, labels="scores"),
-    "CrossEntropyLoss": LossDeclaration(cross_encoder=True, labels="classes", classes="outputs"),
+    "ADRMSELoss": _OF_LISTS,
+    "BinaryCrossEntropyLoss": LossDeclaration(cross_encoder=True, labels="scores", texts=_TWO),
+    "CachedMultipleNegativesRankingLoss": _OF_PAIRS,
+    "CrossEntropyLoss": LossDeclaration(cross_encoder=True, labels="classes", texts=_TWO, classes="outputs"),
+    "LambdaLoss": _OF_LISTS,
+    "ListMLELoss": _OF_LISTS,
+    "ListNetLoss": _OF_LISTS,
+    "MSELoss": LossDeclaration(cross_encoder=True, labels="scores", texts=_TWO),
+    "MarginMSELoss": LossDeclaration(cross_encoder=True, labels="scores", texts=_THREE),
+    "MultipleNegativesRankingLoss": _OF_PAIRS,
+    "PListMLELoss": _OF_LISTS,
+    "RankNetLoss": _OF_LISTS,
 }
 
 
 def loss_names(cross_encoder: bool = False) -> list[str]:
-    """Return the names of all losses of cross-encoders, or of all others: ours, installed packages', theirs."""
+    """Return what a recipe can name, of cross-encoders or of all others: ours, installed packages', theirs."""
     own = [name for name in ours.__all__ if getattr(ours, name).declaration.cross_encoder == cross_encoder]
-    return list(dict.fromkeys([*own, *_installed(), *_their_classes(cross_encoder)]))
+    offered = [name for name, loss in _their_classes(cross_encoder).items() if not declaration_of(loss).beyond]
+    return list(dict.fromkeys([*own, *_installed(), *offered]))
 
 
 def loss_class(name: str, cross_encoder: bool = False) -> type[nn.Module]:
@@ -80,6 +120,12 @@ def _installed() -> dict[str, EntryPoint]:
 
 def _their_classes(cross_encoder: bool) -> dict[str, type[nn.Module]]:
     module = theirs_of_cross_encoders if cross_encoder else theirs
-    # Their __all__ also lists enumerations of distances and a data loader.
+    # Their __all__ also lists what losses are made of: distances, weightings, a data loader. A loss is given its model.
     listed = {name: getattr(module, name) for name in module.__all__}
-    return {name: found for name, found in listed.items() if isinstance(found, type) and issubclass(found, nn.Module)}
+    return {
+        name: found
+        for name, found in listed.items()
+        if inspect.isclass(found)
+        and issubclass(found, nn.Module)
+        and "model" in inspect.signature(found.__init__).parameters
+    }

@@ -54,7 +54,7 @@ class CrossEncoderCoSENTLoss(DeclaredLoss, nn.Module):
     """
 
     declaration = LossDeclaration(
-        cross_encoder=True, labels="scores", in_batch=True, cards={(): "cosent-cross-encoder"}
+        cross_encoder=True, labels="scores", texts=(2, 2), in_batch=True, cards={(): "cosent-cross-encoder"}
     )
     citation = """
 @article{huang2024cosent,

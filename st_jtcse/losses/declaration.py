@@ -27,14 +27,17 @@ class LossDeclaration:
     cross_encoder: bool = False  # whether it trains a cross-encoder
     sentences: bool = False  # whether it trains on sentences, not on labelled rows
     views: Literal["made", "given"] | None = None  # whether it makes both views of one column, or takes two columns
-    # The label column of its rows: graded similarities, whole numbers from 0, or absent
+    # The label column of labelled rows: graded similarities, whole numbers from 0, or absent
     labels: Literal["scores", "classes", "none"] | None = None
+    texts: tuple[int, int | None] | None = None  # the fewest and the most text columns of labelled rows; None: any
+    beyond: str = ""  # what it takes that no recipe can give; a recipe then cannot name it
     classes: int | str | None = None  # how many: a number, or the argument that says so; "outputs": the model's
     # How teachers' vectors become its labels; None if it learns from none
     teachers: Literal["sum", "concatenation"] | None = None
     teachers_weight: str | None = None  # the weight that, at 0, does without teachers
     judged_pairs: bool = False  # whether it takes judged pairs by its method `use_pair_scores`
     in_batch: bool = False  # whether it compares the rows of a batch with each other
+    tokens: bool = False  # whether it predicts tokens, of the model's whole vocabulary
     pooler_weight: str | None = None  # the weight that, above 0, needs a PoolerModulusHead
     one_above_zero: tuple[str, ...] = ()  # weights that must not all be 0
     cards: Mapping[tuple[str, ...], str] = field(default_factory=dict)  # card templates by the weights that are 0
@@ -48,6 +51,21 @@ class LossDeclaration:
     def needs_pooler(self, arguments: Mapping[str, Any]) -> bool:
         """Say whether it compares the towers' pooler outputs."""
         return self.pooler_weight is not None and arguments.get(self.pooler_weight) != 0
+
+    @property
+    def takes(self) -> str:
+        """Say what data it takes, in the words of a recipe's `data` block."""
+        if self.beyond:
+            return f"refused: it takes {self.beyond}"
+        if self.sentences:
+            without = f" unless `{self.teachers_weight}: 0`" if self.teachers_weight else ""
+            return f"`train`, and `teachers`{without}" if self.teachers else "`train`"
+        if self.labels is None:
+            return "`train` or `pairs`"
+        fewest, most = self.texts or (2, None)
+        count = f"{fewest}" if fewest == most else f"{fewest} or more" if most is None else f"{fewest} to {most}"
+        given = ", or `train` with `augment: {mode: pair}`" if self.views == "given" else ""
+        return f"`pairs` with `labels: {self.labels}`, {count} text column{'s' if most != 1 else ''}{given}"
 
     def card(self, arguments: Mapping[str, Any], twin: bool) -> str | None:
         """Return the name of the card template for a model of two towers or one; None if there is none."""

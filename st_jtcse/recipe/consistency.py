@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from st_jtcse.data.labelled import COLUMNS
 from st_jtcse.errors import UserError
 from st_jtcse.losses.catalogue import taught_by_teachers
 from st_jtcse.losses.declaration import LossDeclaration
@@ -132,7 +133,7 @@ def _references(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault]
 def _rows(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator[Fault]:
     name = stage.loss_name
     if data.pairs is None:
-        if loss.labels is not None:
+        if loss.labels is not None and loss.views != "given":
             text = f"expected labelled rows for {name}, found sentences. Give 'pairs' instead."
             yield Fault(stage.where("data", "train"), text)
         return
@@ -143,6 +144,13 @@ def _rows(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator
         loc = stage.where("data", "labels" if "labels" in data.model_fields_set else "pairs")
         found = f"found {shown(data.labels)}. Set it, or choose another loss."
         yield Fault(loc, f"expected 'labels: {loss.labels}' for {name}, {found}")
+    elif loss.texts is not None:
+        fewest, most = loss.texts
+        columns = data.pairs[0].columns or COLUMNS["scores" if data.bins else data.labels]
+        count = len(columns) - (data.labels != "none")
+        if count < fewest or count > (most or count):
+            text = f"expected {loss.takes} for {name}, found {count}. Name its columns in 'columns'."
+            yield Fault(stage.where("data", "pairs"), text)
     for key, given in (("augment", stage.spec.augment), ("teachers", stage.spec.teachers)):
         if given:
             text = f"expected sentences in data.train beside '{key}', found pairs. Remove one."

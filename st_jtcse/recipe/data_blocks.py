@@ -13,6 +13,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
+    field_validator,
     model_serializer,
     model_validator,
 )
@@ -22,8 +23,9 @@ from st_jtcse.recipe.extends import FOREIGN
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 Text = Annotated[str, Field(min_length=1)]
 Folder = Annotated[Text, AfterValidator(os.path.expanduser)]
-# Name of the set that chooses checkpoints.
+# Name of the set that chooses checkpoints, and all by which a stage's record calls data that are not test sets.
 DEV = "dev"
+_TAKEN = (DEV, "train", "pair_scores")
 
 _OPUS_MT = "Helsinki-NLP/opus-mt-{}-{}"
 # This model knows several written forms of Chinese and is told which one.
@@ -166,6 +168,15 @@ class EvaluateSpec(Block):
     score_range: tuple[float, float] = Field(
         (0.0, 5.0), description="Lowest and highest score allowed in the pairs.", strict=False
     )
+
+    @field_validator("test")
+    @classmethod
+    def _names_of_their_own(cls, test: dict[str, SourceSpec]) -> dict[str, SourceSpec]:
+        for name in test:
+            if not name.strip() or name in _TAKEN:
+                taken = f"{', '.join(map(repr, _TAKEN[:-1]))} and {_TAKEN[-1]!r} are taken"
+                raise ValueError(f"expected a name of its own for each set ({taken}), found {name!r}. Choose another.")
+        return test
 
     @property
     def sets(self) -> dict[str, SourceSpec]:

@@ -6,7 +6,9 @@ import dataclasses
 import inspect
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
 
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.schema import LossSpec
@@ -33,13 +35,30 @@ _RUNNERS = {
 _HUB_PREFIX = "hub_"
 # torch also takes compound names, such as "cpu:gloo,cuda:nccl", beyond the choices of the command line.
 _OPEN_CHOICES = frozenset({"ddp_backend"})
+_COUNT = Annotated[int, Field(ge=1)]
+_NOT_NEGATIVE = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_SHARE = Annotated[float, Field(ge=0, lt=1)]
+# What the libraries take without a word and do not mean: they loop over nothing, step backwards, or learn NaN.
+_RANGES: dict[str, Any] = {
+    **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), _COUNT),
+    **dict.fromkeys(("max_steps", "gradient_accumulation_steps", "dataloader_prefetch_factor"), _COUNT),
+    **dict.fromkeys(("eval_accumulation_steps", "torch_empty_cache_steps", "ddp_timeout", "ddp_bucket_cap_mb"), _COUNT),
+    "num_train_epochs": Annotated[float, Field(gt=0, allow_inf_nan=False)],
+    **dict.fromkeys(("learning_rate", "weight_decay", "adam_epsilon", "eval_delay"), _NOT_NEGATIVE),
+    **dict.fromkeys(("adam_beta1", "adam_beta2", "label_smoothing_factor"), _SHARE),
+    **dict.fromkeys(("warmup_steps", "neftune_noise_alpha"), _NOT_NEGATIVE),
+    "max_grad_norm": Annotated[float, Field(ge=0)],  # Infinite: the norm is logged and nothing is cut.
+    "warmup_ratio": Annotated[float, Field(ge=0, le=1)] | None,
+    **dict.fromkeys(("logging_steps", "save_steps", "eval_steps"), Annotated[float, Field(gt=0, allow_inf_nan=False)]),
+    "dataloader_num_workers": Annotated[int, Field(ge=0)],
+}
 # What transformers 5 reads beside what it annotates.
 _ALSO_ACCEPTED: dict[str, Any] = {"debug": None, "fsdp": bool | list[str]}
 
 
 def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, str]]:
     """Return what is wrong with a loss block: each faulty key, and a text that says what was expected there."""
-    from st_jtcse.losses.catalogue import loss_class
+    from st_jtcse.losses.catalogue import declaration_of, loss_class
     from st_jtcse.losses.declaration import DeclaredLoss
 
     try:
@@ -47,6 +66,13 @@ def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, 
     except UserError as error:
         return [("type", str(error))]
     arguments = arguments_of(loss.__init__)
+    coded = next((name for name, given in arguments.items() if given.required and given.annotation is None), None)
+    if coded is not None:
+        found = f"found '{spec.type}', whose '{coded}' is Python code"
+        return [("type", f"expected a loss whose arguments a recipe can give, {found}. Choose another loss.")]
+    if beyond := declaration_of(loss).beyond:
+        found = f"found '{spec.type}', which takes {beyond}"
+        return [("type", f"expected a loss whose data a recipe can give, {found}. Choose another loss.")]
     open_to_yaml = [name for name, argument in arguments.items() if argument.annotation is not None]
     faults = {
         key: _python_code(key, value) if key in arguments else unknown(f"an argument of {spec.type}", key, open_to_yaml)
@@ -56,10 +82,11 @@ def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, 
     given = {key: value for key, value in spec.arguments.items() if key not in faults}
     declared = issubclass(loss, DeclaredLoss)
     faults |= dict(loss.misfits(given) if declared else misfits(model_of(spec.type, arguments), given))
-    absent = [name for name, argument in arguments.items() if argument.required and name not in spec.arguments]
+    required = [name for name, argument in arguments.items() if argument.required]
+    absent = [(name, words(arguments[name].annotation)) for name in required if name not in spec.arguments]
     return [
         *((key, faults[key]) for key in spec.arguments if key in faults),
-        *(_missing(spec.type, name, arguments[name]) for name in absent),
+        *((name, f"expected {kind}, which {spec.type} requires, found none. Add '{name}'.") for name, kind in absent),
     ]
 
 
@@ -122,22 +149,18 @@ def argument_faults(args: Mapping[str, Any]) -> list[tuple[str, str]]:
             faults[key] = f"expected a SentenceTransformerTrainingArguments field, found {shown(key)}. {way}"
         elif known[key].annotation is None:
             faults[key] = _python_code(key, value)
-    given = {key: value for key, value in args.items() if key not in faults}
+    # A default is always right, also where it stands for "not given" and is beyond the range, as -1 for max_steps.
+    given = {
+        key: value
+        for key, value in args.items()
+        if key not in faults and (type(value), value) != (type(known[key].default), known[key].default)
+    }
     faults |= dict(misfits(model_of("SentenceTransformerTrainingArguments", known), given))
     return [(key, faults[key]) for key in args if key in faults]
 
 
 def _python_code(key: str, value: Any) -> str:
     return f"expected no value for what is Python code, found {shown(value)}. Remove '{key}'."
-
-
-def _missing(loss: str, name: str, argument: Argument) -> tuple[str, str]:
-    if argument.annotation is None:
-        return "type", (
-            f"expected a loss whose arguments a recipe can give, found '{loss}', whose '{name}' is Python code. "
-            "Choose another loss."
-        )
-    return name, f"expected {words(argument.annotation)}, which {loss} requires, found none. Add '{name}'."
 
 
 @cache
@@ -157,5 +180,6 @@ def _training_arguments() -> dict[str, Argument]:
             annotation = Literal[(*choices, *((None,) if field.default is None else ()))]
         elif annotation is not None and field.name in _ALSO_ACCEPTED:
             annotation = annotation | _ALSO_ACCEPTED[field.name]
-        found[field.name] = Argument(None if annotation is None else settable(annotation), inspect.Parameter.empty)
+        annotation = _RANGES.get(field.name, annotation)
+        found[field.name] = Argument(None if annotation is None else settable(annotation), field.default)
     return found

@@ -92,8 +92,9 @@ class LossWeights(TrainerCallback):
     The trainer trains those weights but saves the model's alone, so that a resumed run would start them anew.
     """
 
-    def __init__(self, loss: nn.Module) -> None:
+    def __init__(self, loss: nn.Module, model: nn.Module) -> None:
         self._loss = loss
+        self._model = model
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Write the loss's own weights into the checkpoint."""
@@ -108,4 +109,11 @@ class LossWeights(TrainerCallback):
             self._loss.load_state_dict(load_file(checkpoint / LOSS_WEIGHTS), strict=False)
 
     def _own(self) -> dict[str, Any]:
-        return {name: tensor for name, tensor in self._loss.state_dict().items() if not name.startswith("model.")}
+        # By place, not by name: a loss may call its model as it likes, and tie weights of its own to the model's.
+        seen = {tensor.data_ptr() for tensor in self._model.state_dict().values()}
+        own: dict[str, Any] = {}
+        for name, tensor in self._loss.state_dict().items():
+            if tensor.data_ptr() not in seen:
+                own[name] = tensor
+                seen.add(tensor.data_ptr())
+        return own

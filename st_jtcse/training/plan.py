@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import torch
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from st_jtcse import embedded
+from st_jtcse.modules import loading
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
 from st_jtcse.training.as_shipped import begins_as
 from st_jtcse.training.models import load_config
+from st_jtcse.training.rehearsal import rehearse_all
 from st_jtcse.training.run_folder import RECIPE, RESULTS
-from st_jtcse.training.stage_inputs import Inputs, load_inputs
+from st_jtcse.training.stage_inputs import Inputs, is_local, load_inputs
 from st_jtcse.training.stage_training import training_arguments
 
 
@@ -33,23 +36,23 @@ class PlannedStage:
     evaluated_on: tuple[str, ...]  # Names of the evaluation sets
 
 
-def plan(loaded: LoadedRecipe, names: list[str]) -> list[PlannedStage]:
-    """Plan stages: local data are read and models' configurations loaded, nothing is written; raises UserError."""
+def plan(recipes: Sequence[LoadedRecipe], names: list[str]) -> list[PlannedStage]:
+    """Plan the stages of the first recipe, and rehearse those of all.
+
+    Local data are read, models' configurations loaded, and nothing is written; raises UserError.
+    """
+    loaded = recipes[0]
     stages = {stage.name: stage for stage in loaded.stages}
-    inputs = load_inputs([stages[name] for name in names if _is_local(stages[name])])
-    return [_plan(loaded, stages[name], stages, inputs.get(name)) for name in names]
+    inputs = load_inputs([stages[name] for name in names if is_local(stages[name])])
+    planned = [_plan(loaded, stages[name], stages, inputs.get(name)) for name in names]
+    rehearse_all(recipes, names)
+    return planned
 
 
 def expected_files(loaded: LoadedRecipe, names: list[str]) -> list[Path]:
     """Return what the run would leave."""
     root = Path(loaded.recipe.output_dir)
     return [root / RECIPE, *(root / name for name in names), root / RESULTS]
-
-
-def _is_local(stage: StageSpec) -> bool:
-    trained_on = stage.data.sources if stage.loss and stage.data else []
-    evaluated_on = stage.evaluate.sets.values() if stage.evaluate else []
-    return all(spec.file for spec in (*trained_on, *evaluated_on))
 
 
 def _plan(loaded: LoadedRecipe, stage: StageSpec, stages: dict[str, StageSpec], inputs: Inputs | None) -> PlannedStage:
@@ -82,7 +85,12 @@ def _parameters(spec: ModelSpec, stages: dict[str, StageSpec]) -> int:
 
 def _parameters_of(name: str, spec: ModelSpec, stages: dict[str, StageSpec]) -> int:
     if not name.startswith(STAGE_PREFIX):
-        return _count(load_config(embedded.place(name), spec), spec)
+        place = embedded.place(name)
+        if loading.read_listing(place) and not Path(place, loading.CONFIG).is_file():
+            # Encoders that lie in folders of their own: there is no one configuration to count by.
+            model = loading.load_sentence_transformer(place, trust_remote_code=spec.trust_remote_code)
+            return sum(parameter.numel() for parameter in model.parameters())
+        return _count(load_config(place, spec), spec)
     earlier = stages[name.removeprefix(STAGE_PREFIX)].model
     if spec.tower is not None and earlier.towers:
         return _parameters_of(earlier.towers[spec.tower - 1], spec.model_copy(update={"tower": None}), stages)

@@ -17,6 +17,7 @@ from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
 from st_jtcse.training.as_shipped import ShippedScores, begins_as
 from st_jtcse.training.checkpoints import same_data
 from st_jtcse.training.provenance import environment
+from st_jtcse.training.rehearsal import rehearse
 from st_jtcse.training.run_folder import RESULTS, RunFolder
 from st_jtcse.training.stage import run_stage
 from st_jtcse.training.stage_inputs import Inputs, load_inputs
@@ -43,18 +44,25 @@ def run(
     *,
     resume: bool = False,
     finished: Mapping[str, Path] | None = None,
+    rehearsed: set[str] | None = None,
 ) -> dict[str, Any]:
     """Run a recipe's stages, by default all, leave recipe.yaml, a folder a stage and results.json, and return the last.
 
     `resume` goes on with the run in the output folder; `finished` are stages, by name, that another run has finished
-    and that would come out the same. Raises UserError, and KeyboardInterrupt with a checkpoint to resume from.
+    and that would come out the same, `rehearsed` what :func:`~st_jtcse.training.rehearsal.rehearse_all` returned.
+    Raises UserError, and KeyboardInterrupt with a checkpoint to resume from.
     """
     with naming(loaded.recipe.output_dir), ExitStack() as held:
-        return _run(loaded, choose_stages(loaded.recipe, names), resume, finished or {}, held)
+        return _run(loaded, choose_stages(loaded.recipe, names), resume, finished or {}, rehearsed, held)
 
 
 def _run(
-    loaded: LoadedRecipe, chosen: Sequence[str], resume: bool, finished: Mapping[str, Path], held: ExitStack
+    loaded: LoadedRecipe,
+    chosen: Sequence[str],
+    resume: bool,
+    finished: Mapping[str, Path],
+    rehearsed: set[str] | None,
+    held: ExitStack,
 ) -> dict[str, Any]:
     recipe, first = loaded.recipe, processes.rank() == 0
     folder = RunFolder(Path(recipe.output_dir))
@@ -73,6 +81,7 @@ def _run(
         training_arguments(stages[name], recipe.seed, folder.stage(name))
     if ours:
         _check_resumable(chosen, stages, inputs, folder)
+    rehearse(loaded, [name for name in chosen if not ours or folder.record(name) is None], inputs, rehearsed)
     held.enter_context(folder.open(recipe, resume))
     # Kept before a stage is trained: a run that is gone on with need not compute them again.
     shipped = ShippedScores(stages, keep=lambda: _write_results(recipe, folder, shipped))

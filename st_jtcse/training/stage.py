@@ -16,12 +16,20 @@ from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.adapters import ADAPTER
 from st_jtcse.training.as_shipped import ShippedScores, begins_as
 from st_jtcse.training.model_kinds import kind_of
-from st_jtcse.training.models import build_cross_encoder, build_model, resolver
+from st_jtcse.training.models import Resolve, build_cross_encoder, build_model, resolver
 from st_jtcse.training.provenance import environment
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_card import describe
 from st_jtcse.training.stage_inputs import Inputs
 from st_jtcse.training.stage_training import train
+
+
+def start_model(stage: StageSpec, resolve: Resolve, seed: int) -> Any:
+    """Assemble the model that a stage starts from, with :func:`~st_jtcse.training.models.resolver`'s function."""
+    if stage.model.cross_encoder is not None:
+        return build_cross_encoder(stage.model, resolve)
+    with_head = stage.loss is not None and stage.declaration.needs_pooler(stage.loss.arguments)
+    return build_model(stage.model, resolve, with_head=with_head, seed=seed)
 
 
 def run_stage(
@@ -39,12 +47,7 @@ def run_stage(
     as_shipped = shipped.of(stage, inputs)
     set_seed(seed)
     kind = kind_of(stage.model)
-    model: Any
-    if stage.model.cross_encoder is not None:
-        model = build_cross_encoder(stage.model, resolver(folder))
-    else:
-        with_head = stage.loss is not None and stage.declaration.needs_pooler(stage.loss.arguments)
-        model = build_model(stage.model, resolver(folder), with_head=with_head, seed=seed)
+    model = start_model(stage, resolver(folder), seed)
     shipped.keep()
     found: dict[str, Any] = {
         "seed": seed,

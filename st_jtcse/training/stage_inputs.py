@@ -66,6 +66,13 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
     return inputs
 
 
+def is_local(stage: StageSpec) -> bool:
+    """Whether all data of a stage are files; others are on the Hub, or may be."""
+    trained_on = stage.data.sources if stage.loss and stage.data else []
+    evaluated_on = stage.evaluate.sets.values() if stage.evaluate else []
+    return all(spec.file for spec in (*trained_on, *evaluated_on))
+
+
 def training_set(
     stage: StageSpec, inputs: Inputs, loss: Any, folder: RunFolder, cache_dir: Path | None
 ) -> tuple[Dataset, dict[str, Any]]:
@@ -93,7 +100,7 @@ def training_set(
         # The recipe's checks let teachers stand only beside a loss that declares their form.
         form = stage.declaration.teachers or "sum"
         if form == "sum":
-            _check_size(stage, loss, label_size(teachers))
+            check_size(stage, loss, label_size(teachers))
         dataset = with_teacher_labels(dataset, digest, teachers, weights, cache, form=form)
     return dataset, told
 
@@ -105,7 +112,7 @@ def _digest(sentences: Dataset) -> str:
     return digest.hexdigest()
 
 
-def _check_size(stage: StageSpec, loss: Any, size: int) -> None:
+def check_size(stage: StageSpec, loss: Any, size: int) -> None:
     """Refuse labels that the student's embeddings cannot be compared with, before any is computed."""
     projection = getattr(loss, "projection", None)
     own = loss.model.get_embedding_dimension() if projection is None else projection.out_features

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from sentence_transformers.base.model_card import BaseModelCardCallback
-from transformers import TrainerState, set_seed
+from transformers import TrainerCallback, TrainerState, set_seed
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
@@ -57,12 +58,20 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
 
 
 def train(
-    stage: StageSpec, spec: LossSpec, model: Any, inputs: Inputs, folder: RunFolder, seed: int, cache_dir: Path | None
+    stage: StageSpec,
+    spec: LossSpec,
+    model: Any,
+    inputs: Inputs,
+    folder: RunFolder,
+    seed: int,
+    cache_dir: Path | None,
+    callbacks: Sequence[TrainerCallback] = (),
 ) -> dict[str, Any]:
     """Train a model in place, from its last checkpoint if there is one, and return what the stage's record says of it.
 
-    Round trips and teacher vectors are kept in `cache_dir`; None is the default. Raises UserError if the loss is not
-    finite or a model does not fit, and KeyboardInterrupt after an orderly stop with a checkpoint.
+    Round trips and teacher vectors are kept in `cache_dir`; None is the default. `callbacks` are the trainer's.
+    Raises UserError if the loss is not finite or a model does not fit, and KeyboardInterrupt after an orderly stop
+    with a checkpoint.
     """
     cross_encoder = stage.model.cross_encoder is not None
     loss: Any = build_loss(spec, model, cross_encoder, seed)
@@ -76,7 +85,7 @@ def train(
     refuse_equal_views(stage, model, dataset)
     if stage.model.lora is not None:
         add_adapter(model, stage.model.lora, folder.stage(stage.name))
-    own_weights = LossWeights(inner)
+    own_weights = LossWeights(inner, model)
     checkpoint = last_whole(folder.stage(stage.name))
     if checkpoint:
         check_circumstances(checkpoint, inputs.hashes)
@@ -92,7 +101,7 @@ def train(
             train_dataset=dataset,
             loss=loss,
             evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
-            callbacks=[interrupt, own_weights, keeper, clock],
+            callbacks=[*callbacks, interrupt, own_weights, keeper, clock],
         )
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
         set_seed(seed)

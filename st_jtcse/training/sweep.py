@@ -20,6 +20,7 @@ from st_jtcse.reports.drawing import save
 from st_jtcse.reports.table import Table
 from st_jtcse.training import runner
 from st_jtcse.training.as_shipped import ShippedScores
+from st_jtcse.training.rehearsal import rehearse_all
 from st_jtcse.training.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ def run_all(loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str] = ()
     A stage that has the same settings, seed and earlier stages in two runs is trained in the first and linked into the
     other.
     """
+    rehearsed = rehearse_all([run.loaded for run in runs], names)
     top = RunFolder(Path(loaded.recipe.output_dir))
     with top.open(loaded.recipe, resume):
         done: dict[str, Path] = {}
@@ -81,7 +83,7 @@ def run_all(loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str] = ()
             logger.info("run %d of %d: %s, seed %d", number, len(runs), run.point, run.seed)
             keys = stage_keys(run.loaded)
             finished = {name: done[key] for name, key in keys.items() if key in done}
-            runner.run(run.loaded, names, resume=resume, finished=finished)
+            runner.run(run.loaded, names, resume=resume, finished=finished, rehearsed=rehearsed)
             folder = RunFolder(run.folder)
             done.update({key: folder.stage(name) for name, key in keys.items() if folder.record(name)})
 

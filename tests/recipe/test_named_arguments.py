@@ -66,7 +66,7 @@ def test_an_unknown_loss_names_the_nearest():
         {"type": "EmbedDistillLoss", "distance_metric": "mse", "projection_dim": None},
         {"type": "ContrastiveLoss", "margin": 1, "size_average": False},
         {"type": "TripletLoss", "triplet_margin": 5.5},
-        {"type": "DistillKLDivLoss", "student_temperature": 2},
+        {"type": "CachedMultipleNegativesRankingLoss", "mini_batch_num_tokens": 2},
         {"type": "SimCSELoss", "temperature": 0.1, "candidates": "both_views"},
         {"type": "JTCSELoss", "ictm_weight": 1, "direction": "1_to_2", "seed": 7},
     ],

@@ -1,0 +1,143 @@
+"""A stage in small: its model of few layers, one step on a few rows, an evaluation, a checkpoint, a saved model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
+from transformers.integrations.integration_utils import get_reporting_integration_callbacks
+
+from st_jtcse.data.teachers import label_size
+from st_jtcse.recipe.load import LoadedRecipe
+from st_jtcse.recipe.named_arguments import build_loss
+from st_jtcse.recipe.schema import STAGE_PREFIX, StageSpec
+from st_jtcse.training.few_rows import ROWS, few_inputs
+from st_jtcse.training.model_kinds import kind_of
+from st_jtcse.training.models import load_frozen
+from st_jtcse.training.run_folder import RunFolder
+from st_jtcse.training.stage import start_model
+from st_jtcse.training.stage_inputs import Inputs, check_size
+from st_jtcse.training.stage_training import train, training_arguments
+from st_jtcse.training.stand_ins import share_words, small_copy
+
+# Arguments that are given other values for the step: they say how long and how much, or where logs go.
+REPLACED = {
+    "per_device_train_batch_size", "gradient_accumulation_steps", "dataloader_num_workers", "disable_tqdm",
+    "torch_compile", "torch_compile_backend", "torch_compile_mode", "logging_dir",
+}  # fmt: skip
+
+
+class _OnlyStep(TrainerCallback):
+    """Evaluates, saves and stops after the first step, where the arguments say so of any."""
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        control.should_evaluate = args.eval_strategy != "no"
+        control.should_save = args.save_strategy != "no"
+        control.should_log = control.should_training_stop = True
+
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        control.should_evaluate = control.should_save = False
+
+
+class SmallRun:
+    """The stages of a recipe in small, in a folder of their own."""
+
+    def __init__(self, loaded: LoadedRecipe, folder: Path) -> None:
+        self._folder = folder
+        self._stages = loaded.stages
+        self._copies: dict[Any, str] = {}
+        self._attempts = 0
+        self._card = folder / ".card.md"
+        self._card.touch()
+        # How a place in the folder is called outside.
+        self._called: dict[str, str] = {
+            str(folder / stage.name): str(Path(loaded.recipe.output_dir) / stage.name) for stage in loaded.stages
+        }
+
+    def as_written(self, text: str) -> str:
+        """Return a message with the recipe's models in place of the small ones."""
+        for place, called in sorted(self._called.items(), reverse=True):
+            text = text.replace(place, called)
+        return text
+
+    def start(self, stage: StageSpec) -> Any:
+        """Assemble a stage's model."""
+        set_seed(0)
+        model = start_model(stage, self._resolver(stage), 0)
+        share_words(model)
+        # The trainer writes a card beside every checkpoint; here nobody reads it.
+        model.model_card_data.template_path = self._card
+        return model
+
+    def train(self, stage: StageSpec, model: Any, inputs: Inputs | None) -> None:
+        """Train it for a step, in place, and evaluate it; what the libraries raise is passed on."""
+        assert stage.loss is not None
+        self._attempts += 1
+        folder = RunFolder(self._folder / f".{self._attempts}")
+        for tracker in get_reporting_integration_callbacks(training_arguments(stage, 0, folder.path).report_to):
+            tracker()  # Says whether it is installed; its first word to a server would be part of a real run.
+        size = self._label_size(stage, model)
+        few = few_inputs(stage, inputs, size)
+        batch = int(stage.args.get("per_device_train_batch_size", ROWS))
+        args = {key: value for key, value in stage.args.items() if key not in REPLACED} | {
+            "per_device_train_batch_size": min(batch, ROWS),
+            "dataloader_num_workers": min(int(stage.args.get("dataloader_num_workers", 0)), 1),
+            "disable_tqdm": True,
+            "report_to": "none",
+        }
+        small = stage.model_copy(update={"args": args, "teachers": [], "augment": None})
+        train(small, stage.loss, model, few, folder, 0, self._folder / ".cache", callbacks=[_OnlyStep()])
+        if stage.evaluate is not None and stage.evaluate.sets:
+            kind_of(stage.model).scores(model, few.evaluators)
+
+    def save(self, stage: StageSpec, model: Any) -> None:
+        """Save it where later stages find it."""
+        folder = self._folder / stage.name
+        folder.mkdir(exist_ok=True)
+        kind_of(stage.model).save(model, folder)
+
+    def _label_size(self, stage: StageSpec, model: Any) -> int | None:
+        if not stage.teachers or stage.loss is None:
+            return None
+        form = stage.declaration.teachers or "sum"
+        size = label_size([load_frozen(teacher, self._resolver(stage)) for teacher in stage.teachers], form)
+        if form == "sum":
+            check_size(stage, build_loss(stage.loss, model), size)
+        return size
+
+    def _resolver(self, stage: StageSpec) -> Callable[[str], str]:
+        blocks: dict[str, Any] = dict.fromkeys(stage.model.models.values(), stage.model)
+        blocks |= {frozen.model: frozen for frozen in (*(stage.model.members or ()), *stage.teachers)}
+        every_word = stage.declaration.tokens
+
+        def resolve(name: str) -> str:
+            if name.startswith(STAGE_PREFIX):
+                return str(self._folder / name.removeprefix(STAGE_PREFIX))
+            block = blocks[name]
+            key = (name, block.revision, block.trust_remote_code, every_word)
+            if key not in self._copies:
+                target = self._folder / f".model-{len(self._copies)}"
+                self._called[str(target)] = name
+                self._copies[key] = small_copy(
+                    name,
+                    target,
+                    self._depth,
+                    all_words=every_word,
+                    revision=block.revision,
+                    trust_remote_code=block.trust_remote_code,
+                )
+            return self._copies[key]
+
+        return resolve
+
+    def _depth(self, layers: int) -> int:
+        """Return the least depth that has all layers the recipe names, and is divided by what divides the whole one."""
+        models = [stage.model for stage in self._stages]
+        named = [layer + 1 for model in models for layer in model.layers or ()]
+        periods = [model.cross_attention_every for model in models if model.towers and model.cross_attention_every]
+        for depth in range(max([2, *named]), layers):
+            if all((depth % period == 0) == (layers % period == 0) for period in periods):
+                return depth
+        return layers

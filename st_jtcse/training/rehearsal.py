@@ -1,0 +1,181 @@
+"""One real step of each stage, on a few rows and small models, before anything is written.
+
+Collator, loss, optimizer, scheduler, evaluator, trackers and saving judge the recipe's words themselves: what they
+refuse is told as a fault of the recipe, with their own reason.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import logging
+import os
+import random
+import tempfile
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from st_jtcse import processes
+from st_jtcse.errors import UserError
+from st_jtcse.recipe.faults import Fault, tell
+from st_jtcse.recipe.load import LoadedRecipe
+from st_jtcse.recipe.schema import StageSpec
+from st_jtcse.recipe.yaml_source import Loc
+from st_jtcse.training.one_step import REPLACED, SmallRun
+from st_jtcse.training.stage_inputs import Inputs, is_local, load_inputs
+from st_jtcse.wording import shown
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+def rehearse(
+    loaded: LoadedRecipe, names: Sequence[str], inputs: Mapping[str, Inputs], done: set[str] | None = None
+) -> None:
+    """Take one step of each of these stages in a temporary folder, which is removed; nothing else changes.
+
+    In a distributed run nothing is rehearsed: its processes could fail apart.
+
+    Args:
+        loaded: The recipe.
+        names: Stages to rehearse; earlier ones that they start from are only assembled.
+        inputs: What has been read of their data; rows are made up for a stage that is not among them.
+        done: Keys of stages that were rehearsed already, of this or another recipe; completed.
+
+    Raises:
+        UserError: A stage cannot go a step, told where the recipe says what is to blame.
+    """
+    done = set() if done is None else done
+    wanted = _new(loaded, names, done)
+    if not wanted or processes.count() > 1:
+        return
+    with _untouched(), tempfile.TemporaryDirectory(prefix="st-jtcse-", ignore_cleanup_errors=True) as folder:
+        run = SmallRun(loaded, Path(folder))
+        for stage in _needed(loaded, wanted):
+            try:
+                _go(run, stage, inputs.get(stage.name), train=stage.name in wanted)
+            except UserError as error:
+                raise UserError(*map(run.as_written, error.faults)) from error
+            except Exception as error:
+                raise _told(loaded, run, stage, inputs.get(stage.name), error) from error
+    keys = _keys(loaded)
+    done.update(keys[name] for name in wanted)
+
+
+def rehearse_all(recipes: Sequence[LoadedRecipe], names: Sequence[str] = ()) -> set[str]:
+    """Rehearse the stages of recipes, each once where they share it, and return the keys of what was rehearsed.
+
+    Local files are read; rows that are on the Hub are made up. No names mean all stages. Raises UserError.
+    """
+    done: set[str] = set()
+    for loaded in recipes:
+        new = _new(loaded, names or [stage.name for stage in loaded.stages], done)
+        inputs = load_inputs([stage for stage in loaded.stages if stage.name in new and is_local(stage)])
+        rehearse(loaded, new, inputs, done)
+    return done
+
+
+def _go(run: SmallRun, stage: StageSpec, inputs: Inputs | None, *, train: bool = True) -> None:
+    model = run.start(stage)
+    if train and stage.loss is not None:
+        run.train(stage, model, inputs)
+    run.save(stage, model)
+
+
+def _told(loaded: LoadedRecipe, run: SmallRun, stage: StageSpec, inputs: Inputs | None, error: Exception) -> UserError:
+    """Return the fault of the recipe that made a step fail; raises the error itself where it is none.
+
+    An argument is to blame if the step can be gone without it.
+    """
+    reason = run.as_written(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(": "))
+    index = [other.name for other in loaded.stages].index(stage.name)
+    # The one that the reason names comes first.
+    for key in sorted(stage.args.keys() - REPLACED, key=lambda key: (key not in str(error), key)):
+        without = {other: value for other, value in stage.args.items() if other != key}
+        if _goes(run, stage.model_copy(update={"args": without}), inputs):
+            own = loaded.source.data["stages"][index].get("args")
+            loc: Loc = ("stages", index, "args", key) if isinstance(own, dict) and key in own else ("args", key)
+            return _fault(loaded, loc, f"a value that a step of training takes, found {shown(stage.args[key])}", reason)
+    if stage.loss is None or isinstance(error, (OSError, MemoryError)) or _is_ours(error):
+        raise error
+    for key in stage.loss.arguments:
+        without = {other: value for other, value in stage.loss.model_dump().items() if other != key}
+        if _goes(run, stage.model_copy(update={"loss": type(stage.loss)(**without)}), inputs):
+            found = f"a value that {stage.loss.type} takes, found {shown(stage.loss.arguments[key])}"
+            return _fault(loaded, ("stages", index, "loss", key), found, reason)
+    found = f"data that {stage.loss.type} takes ({stage.declaration.takes}), found others"
+    return _fault(loaded, ("stages", index, "loss"), found, reason)
+
+
+def _fault(loaded: LoadedRecipe, loc: Loc, text: str, reason: str) -> UserError:
+    return UserError(*tell(loaded.source, [Fault(loc, f"expected {text} ({reason}). Correct it.")]))
+
+
+def _goes(run: SmallRun, stage: StageSpec, inputs: Inputs | None) -> bool:
+    try:
+        _go(run, stage, inputs)
+    except Exception:  # As many as there are libraries.
+        return False
+    return True
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether this package itself failed, which is no fault of a recipe."""
+    return Path(traceback.extract_tb(error.__traceback__)[-1].filename).is_relative_to(_PACKAGE)
+
+
+def _needed(loaded: LoadedRecipe, names: Sequence[str]) -> list[StageSpec]:
+    """Return stages and all they start from, in order."""
+    needed = set(names)
+    for stage in reversed(loaded.stages):
+        if stage.name in needed:
+            needed.update(stage.earlier)
+    return [stage for stage in loaded.stages if stage.name in needed]
+
+
+def _new(loaded: LoadedRecipe, names: Sequence[str], done: set[str]) -> list[str]:
+    keys = _keys(loaded)
+    return [name for name in names if keys[name] not in done]
+
+
+def _keys(loaded: LoadedRecipe) -> dict[str, str]:
+    """Return by stage all that its rehearsal follows from, which a seed is not."""
+    keys: dict[str, str] = {}
+    for stage in loaded.stages:
+        keys[stage.name] = json.dumps([stage.model_dump(mode="json"), [keys[name] for name in stage.earlier]])
+    return keys
+
+
+@contextmanager
+def _untouched() -> Iterator[None]:
+    """Keep what a run has of its process: random states, environment, settings of torch; and say nothing."""
+    environment, deterministic = dict(os.environ), torch.are_deterministic_algorithms_enabled()
+    python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002  # The libraries draw from it.
+    logged, frozen = logging.root.manager.disable, gc.get_freeze_count()
+    with (
+        torch.random.fork_rng(),
+        warnings.catch_warnings(),
+        redirect_stdout(io.StringIO()),
+        redirect_stderr(io.StringIO()),
+    ):
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        if not frozen:
+            gc.freeze()  # accelerate asks for a whole collection at every turn, which costs more than the step.
+        try:
+            yield
+        finally:
+            if not frozen:
+                gc.unfreeze()
+            logging.disable(logged)
+            random.setstate(python)
+            np.random.set_state(numbers)  # noqa: NPY002
+            torch.use_deterministic_algorithms(deterministic)
+            os.environ.clear()
+            os.environ.update(environment)

@@ -1,0 +1,110 @@
+"""Small models in place of a recipe's: of their kind, size of embedding and tokenizer, with few layers and words."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import transformers
+from huggingface_hub import snapshot_download
+from torch import nn
+from transformers import AutoModel
+
+from st_jtcse import embedded
+from st_jtcse.modules import loading
+
+# Words that are kept, as many as no other table has rows; the others share their vectors.
+_WORDS = 1009
+# Bytes of weights up to which a model stands for itself.
+_SMALL = 16 * 2**20
+_DEPTHS = ("num_hidden_layers", "n_layers", "num_layers", "n_layer")
+_WEIGHTS = ("model*.safetensors", "pytorch_model*", "tf_model*", "flax_model*", "rust_model*")
+# What a Hub model comes with beside its weights and is not needed either.
+_OTHER_FORMS = ("onnx/*", "openvino/*", "*.onnx", "*.gguf", "*.h5", "*.ot", "*.msgpack", "coreml/*")
+
+
+def small_copy(
+    name: str,
+    target: Path,
+    depth: Callable[[int], int],
+    *,
+    all_words: bool = False,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> str:
+    """Save a small model of random weights like another one, and return its folder.
+
+    A model that is small itself, runs code of its own, or is of a form that nothing is known about stands for itself.
+
+    Args:
+        name: ``embedded``, a folder or a Hub id.
+        target: The folder to make.
+        depth: From the model's layers to those of the small one.
+        all_words: Whether every word keeps a vector of its own.
+        revision: Commit, tag or branch on the Hub.
+        trust_remote_code: Whether code that comes with the model may run.
+
+    Raises:
+        UserError: Its configuration cannot be read.
+    """
+    place = embedded.place(name)
+    if _is_small(Path(place)) or (Path(place).is_dir() and not Path(place, loading.CONFIG).is_file()):
+        return place
+    config = loading.load_config(place, revision=revision, trust_remote_code=trust_remote_code)
+    if getattr(config, "auto_map", None) and trust_remote_code:
+        return place
+    try:
+        small = type(config).from_dict(_cut(config.to_dict(), depth, all_words))
+        architecture = getattr(transformers, (config.architectures or [""])[0], None)
+        model = architecture(small) if architecture else AutoModel.from_config(small)
+        folder = Path(place)
+        if not folder.is_dir():
+            folder = Path(snapshot_download(place, revision=revision, ignore_patterns=[*_WEIGHTS, *_OTHER_FORMS]))
+        target.mkdir(parents=True)
+        for path in folder.iterdir():
+            if path.is_file() and not any(path.match(pattern) for pattern in (*_WEIGHTS, *_OTHER_FORMS, ".*")):
+                shutil.copyfile(path, target / path.name)
+        for entry in loading.read_listing(folder):
+            if entry["path"] and (folder / entry["path"]).is_dir():
+                shutil.copytree(folder / entry["path"], target / entry["path"], dirs_exist_ok=True)
+        model.save_pretrained(target)
+    except Exception:  # Whatever is unusual about the model, its own loader says it better.
+        shutil.rmtree(target, ignore_errors=True)
+        return place
+    return str(target)
+
+
+def share_words(model: nn.Module) -> None:
+    """Let the words that a :func:`small_copy` left out have the vectors of those that it kept."""
+    for module in model.modules():
+        if isinstance(module, nn.Embedding) and module.num_embeddings == _WORDS:
+            module.register_forward_pre_hook(lambda _, given: (given[0] % _WORDS,))
+
+
+def _is_small(folder: Path) -> bool:
+    weights = [path for pattern in _WEIGHTS for path in folder.glob(pattern)] if folder.is_dir() else []
+    return bool(weights) and sum(path.stat().st_size for path in weights) <= _SMALL
+
+
+def _cut(settings: dict[str, Any], depth: Callable[[int], int], all_words: bool) -> dict[str, Any]:
+    """Return a configuration, with those inside it, of fewer layers and words."""
+    layers = next((settings[key] for key in _DEPTHS if key in settings), 0)
+
+    def cut(key: str, value: Any) -> Any:
+        if isinstance(value, dict):
+            return _cut(value, depth, all_words)
+        if isinstance(value, list) and all(isinstance(item, dict) for item in value):
+            return [_cut(item, depth, all_words) for item in value]
+        if key in _DEPTHS and isinstance(value, int):
+            return depth(value)
+        if isinstance(value, list) and layers and len(value) == layers:
+            return value[: depth(layers)]
+        if all_words or not isinstance(value, int):
+            return value
+        if key == "vocab_size":
+            return min(_WORDS, value)
+        return 0 if key.endswith("_token_id") and value >= _WORDS else value
+
+    return {key: cut(key, value) for key, value in settings.items()}
