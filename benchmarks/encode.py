@@ -21,18 +21,18 @@ from st_jtcse.modules import TwinCrossAttentionEncoder, ensemble_of
 SENTENCES = 1024
 
 
-def single(layers: int | None = None) -> SentenceTransformer:
+def single(layers: int | None = None, pooling: str = "cls") -> SentenceTransformer:
     """The backbone, or its every second layer."""
     encoder = Transformer(str(embedded.folder()))
     if layers is not None:
         stack = encoder.model.encoder
         stack.layer = nn.ModuleList(list(stack.layer)[1::2][:layers])
-    return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), "cls")])
+    return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), pooling)])
 
 
-def twin() -> SentenceTransformer:
+def twin(pooling: str = "cls") -> SentenceTransformer:
     """Two copies of the backbone."""
-    encoder = TwinCrossAttentionEncoder.from_towers(embedded.folder(), embedded.folder())
+    encoder = TwinCrossAttentionEncoder.from_towers(embedded.folder(), embedded.folder(), pooling=pooling)
     return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), "cls")])
 
 
@@ -47,6 +47,8 @@ def main() -> None:
         "one tower, 6 layers": single(),
         "one tower, 3 layers (student)": single(layers=3),
         "twin": twin(),
+        "one tower, mean": single(pooling="mean"),
+        "twin, mean": twin("mean"),
         "ensemble of six": ensemble_of([single() for _ in range(6)]),
     }
     seconds: dict[str, list[float]] = {name: [] for name in models}

@@ -23,15 +23,15 @@ from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 BATCH = 64
 
 
-def single() -> SentenceTransformer:
+def single(pooling: str = "cls") -> SentenceTransformer:
     """The backbone alone."""
     encoder = Transformer(str(embedded.folder()))
-    return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), "cls")])
+    return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), pooling)])
 
 
-def twin() -> SentenceTransformer:
+def twin(pooling: str = "cls") -> SentenceTransformer:
     """Two copies of the backbone with cross-attention at every second layer."""
-    encoder = TwinCrossAttentionEncoder.from_towers(embedded.folder(), embedded.folder())
+    encoder = TwinCrossAttentionEncoder.from_towers(embedded.folder(), embedded.folder(), pooling=pooling)
     pooling = Pooling(encoder.get_embedding_dimension(), "cls")
     return SentenceTransformer(modules=[encoder, PoolerModulusHead(), pooling])
 
@@ -45,7 +45,7 @@ def main() -> None:
     with open(options.text, encoding="utf-8") as file:
         sentences = [line.strip() for line in file if line.strip()]
 
-    one, two = single(), twin()
+    one, two, one_mean, two_mean = single(), twin(), single("mean"), twin("mean")
     variants = {
         "MultipleNegativesRankingLoss, one tower": (one, MultipleNegativesRankingLoss(one), 2),
         "SimCSELoss, one tower": (one, SimCSELoss(one), 1),
@@ -55,10 +55,12 @@ def main() -> None:
         "JTCSELoss, one chunk": (two, JTCSELoss(two, length_chunks=1), 1),
         "JTCSELoss": (two, JTCSELoss(two), 1),
         "JTCSELoss, TNCSE setting": (two, JTCSELoss(two, cross_weight=0, direction="1_to_2"), 1),
+        "SimCSELoss, one tower, mean": (one_mean, SimCSELoss(one_mean), 1),
+        "JTCSELoss, mean": (two_mean, JTCSELoss(two_mean), 1),
     }
     # Teacher vectors are computed beforehand; what they say makes no difference to the time.
     labels = torch.nn.functional.normalize(torch.randn(BATCH, 384, generator=torch.Generator().manual_seed(0)))
-    optimizers = {id(model): torch.optim.AdamW(model.parameters(), lr=1e-6) for model in (one, two)}
+    optimizers = {id(model): torch.optim.AdamW(model.parameters(), lr=1e-6) for model in (one, two, one_mean, two_mean)}
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for step in range(options.steps + 2):
         batch = sentences[step * BATCH % (len(sentences) - BATCH) :][:BATCH]

@@ -26,7 +26,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     join = commands.add_parser("join", help="two encoders -> a twin that SentenceTransformer loads")
     join.set_defaults(convert=_join)
-    join.add_argument("tower_1", metavar="TOWER_1", help="folder or Hub id of encoder I, BERT or RoBERTa")
+    join.add_argument("tower_1", metavar="TOWER_1", help="folder or Hub id of encoder I")
     join.add_argument("tower_2", metavar="TOWER_2", help="folder or Hub id of encoder II, of the same shape")
     join.add_argument("output", metavar="OUTPUT", help="folder of the twin, new or empty")
     every = "a cross-attention layer after every K-th layer, for training on; none for no such layer (default: 2)"

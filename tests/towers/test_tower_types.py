@@ -135,10 +135,12 @@ def test_the_cross_stream_is_the_explicit_softmax_over_all_rows(kind, pooling, r
     probe = torch.randn(2, 5, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
     (torch.stack(expected) * probe).sum().backward()
     (found * probe.transpose(0, 1)).sum().backward()
+    # ModernBERT turns its queries and keys in float32, which rounds their gradients.
+    near = dict(rtol=1e-6, atol=1e-6) if kind == "modernbert" else dict(rtol=1e-8, atol=1e-8)
     for own, reference in zip(twin.towers, towers):
         for name, parameter in reference.named_parameters():
             if parameter.grad is not None:
-                torch.testing.assert_close(own.get_parameter(name).grad, parameter.grad, rtol=1e-8, atol=1e-8, msg=name)
+                torch.testing.assert_close(own.get_parameter(name).grad, parameter.grad, msg=name, **near)
 
 
 def make_model(kind, pooling="mean", head=True, **changes):
