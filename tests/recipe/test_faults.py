@@ -159,8 +159,8 @@ def test_faults_between_the_keys_of_a_model(tmp_path, model, sentence):
 def test_a_wrong_choice_names_the_nearest(tmp_path):
     text = STAGES.replace("embedded", "embedded, pooling: men")
     assert told(tmp_path, HEAD + text) == [
-        "r.yaml:6 stages[0].model.pooling: expected one of 'cls', 'mean', 'max', 'first_last', 'lasttoken', "
-        "'pooler', ..., found 'men'. Did you mean 'mean'?"
+        "r.yaml:6 stages[0].model.pooling: expected one of 'cls', 'lasttoken', 'max', 'mean', "
+        "'mean_sqrt_len_tokens', 'weightedmean', ..., found 'men'. Did you mean 'mean'?"
     ]
 
 
