@@ -178,9 +178,9 @@ def _read(checkpoint: Path) -> _Manifest:
 
 
 def _files(checkpoint: Path) -> list[str]:
-    """Return the paths of all files but the manifest in a checkpoint."""
-    paths = (path.relative_to(checkpoint).as_posix() for path in checkpoint.rglob("*") if not path.is_dir())
-    return sorted(name for name in paths if name not in (MANIFEST, f".{MANIFEST}.partial"))
+    """Return the paths of all files but the manifest, and what file managers hide, in a checkpoint."""
+    paths = (path for path in checkpoint.rglob("[!.]*") if not path.is_dir() and path.name != MANIFEST)
+    return sorted(path.relative_to(checkpoint).as_posix() for path in paths)
 
 
 def _by_step(stage: Path) -> list[Path]:

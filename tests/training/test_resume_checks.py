@@ -97,6 +97,7 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over(project, run, caplog):  #
     for fault, damage in DAMAGES.items():
         shutil.rmtree(project / "run")
         shutil.copytree(project / "cut", project / "run")
+        (run / "checkpoint-2" / ".DS_Store").touch()
         damage(run / "checkpoint-4")
         found = checkpoints.last_whole(run)
         assert found == run / "checkpoint-2" and not (run / "checkpoint-4").exists()
