@@ -77,9 +77,7 @@ class ModelSpec(Block):
         "tokens; attention: a learned mean over tokens, with which a model loads by trust_remote_code only. Beside "
         "`towers` only cls: take the CLS state of encoders that are not pooled by it.",
     )
-    max_seq_length: int | None = Field(
-        None, ge=4, description="Longest input in tokens, within the model's positions; longer ones are cut."
-    )
+    max_seq_length: int | None = Field(None, ge=4, description="Longest input in tokens; longer ones are cut.")
     dropout: float | None = Field(
         None, ge=0, lt=1, description="Hidden and attention dropout in training; null keeps the model's own."
     )
