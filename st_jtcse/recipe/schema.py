@@ -100,9 +100,7 @@ class ModelSpec(Block):
         "a model loads by trust_remote_code only; pooler: the towers' poolers. A twin sums what each tower gives, by "
         "cls, mean, first_last, lasttoken or pooler.",
     )
-    max_seq_length: int | None = Field(
-        None, ge=4, description="Longest input in tokens, within the model's positions; longer ones are cut."
-    )
+    max_seq_length: int | None = Field(None, ge=4, description="Longest input in tokens; longer ones are cut.")
     dropout: float | None = Field(
         None, ge=0, lt=1, description="Hidden and attention dropout in training; null keeps the model's own."
     )
