@@ -80,6 +80,8 @@ class SmallRun:
             tracker()  # Says whether it is installed; its first word to a server would be part of a real run.
         size = self._label_size(stage, model)
         few = few_inputs(stage, inputs, size)
+        if stage.evaluate is not None and stage.evaluate.sets:
+            kind_of(stage.model).scores(model, few.evaluators)
         batch = int(stage.args.get("per_device_train_batch_size", ROWS))
         args = {key: value for key, value in stage.args.items() if key not in REPLACED} | {
             "per_device_train_batch_size": min(batch, ROWS),
@@ -89,8 +91,6 @@ class SmallRun:
         }
         small = stage.model_copy(update={"args": args, "teachers": [], "augment": None})
         train(small, stage.loss, model, few, folder, 0, self._folder / ".cache", callbacks=[_OnlyStep()])
-        if stage.evaluate is not None and stage.evaluate.sets:
-            kind_of(stage.model).scores(model, few.evaluators)
 
     def save(self, stage: StageSpec, model: Any) -> None:
         """Save it where later stages find it."""
