@@ -56,7 +56,7 @@ def test_a_stage_cut_off_while_it_finishes_takes_no_further_step(project, run, o
     assert train(project, *ENCODER, *options, "--output-dir", str(project / "straight")) == 0
     cut(project, *options)
     assert (project / "run" / ".encoder.new").exists() and (run / "checkpoint-6" / MANIFEST).exists()
-    assert train(project, *ENCODER, "--resume") == 0
+    assert train(project, *ENCODER, *options, "--resume") == 0
     (straight,), (resumed,) = (results(project, folder)["stages"] for folder in ("straight", "run"))
     assert resumed["weights_sha256"] == straight["weights_sha256"]
     assert resumed["steps"] == 6 and resumed["best_step"] == straight["best_step"]
