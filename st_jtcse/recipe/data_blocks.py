@@ -168,6 +168,9 @@ class EvaluateSpec(Block):
     score_range: tuple[float, float] = Field(
         (0.0, 5.0), description="Lowest and highest score allowed in the pairs.", strict=False
     )
+    patience: int | None = Field(
+        None, ge=1, description="Stop a stage after so many evaluations on end without a new best score on `dev`."
+    )
 
     @field_validator("test")
     @classmethod
@@ -186,6 +189,8 @@ class EvaluateSpec(Block):
     @model_validator(mode="after")
     def _ordered(self) -> EvaluateSpec:
         _check_order(*self.score_range)
+        if self.patience is not None and self.dev is None:
+            raise ValueError("expected 'dev' beside 'patience', found none. Give it, or remove 'patience'.")
         return self
 
 

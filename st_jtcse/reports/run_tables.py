@@ -31,7 +31,7 @@ def results_table(results: Mapping[str, Any]) -> Table:
     rows = [[name, *[""] * 4, *scores] for name, *scores in shipped_rows(results, sets)]
     rows += [
         [
-            record["name"],
+            f"{record['name']}, start kept" if record["steps"] and not record["best_step"] else record["name"],
             millions(record["parameters"]),
             f"{record['gmac']:.2f}",
             str(record["steps"]),

@@ -52,6 +52,33 @@ class Interrupt(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
 
+class Patience(TrainerCallback):
+    """Stops a training after so many evaluations on end without a new best score; None: never.
+
+    It counts in the log, so that a resumed run stops where an uninterrupted one does; transformers' own callback
+    begins to count anew.
+    """
+
+    def __init__(self, evaluations: int | None) -> None:
+        self._evaluations = evaluations
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        """Ask the trainer to stop."""
+        if self._is_exhausted(args, state):
+            control.should_training_stop = True
+
+    def is_over(self, args: TrainingArguments, state: TrainerState) -> bool:
+        """Whether a training in this state has nothing left to do."""
+        return state.global_step >= state.max_steps or self._is_exhausted(args, state)
+
+    def _is_exhausted(self, args: TrainingArguments, state: TrainerState) -> bool:
+        metric = args.metric_for_best_model
+        if self._evaluations is None or metric is None:
+            return False
+        scores = [entry[metric] for entry in state.log_history if metric in entry]
+        return bool(scores) and len(scores) - 1 - scores.index(max(scores)) >= self._evaluations
+
+
 class TrainingTime(TrainerCallback):
     """Writes into each log entry how long the run has trained, evaluations and saving left out.
 

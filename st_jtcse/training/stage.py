@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from transformers import set_seed
 
 from st_jtcse import processes
 from st_jtcse.diagnostics import gmac
+from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.adapters import ADAPTER
@@ -22,6 +25,8 @@ from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_card import describe
 from st_jtcse.training.stage_inputs import Inputs
 from st_jtcse.training.stage_training import train
+
+logger = logging.getLogger(__name__)
 
 
 def start_model(stage: StageSpec, resolve: Resolve, seed: int) -> Any:
@@ -62,10 +67,16 @@ def run_stage(
     if stage.loss is not None:
         cache = loaded.recipe.cache_dir
         found |= train(stage, stage.loss, model, inputs, folder, seed, Path(cache).absolute() if cache else None)
+    result = model
+    if _fell(found):
+        told = found["spearman_start"][DEV], found["best_dev"]
+        logger.warning("stage %s: dev fell from %.2f to %.2f at best, so its start is its result", stage.name, *told)
+        set_seed(seed)
+        result, found["best_step"] = start_model(stage, resolver(folder), seed), 0
     if processes.rank() == 0:
         staging = folder.staging(stage.name)
-        kind.save(model, staging)
-        if stage.loss is not None and stage.model.lora is not None:
+        kind.save(result, staging)
+        if result is model and stage.loss is not None and stage.model.lora is not None:
             shutil.move(folder.stage(stage.name) / ADAPTER, staging / ADAPTER)
         # The saved model is what counts: it is read back before it is scored.
         saved = kind.load(staging, stage.model.trust_remote_code)
@@ -78,3 +89,9 @@ def run_stage(
         describe(loaded, stage, saved, staging, found)
         folder.finish(stage.name)
     processes.wait_for_all()
+
+
+def _fell(found: Mapping[str, Any]) -> bool:
+    """Whether the best evaluation in training is below the start, which competes as step 0."""
+    best = found.get("best_dev")
+    return best is not None and best < found["spearman_start"][DEV]

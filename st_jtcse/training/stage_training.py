@@ -17,7 +17,7 @@ from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec, StageSpec
 from st_jtcse.training.adapters import add_adapter, merge_adapter
-from st_jtcse.training.callbacks import Interrupt, LossWeights, TrainingTime, stop_if_not_finite
+from st_jtcse.training.callbacks import Interrupt, LossWeights, Patience, TrainingTime, stop_if_not_finite
 from st_jtcse.training.checkpoints import Checkpoints, check_best, check_circumstances, last_whole, state_of
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.run_folder import RunFolder
@@ -48,6 +48,11 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
         arguments = kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
     except (ValueError, ImportError) as error:
         raise UserError(f"Stage {stage.name!r}: args do not fit together: {' '.join(str(error).split())}") from error
+    if strategy == "no" and stage.evaluate is not None and stage.evaluate.patience is not None:
+        raise UserError(
+            f"Stage {stage.name!r}: evaluate.patience counts evaluations in training, and there are none; set "
+            "args.eval_strategy, or remove it."
+        )
     if strategy == arguments.save_strategy == "steps" and arguments.save_steps != arguments.eval_steps:
         raise UserError(
             f"Stage {stage.name!r}: args do not fit together: the checkpoint that scores best on dev is the result, "
@@ -92,7 +97,7 @@ def train(
         own_weights.load(checkpoint)
     keeper = Checkpoints(inputs.hashes, arguments.save_total_limit)
     arguments.save_total_limit = None
-    clock = TrainingTime()
+    clock, patience = TrainingTime(), Patience(stage.evaluate.patience if stage.evaluate else None)
     loss.register_forward_hook(lambda module, inputs, output: stop_if_not_finite(stage.name, output))
     with Interrupt() as interrupt:
         trainer = kind_of(stage.model).trainer(
@@ -101,12 +106,12 @@ def train(
             train_dataset=dataset,
             loss=loss,
             evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
-            callbacks=[*callbacks, interrupt, own_weights, keeper, clock],
+            callbacks=[*callbacks, interrupt, patience, own_weights, keeper, clock],
         )
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
         set_seed(seed)
         began = time.perf_counter()
-        if checkpoint and (state := state_of(checkpoint)).global_step >= state.max_steps:
+        if checkpoint and patience.is_over(arguments, state := state_of(checkpoint)):
             # Trained to the end, and cut off later: the trainer would take one step more.
             _tell(trainer, state)
         else:
@@ -121,12 +126,14 @@ def train(
         # The trainer takes the best weights too, but goes on with the last where that fails.
         saved = kind_of(stage.model).load(checkpoint, stage.model.trust_remote_code)
         model.load_state_dict(saved.state_dict())
+    best = trainer.state.best_metric if arguments.load_best_model_at_end else None
     if stage.model.lora is not None:
         merge_adapter(model, stage.model, folder.stage(stage.name))
     return told | {
         "sentences": len(dataset),
         "steps": trainer.state.global_step,
         "best_step": trainer.state.best_global_step or trainer.state.global_step,
+        "best_dev": best if best is None else round(100 * best, 4),
         "seconds": round(seconds, 1),
         "log": trainer.state.log_history,
     }
