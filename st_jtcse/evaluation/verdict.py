@@ -1,0 +1,103 @@
+"""Better, equal or worse than another model, with a paired bootstrap interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import bootstrap
+from sentence_transformers import SentenceTransformer
+
+from st_jtcse.evaluation.own_sets import OwnSet, Statistic
+
+WHOLE = "all sets"
+RESAMPLES = 999
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a model does beside a base on one set, or on the mean of several; all scores are x 100.
+
+    Args:
+        name: The set.
+        base: The base's score.
+        score: The model's.
+        low: Lower end of the 95 % interval of their difference.
+        high: Its upper end.
+    """
+
+    name: str
+    base: float
+    score: float
+    low: float
+    high: float
+
+    @property
+    def word(self) -> str:
+        """Whether it is better, equal or worse: the interval leaves zero on one side, or holds it."""
+        return "better" if self.low > 0 else "worse" if self.high < 0 else "equal"
+
+    @property
+    def sentence(self) -> str:
+        """Say it."""
+        return (
+            f"{self.name}: {self.word}, {self.base:.2f} -> {self.score:.2f} "
+            f"({self.score - self.base:+.2f}, 95 % interval {self.low:+.2f} to {self.high:+.2f})"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what a results file keeps."""
+        return {"verdict": self.word} | {key: _short(value) for key, value in asdict(self).items()}
+
+
+def verdicts(base: SentenceTransformer, model: SentenceTransformer, sets: Mapping[str, OwnSet]) -> list[Verdict]:
+    r"""Compare a model with a base on sets, and with more than one set on the mean of them.
+
+    Each set's items are drawn with replacement, the same for both models, and the difference of their scores taken
+    again; the interval is between the 2.5th and the 97.5th percentile of 999 such draws, from a fixed seed.
+
+    Args:
+        base: The model to compare with, e.g. as shipped.
+        model: The other.
+        sets: Sets by name; on each, both encode its texts.
+
+    References:
+        Efron and Tibshirani, An Introduction to the Bootstrap, 1993, Ch. 13.
+    """
+    found, draws = [], []
+    for name, own in sets.items():
+        before, after = own.statistic(base), own.statistic(model)
+        drawn = 100 * _differences(own.items, before, after)
+        draws.append(drawn)
+        found.append(_verdict(name, 100 * own.score(before), 100 * own.score(after), drawn))
+    if len(found) > 1:
+        means = (float(np.mean([getattr(one, key) for one in found])) for key in ("base", "score"))
+        found.append(_verdict(WHOLE, *means, np.mean(draws, axis=0)))
+    return found
+
+
+def _differences(items: int, before: Statistic, after: Statistic) -> npt.NDArray[np.float64]:
+    result = bootstrap(
+        (np.arange(items),),
+        lambda drawn: after(drawn) - before(drawn),
+        n_resamples=RESAMPLES,
+        vectorized=False,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    )
+    return np.asarray(result.bootstrap_distribution)
+
+
+def _verdict(name: str, base: float, score: float, drawn: npt.NDArray[np.float64]) -> Verdict:
+    # A draw of equal scores or of one label only has no value.
+    tail = 50 * (1 - LEVEL)
+    low, high = np.nanpercentile(drawn, [tail, 100 - tail])
+    return Verdict(name, base, score, float(low), float(high))
+
+
+def _short(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value
