@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+from datasets import Dataset, concatenate_datasets
 
 from st_jtcse.errors import UserError
 
@@ -54,6 +56,19 @@ def neighbourhood_means(
             mean.any(axis=1, keepdims=True), mean, own
         )
     return _unit(mixed)
+
+
+def with_neighbourhood_means(dataset: Dataset, count: int, weight: float) -> Dataset:
+    """Draw the column ``label`` towards its neighbours by :func:`neighbourhood_means`; each vector keeps its length.
+
+    Raises UserError: there are no more than `count` rows.
+    """
+    vectors = dataset.with_format("numpy")["label"][:]
+    lengths = np.linalg.norm(vectors.astype(np.float32), axis=1, keepdims=True)
+    half = (lengths * neighbourhood_means(vectors, count, weight)).astype(np.float16)
+    column = pa.FixedSizeListArray.from_arrays(pa.array(half.ravel()), half.shape[1])
+    mixed = Dataset(pa.table({"label": column}))
+    return concatenate_datasets([dataset.remove_columns("label"), mixed], axis=1)
 
 
 def _unit(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from datasets import Dataset
 
-from st_jtcse.data.neighbours import neighbourhood_means
+from st_jtcse.data.neighbours import neighbourhood_means, with_neighbourhood_means
 from st_jtcse.errors import UserError
 
 
@@ -43,3 +44,13 @@ def test_a_text_without_neighbours_of_positive_cosine_stays():
 def test_too_few_texts_are_refused():
     with pytest.raises(UserError, match="more than 3 texts"):
         neighbourhood_means(np.eye(3), 3, 0.5)
+
+
+def test_a_label_column_is_replaced_at_its_length():
+    vectors = (np.random.default_rng(2).normal(size=(30, 5)) * 4).astype(np.float16)
+    dataset = Dataset.from_dict({"sentence": [f"text {row}" for row in range(30)], "label": vectors})
+    mixed = with_neighbourhood_means(dataset, 4, 0.5).with_format("numpy")
+    lengths = np.linalg.norm(vectors.astype(float), axis=1, keepdims=True)
+    assert mixed["label"][:] == pytest.approx(lengths * by_hand(vectors, 4, 0.5), rel=1e-2, abs=5e-3)
+    assert str(mixed.features["label"].feature.dtype) == "float16"
+    assert mixed["sentence"][:] == dataset["sentence"][:]
