@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +19,7 @@ from sklearn.metrics import average_precision_score, ndcg_score, v_measure_score
 
 from st_jtcse.data.rows import Row, Source, checked_rows, in_range, number, read_rows, rows_sha256, texts_of
 from st_jtcse.errors import UserError
+from st_jtcse.evaluation.jobs import Context, Record
 from st_jtcse.evaluation.unique_texts import Vectors, encode_columns
 
 # From indices of a set's items, (n,) int64, to the score on those: 0 to 1, or a correlation.
@@ -165,7 +168,7 @@ def _duplicates(source: Source, name: str, columns: Sequence[str], score_range: 
 
 
 def _labelled(source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]) -> OwnSet:
-    def parse(row: Row, names: Sequence[str]) -> tuple[str, str]:
+    def parse(row: Row, names: Sequence[str]) -> tuple[str, ...]:
         label = row.values[names[1]]
         if label is None or label == "":
             raise UserError(f"{row.place}: 'label' is empty; fill it or remove the row.")
@@ -258,3 +261,21 @@ def _nearest(texts: Vectors, count: int, chunk: int = 1024) -> npt.NDArray[np.in
         order = np.argsort(-np.take_along_axis(cosines, near, axis=1), axis=1, kind="stable")
         found.append(np.take_along_axis(near, order, axis=1))
     return np.concatenate(found)
+
+
+class OwnSetJob:
+    """A set of one's own as a task of `st-eval`; it keeps the models' statistics, in their order, for a verdict."""
+
+    def __init__(self, own: OwnSet, source: str) -> None:
+        self.own, self.data, self._source = own, own.sha256, source
+        self.statistics: list[Statistic] = []
+
+    def run(self, context: Context, earlier: Record | None, keep: Callable[[Record], object]) -> Record:
+        """Measure the model, also where an earlier run did: the verdict needs more than its score."""
+        began = time.perf_counter()
+        statistic = self.own.statistic(context.evaluated.model, context.batch_size)
+        self.statistics.append(statistic)
+        score = self.own.score(statistic)
+        metrics = {self.own.metric: score} if math.isfinite(score) else {}
+        seconds = round(time.perf_counter() - began, 1)
+        return Record(self._source, self.data, self.own.metric, {"test": {"default": metrics}}, seconds)

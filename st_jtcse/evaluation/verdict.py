@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -51,32 +51,35 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """Return what a results file keeps."""
-        return {"verdict": self.word} | {key: _short(value) for key, value in asdict(self).items()}
+        figures = {key: round(getattr(self, key), 4) for key in ("base", "score", "low", "high")}
+        return {"set": self.name, "verdict": self.word, "sentence": self.sentence, **figures}
 
 
 def verdicts(base: SentenceTransformer, model: SentenceTransformer, sets: Mapping[str, OwnSet]) -> list[Verdict]:
+    """Compare a model with a base, e.g. as shipped, on sets by name, as :func:`compare` does."""
+    return compare({name: (own, own.statistic(base), own.statistic(model)) for name, own in sets.items()})
+
+
+def compare(measured: Mapping[str, tuple[OwnSet, Statistic, Statistic]]) -> list[Verdict]:
     r"""Compare a model with a base on sets, and with more than one set on the mean of them.
 
     Each set's items are drawn with replacement, the same for both models, and the difference of their scores taken
     again; the interval is between the 2.5th and the 97.5th percentile of 999 such draws, from a fixed seed.
 
     Args:
-        base: The model to compare with, e.g. as shipped.
-        model: The other.
-        sets: Sets by name; on each, both encode its texts.
+        measured: By name a set, the base's statistic and the model's.
 
     References:
         Efron and Tibshirani, An Introduction to the Bootstrap, 1993, Ch. 13.
     """
     found, draws = [], []
-    for name, own in sets.items():
-        before, after = own.statistic(base), own.statistic(model)
+    for name, (own, before, after) in measured.items():
         drawn = 100 * _differences(own.items, before, after)
         draws.append(drawn)
         found.append(_verdict(name, 100 * own.score(before), 100 * own.score(after), drawn))
     if len(found) > 1:
-        means = (float(np.mean([getattr(one, key) for one in found])) for key in ("base", "score"))
-        found.append(_verdict(WHOLE, *means, np.mean(draws, axis=0)))
+        base, score = (float(np.mean([getattr(one, key) for one in found])) for key in ("base", "score"))
+        found.append(_verdict(WHOLE, base, score, np.mean(draws, axis=0)))
     return found
 
 
@@ -97,7 +100,3 @@ def _verdict(name: str, base: float, score: float, drawn: npt.NDArray[np.float64
     tail = 50 * (1 - LEVEL)
     low, high = np.nanpercentile(drawn, [tail, 100 - tail])
     return Verdict(name, base, score, float(low), float(high))
-
-
-def _short(value: Any) -> Any:
-    return round(value, 4) if isinstance(value, float) else value
