@@ -27,6 +27,11 @@ def say(text: object) -> None:
     out.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
+def verdict(sentence: str, word: str) -> None:
+    """Print a verdict on stdout; a regression is red."""
+    out.print(sentence, style={"better": "green", "worse": "bold red"}.get(word), markup=False, soft_wrap=True)
+
+
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
     """Hold back progress bars and load reports: stderr is for faults, and each is one line."""

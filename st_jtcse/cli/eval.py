@@ -1,18 +1,21 @@
-"""st-eval: the papers' evaluations of one model."""
+"""st-eval: the papers' evaluations and sets of one's own, of one model or of several beside the first."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import REPEATED, add_count, add_pooling, add_trust, choices_by_flag, faults_of
+from st_jtcse.cli.arguments import REPEATED, add_count, add_pooling, add_trust, faults_of
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 from st_jtcse.reports.table import Table
+
+if TYPE_CHECKING:
+    from st_jtcse.evaluation.own_sets import OwnSetJob
 
 INCOMPLETE = 3
 
@@ -20,16 +23,18 @@ INCOMPLETE = 3
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-eval",
-        description="Evaluate a model on the papers' tables: MTEB tasks and SentEval's sets.",
+        description="Evaluate models on the papers' tables, MTEB tasks and SentEval's sets, and on files of your own. "
+        "With several models, each is told to be better, equal or worse than the first.",
         epilog="Examples: st-eval runs/quickstart/joint --suite sts7 --output-dir results/joint; "
-        "st-eval embedded --task STS22.v2:en --task senteval/TREC --data my-data",
+        "st-eval embedded runs/mine/student --data intents.jsonl --data pairs.csv",
     )
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="folder or Hub id of a model, or embedded")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="folder or Hub id of a model, or embedded")
     parser.add_argument("--suite", dest="suites", **REPEATED, metavar="NAME", help="a paper's table")
     task = "an MTEB task, or senteval/NAME; subsets and splits separated by commas"
     parser.add_argument("--task", dest="tasks", **REPEATED, metavar="NAME[:SUBSET][@SPLIT]", help=task)
-    parser.add_argument("--data", type=Path, metavar="DIR", help="local data, used before the Hub's")
-    files = "folder of results.json, results.md, pictures and index.html"
+    data = "a file to measure on, by its columns; or one folder of local data, used before the Hub's"
+    parser.add_argument("--data", type=Path, **REPEATED, metavar="PATH", help=data)
+    files = "folder of results.json, results.md, pictures and index.html; of several models, a folder each in it"
     parser.add_argument("--output-dir", type=Path, metavar="DIR", help=files)
     card = "keep the results in MODEL/evaluation and show them in the model's card"
     parser.add_argument("--card", action="store_true", help=card)
@@ -58,26 +63,42 @@ def _run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Refuse options that do not go together, and complete them."""
-    if options.model is None:
+    if not options.models:
         raise UserError("Give a model: a folder, a Hub id, or embedded.")
-    if not options.suites and not options.tasks:
-        raise UserError("Nothing to evaluate: give --suite or --task; st-eval --list shows the suites.")
-    if options.data is not None and not options.data.is_dir():
-        raise UserError(f"--data: {options.data} is no folder; check the path.")
+    folders = [path for path in options.data if path.is_dir()]
+    options.files = [path for path in options.data if not path.is_dir()]
+    if len(folders) > 1:
+        raise UserError(f"--data: one folder of local data, found {len(folders)}; give the others' files.")
+    options.folder = folders[0] if folders else None
+    if not options.suites and not options.tasks and not options.files:
+        raise UserError("Nothing to evaluate: give --suite, --task or --data FILE; st-eval --list shows the suites.")
+    options.output_dirs = [options.output_dir]
+    if len(options.models) > 1:
+        options.output_dirs = _folders(options.models, options.output_dir)
     if not options.card:
         return
+    if len(options.models) > 1:
+        raise UserError("--card is for one model; evaluate it alone.")
     if options.output_dir is not None:
         raise UserError("--card keeps the results in the model's folder; leave out --output-dir.")
     if options.pooling is not None:
         raise UserError("--card shows what the model's own modules reach; leave out --pooling.")
-    if not Path(options.model).is_dir():
-        raise UserError(f"--card: {options.model} is no folder, so it has no card here; download the model first.")
+    if not Path(options.models[0]).is_dir():
+        raise UserError(f"--card: {options.models[0]} is no folder, so it has no card here; download the model first.")
 
     from st_jtcse.hub.card_results import EVALUATION
     from st_jtcse.hub.cards import updated_card
 
-    updated_card(Path(options.model))  # What cannot be read is told before the work, not after it.
-    options.output_dir = Path(options.model, EVALUATION)
+    updated_card(Path(options.models[0]))  # What cannot be read is told before the work, not after it.
+    options.output_dirs = [Path(options.models[0], EVALUATION)]
+
+
+def _folders(models: Sequence[str], parent: Path | None) -> list[Path | None]:
+    """Return a folder of results for each of several models, of its name."""
+    names = [Path(model).name for model in models]
+    if again := next((model for model, name in zip(models, names) if names.count(name) > 1), None):
+        raise UserError(f"Several models are called {Path(again).name!r}; give one of them another folder's name.")
+    return [None if parent is None else parent / name for name in names]
 
 
 @console.quiet_libraries()
@@ -86,11 +107,8 @@ def _evaluate(options: argparse.Namespace) -> int:
     from datasets import disable_progress_bars
     from huggingface_hub.utils import logging as hub_logging
 
-    from st_jtcse.evaluation.jobs import load_model
-    from st_jtcse.evaluation.results import Results
-    from st_jtcse.evaluation.selection import named_suite, select, suite_of_tasks
-    from st_jtcse.hub.cards import update_card
-    from st_jtcse.reports.evaluation_report import suite_table, write_evaluation, write_markdown
+    from st_jtcse.cli.evaluating import evaluate_one
+    from st_jtcse.evaluation.selection import named_suite, own_sets, select, suite_of_tasks
 
     disable_progress_bars()
     # Of each retry; that data cannot be had is told once a task.
@@ -99,32 +117,18 @@ def _evaluate(options: argparse.Namespace) -> int:
         tables = [named_suite(name) for name in dict.fromkeys(options.suites)]
     with faults_of("--task"):
         tables += [suite_of_tasks(options.tasks)] if options.tasks else []
-    jobs = select(tables, options.data)
-    with choices_by_flag():
-        how = ("pooling", "revision", "trust_remote_code", "device")
-        evaluated = load_model(options.model, **{name: getattr(options, name) for name in how})
-    if options.card:  # Others will read it: where the model lies here is nothing to them.
-        evaluated = replace(evaluated, name=Path(options.model).absolute().name)
-    with faults_of("--output-dir"):
-        results = Results(evaluated, options.output_dir)
-
-    def progress(key: str, outcome: Any) -> None:
-        if options.output_dir is not None:
-            write_markdown(options.output_dir, results.data)
-        console.err.print(f"{key}: {outcome if isinstance(outcome, str) else f'done in {outcome.seconds:.0f} s'}")
-
-    results.run(tables, jobs, options.batch_size, progress)
-    for suite in tables:
-        console.show(suite_table(suite.name, results.data["suites"][suite.name]))
-    if options.output_dir is not None:
-        write_evaluation(options.output_dir, results.data)
-        if options.card:
-            update_card(Path(options.model))
-        console.say(f"Wrote {options.output_dir}.")
-    # In a folder of earlier calls other tasks may be missing too.
-    missing = [key for key in jobs if key in results.data["missing"]]
+    jobs = select(tables, options.folder)
+    own: dict[str, OwnSetJob] = {}
+    if options.files:
+        with faults_of("--data"):
+            table, own = own_sets(options.files)
+        tables.append(table)
+    evaluated = [
+        evaluate_one(options, at, tables, {**jobs, **own}, list(own.values())) for at in range(len(options.models))
+    ]
+    missing = list(dict.fromkeys(key for found in evaluated for key in found))
     if missing:
-        console.err.print(f"{len(missing)} of {len(jobs)} tasks have no result: {', '.join(missing)}.")
+        console.err.print(f"{len(missing)} of {len(jobs) + len(own)} tasks have no result: {', '.join(missing)}.")
         return INCOMPLETE
     return 0
 

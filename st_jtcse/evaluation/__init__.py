@@ -1,20 +1,27 @@
-"""The papers' evaluations: SentEval as Sentence-Transformers evaluators, and suites of MTEB tasks."""
+"""Evaluations: SentEval's and one's own sets as Sentence-Transformers evaluators, suites of MTEB tasks, verdicts."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from st_jtcse.evaluation.own_sets import OwnSetEvaluator, load_own_set
     from st_jtcse.evaluation.senteval_sts import SentEvalSTSEvaluator
     from st_jtcse.evaluation.senteval_transfer import LabelledTexts, SentEvalTransferEvaluator
 
-__all__ = ["LabelledTexts", "SentEvalSTSEvaluator", "SentEvalTransferEvaluator"]
+_HOMES = {
+    "LabelledTexts": "senteval_transfer",
+    "OwnSetEvaluator": "own_sets",
+    "SentEvalSTSEvaluator": "senteval_sts",
+    "SentEvalTransferEvaluator": "senteval_transfer",
+    "load_own_set": "own_sets",
+}
+__all__ = ["LabelledTexts", "OwnSetEvaluator", "SentEvalSTSEvaluator", "SentEvalTransferEvaluator", "load_own_set"]
 
 
 def __getattr__(name: str) -> Any:
     """Import an evaluator where it is asked for: the suites are listed without torch."""
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from st_jtcse.evaluation import senteval_sts, senteval_transfer
-
-    return getattr(senteval_sts if name == "SentEvalSTSEvaluator" else senteval_transfer, name)
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

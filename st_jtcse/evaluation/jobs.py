@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sentence_transformers import SentenceTransformer
 
@@ -29,6 +30,21 @@ def load_model(name: str, **how: Any) -> Evaluated:
     place = Path(embedded.place(name))
     model = load_sentence_transformer(name, **how)
     return Evaluated(model, name, embedding_sha256(model), weight_files_sha256(place) if place.is_dir() else {})
+
+
+class Job(Protocol):
+    """A task with its data at hand."""
+
+    data: str  # as `Record.data` has it
+
+    def run(self, context: Context, earlier: Record | None, keep: Callable[[Record], object]) -> Record:
+        """Evaluate the model.
+
+        Args:
+            context: The model.
+            earlier: What an earlier run gave on the same data.
+            keep: Takes what is known so far, for a run that is cut off.
+        """
 
 
 class DataUnavailable(Exception):

@@ -9,16 +9,12 @@ from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.jobs import Context, DataUnavailable, Evaluated, Record
+from st_jtcse.evaluation.jobs import Context, DataUnavailable, Evaluated, Job, Record
 from st_jtcse.evaluation.suites import Suite, suite_scores
-
-if TYPE_CHECKING:
-    from st_jtcse.evaluation.mteb_tasks import MTEBJob
-    from st_jtcse.evaluation.senteval_data import SentEvalJob
 
 RESULTS = "results.json"
 _LIBRARIES = ("st-jtcse", "mteb", "sentence-transformers", "transformers", "torch", "scikit-learn")
@@ -90,7 +86,7 @@ class Results:
     def run(
         self,
         tables: Sequence[Suite],
-        jobs: Mapping[str, SentEvalJob | MTEBJob | str],
+        jobs: Mapping[str, Job | str],
         batch_size: int,
         progress: Callable[[str, Outcome], None],
     ) -> None:
@@ -112,7 +108,7 @@ class Results:
             self.write()
             progress(key, outcome)
 
-    def _outcome(self, key: str, job: SentEvalJob | MTEBJob, context: Context) -> Outcome:
+    def _outcome(self, key: str, job: Job, context: Context) -> Outcome:
         def keep(record: Record) -> None:
             if record.is_defined:
                 self.keep(key, record)

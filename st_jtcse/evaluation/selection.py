@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from st_jtcse.data import Source
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.jobs import DataUnavailable
+from st_jtcse.evaluation.jobs import DataUnavailable, Job
 from st_jtcse.evaluation.senteval_data import STS, TRANSFER, SentEvalJob, main_metric
 from st_jtcse.evaluation.suites import Row, Suite, suites
 from st_jtcse.wording import unknown
 
 if TYPE_CHECKING:
-    from st_jtcse.evaluation.mteb_tasks import MTEBJob
+    from st_jtcse.evaluation.own_sets import OwnSetJob
 
 SENTEVAL = "senteval/"
 
 
-def select(tables: Sequence[Suite], folder: Path | None) -> dict[str, SentEvalJob | MTEBJob | str]:
+def select(tables: Sequence[Suite], folder: Path | None) -> dict[str, Job | str]:
     """Return what to run for tables by key, each once however many rows show it, with its local data read.
 
     A reason stands for a job whose data cannot be had: the others run. Raises UserError where a file is faulty.
@@ -26,7 +27,7 @@ def select(tables: Sequence[Suite], folder: Path | None) -> dict[str, SentEvalJo
     rows: dict[str, list[Row]] = {}
     for row in (row for suite in tables for row in suite.rows):
         rows.setdefault(row.job, []).append(row)
-    jobs: dict[str, SentEvalJob | MTEBJob | str] = {}
+    jobs: dict[str, Job | str] = {}
     for key, together in rows.items():
         try:
             jobs[key] = _job(together, folder)
@@ -54,6 +55,23 @@ def suite_of_tasks(tasks: Sequence[str]) -> Suite:
     return Suite.model_validate({"name": "tasks", "rows": [_row(task) for task in dict.fromkeys(tasks)]})
 
 
+def own_sets(files: Sequence[Path]) -> tuple[Suite, dict[str, OwnSetJob]]:
+    """Return a table of files' sets and their jobs by key; each is called by its file's name without the ending.
+
+    Raises UserError for a faulty file, or two of one name.
+    """
+    names = [path.stem for path in files]
+    if again := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"two files are called {again!r}; rename one, for its name is what tells their scores apart.")
+    # After the cheap answers: the clustering takes seconds to import.
+    from st_jtcse.evaluation.own_sets import OwnSetJob, load_own_set
+
+    rows = [{"paper": name, "task": name} for name in names]
+    table = Suite.model_validate({"name": "data", "protocol": "data", "rows": rows})
+    sources = zip(table.rows, files)
+    return table, {row.job: OwnSetJob(load_own_set(Source(file), row.paper), file.name) for row, file in sources}
+
+
 def _row(task: str) -> dict[str, Any]:
     if task.startswith(SENTEVAL):
         name, known = task.removeprefix(SENTEVAL), (*STS, *TRANSFER)
@@ -70,7 +88,7 @@ def _row(task: str) -> dict[str, Any]:
     return {"paper": task, "task": name, **chosen}
 
 
-def _job(rows: list[Row], folder: Path | None) -> SentEvalJob | MTEBJob:
+def _job(rows: list[Row], folder: Path | None) -> Job:
     """Return the job of rows that show the same task."""
     if rows[0].protocol == "senteval":
         return SentEvalJob(rows[0].task, folder)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, model_validator
 if TYPE_CHECKING:
     from st_jtcse.evaluation.jobs import Record
 
-Protocol = Literal["mteb", "senteval"]
+Protocol = Literal["mteb", "senteval", "data"]
 # The fifteen metrics of JTCSE's Table VI.
 RETRIEVAL = tuple(f"{name}_at_{k}" for name in ("map", "mrr", "ndcg", "precision", "recall") for k in (1, 5, 10))
 # One figure a model, in percent.
@@ -24,7 +24,7 @@ class Row(BaseModel, extra="forbid", frozen=True):
     """One row of a table: a paper's, or a task that was asked for."""
 
     paper: str = Field(description="How the paper calls it.")
-    task: str = Field(description="MTEB's name of the task, or SentEval's of the set.")
+    task: str = Field(description="MTEB's name of the task, SentEval's of the set, or a file's.")
     protocol: Protocol = Field("mteb", description="Whose task it is.")
     metric: str | None = Field(None, description="Metric, instead of the suite's; None for MTEB's main score.")
     subsets: tuple[str, ...] | None = Field(None, min_length=1, description="Subsets; None for all of the task's.")

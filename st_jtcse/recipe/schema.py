@@ -164,6 +164,13 @@ class ModelDefaults(ModelSpec):
         return self
 
 
+class NeighboursSpec(Block):
+    """How far a teacher's vectors are drawn towards the mean of their nearest sentences': topics, not wordings."""
+
+    count: int = Field(10, ge=1, description="How many nearest sentences of the training text.")
+    weight: float = Field(0.5, ge=0, le=1, description="Share of their mean direction; 0 leaves the vectors alone.")
+
+
 class LossSpec(BaseModel):
     """A loss by class name; every other key is an argument of that class."""
 
@@ -225,6 +232,9 @@ class StageSpec(Block):
     teachers: list[WeightedModelSpec] = Field(
         default_factory=list, description="Teachers whose summed embeddings become the label column."
     )
+    neighbours: NeighboursSpec | None = Field(
+        None, description="Draw the teachers' vectors towards their neighbours' mean; good for texts that have topics."
+    )
     pair_scores: Source | None = Field(
         None,
         description="Pairs of training sentences with a similarity from 0 to 1, which LSRNSLoss takes instead of the "
@@ -240,6 +250,8 @@ class StageSpec(Block):
     def _trained_or_assembled(self) -> StageSpec:
         if self.loss is not None and self.model.members is not None:
             raise ValueError("expected 'loss: null' beside 'members', found a loss. Distil the ensemble to train.")
+        if self.neighbours is not None and not self.teachers:
+            raise ValueError("expected 'teachers' beside 'neighbours', found none. Name them, or remove 'neighbours'.")
         if self.loss is None and (self.teachers or self.augment):
             key = "teachers" if self.teachers else "augment"
             raise ValueError(f"expected a loss beside '{key}', found null. Give the loss, or remove '{key}'.")

@@ -53,6 +53,8 @@ def evaluation_markdown(data: Mapping[str, Any]) -> str:
         for told, more in _further_tables(suite):
             parts += [told, more.markdown()]
         parts.append("\n".join(f"- {note}" for note in notes))
+    if "beside" in data:
+        parts += [f"## Beside {data['beside']['model']}", "\n".join(f"- {line}" for line in _verdicts(data))]
     if data["missing"]:
         parts += ["## Without a result", "\n".join(f"- {key}: {reason}" for key, reason in data["missing"].items())]
     versions = ", ".join(f"{library} {version}" for library, version in data["versions"].items())
@@ -61,7 +63,7 @@ def evaluation_markdown(data: Mapping[str, Any]) -> str:
 
 
 def write_evaluation(folder: Path, data: Mapping[str, Any]) -> None:
-    """Leave a page with a table for each suite and, with matplotlib, a picture of each that has a score."""
+    """Leave Markdown, and a page with a table of each suite and, with matplotlib, a picture of each with a score."""
     model = data["model"]
     about = f"{_size(model)}. Scores are in percent. SHA-256 of the model: {model['sha256']}."
     sections = [Section("The model", about)]
@@ -69,9 +71,12 @@ def write_evaluation(folder: Path, data: Mapping[str, Any]) -> None:
         beside, notes = _notes(suite)
         text = "\n\n".join(filter(None, [beside, *notes]))
         sections.append(Section(name, text, suite_table(name, suite), _picture(folder, name, suite)))
+    if "beside" in data:
+        sections.append(Section(f"Beside {data['beside']['model']}", "\n\n".join(_verdicts(data))))
     if data["missing"]:
         told = "\n\n".join(f"{key}: {reason}" for key, reason in data["missing"].items())
         sections.append(Section("Without a result", told))
+    write_markdown(folder, data)
     write_atomically(folder / "index.html", render_page(f"Evaluation of {model['name']}", sections))
 
 
@@ -118,6 +123,10 @@ def _further_tables(suite: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
     ):
         if rows:
             yield told, Table(columns, [[label, *cells] for label, cells in rows.items()])
+
+
+def _verdicts(data: Mapping[str, Any]) -> list[str]:
+    return [verdict["sentence"] for verdict in data["beside"]["verdicts"]]
 
 
 def _size(model: Mapping[str, Any]) -> str:

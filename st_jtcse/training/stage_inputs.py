@@ -11,6 +11,7 @@ from typing import Any
 from datasets import Dataset
 
 from st_jtcse import data
+from st_jtcse.data.neighbours import with_neighbourhood_means
 from st_jtcse.data.shards import DEFAULT_CACHE
 from st_jtcse.data.teachers import label_size, with_teacher_labels
 from st_jtcse.data.translation import Pivot, round_trip
@@ -102,6 +103,8 @@ def training_set(
         if form == "sum":
             check_size(stage, loss, label_size(teachers))
         dataset = with_teacher_labels(dataset, digest, teachers, weights, cache, form=form)
+        if stage.neighbours is not None:
+            dataset = with_neighbourhood_means(dataset, stage.neighbours.count, stage.neighbours.weight)
     return dataset, told
 
 

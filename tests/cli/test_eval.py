@@ -175,8 +175,8 @@ def test_one_embedding_for_all_texts_is_no_score(tower_folders, evaluation_data,
         (["--suite", "sts7x"], "Did you mean 'sts7'?"),
         (["--suite", "jtcse-retrieval45"], "Use tncse-retrieval30, whose tasks are named"),
         (["--task", "STS17:en-eng"], "Did you mean 'en-en'?"),
-        (["--task", "senteval/STSB", "--data", "nowhere"], "--data: nowhere is no folder"),
-        ([], "give --suite or --task"),
+        (["--task", "senteval/STSB", "--data", "nowhere"], "nowhere does not exist"),
+        ([], "give --suite, --task or --data FILE"),
     ],
 )
 def test_faults_are_one_sentence(model_folders, arguments, message, capsys):
@@ -218,3 +218,52 @@ def test_without_mteb_the_command_says_what_to_install(model_folders):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.strip() == "--task: MTEB is not installed; install it with: pip install 'st-jtcse[evaluation]'."
+
+
+@pytest.fixture
+def own_files(tmp_path):
+    words = sorted({word for pair in make_pairs(40, 5) for word in pair["sentence1"].split()})
+    labelled, graded = tmp_path / "topics.jsonl", tmp_path / "graded.csv"
+    write_rows(labelled, [{"text": f"{a} {b}", "label": a} for a in words[:6] for b in words[6:14]])
+    lines = [f"{pair['sentence1']},{pair['sentence2']},{pair['score']}" for pair in make_pairs(30, 5)]
+    graded.write_text("\n".join(["sentence1,sentence2,score", *lines]) + "\n")
+    return labelled, graded
+
+
+def test_own_files_are_measured_and_the_second_model_has_its_verdicts(model_folders, own_files, tmp_path, capsys):
+    output, other = tmp_path / "out", tmp_path / "other"
+    shutil.copytree(model_folders[1], other)
+    files = [word for path in own_files for word in ("--data", path)]
+    code, told = run(capsys, model_folders[0], other, *files, "--output-dir", output)
+    assert code == 0
+    base, found = results(output / model_folders[0].name), results(output / "other")
+    assert "beside" not in base
+    topics, graded, whole = found["beside"]["verdicts"]
+    rows = [{row["label"]: row["score"] for row in each["suites"]["data"]["rows"]} for each in (base, found)]
+    assert [topics["base"], topics["score"]] == pytest.approx([row["topics"] for row in rows], abs=1e-3)
+    assert [graded["base"], graded["score"]] == pytest.approx([row["graded"] for row in rows], abs=1e-3)
+    assert whole["score"] == pytest.approx((topics["score"] + graded["score"]) / 2, abs=1e-3)
+    for verdict in (topics, graded, whole):
+        assert verdict["low"] <= verdict["score"] - verdict["base"] <= verdict["high"]
+        assert verdict["sentence"] in told.out
+        assert verdict["sentence"] in (output / "other" / "results.md").read_text()
+
+
+def test_a_model_beside_itself_is_equal(model_folders, own_files, tmp_path, capsys):
+    same = tmp_path / "same"
+    shutil.copytree(model_folders[0], same)
+    assert run(capsys, model_folders[0], same, "--data", own_files[0])[0] == 0
+    assert run(capsys, model_folders[0], same, "--data", own_files[0])[1].out.count("topics: equal") == 1
+
+
+def test_files_and_models_that_do_not_go_together(model_folders, own_files, tmp_path, capsys):
+    code, told = run(capsys, *model_folders, "--data", own_files[0])
+    assert code == 2 and "Several models are called 'mine'" in told.err
+    code, told = run(capsys, model_folders[0], "--data", tmp_path / "missing.jsonl")
+    assert code == 2 and "missing.jsonl does not exist" in told.err
+    (tmp_path / "deeper").mkdir()
+    again = shutil.copy(own_files[0], tmp_path / "deeper")
+    code, told = run(capsys, model_folders[0], "--data", own_files[0], "--data", again)
+    assert code == 2 and "two files are called 'topics'" in told.err
+    code, told = run(capsys, model_folders[0], "--data", tmp_path, "--data", tmp_path / "deeper", "--task", "STS12")
+    assert code == 2 and "one folder of local data, found 2" in told.err

@@ -1,0 +1,58 @@
+"""One model's turn of `st-eval`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from st_jtcse.cli import console
+from st_jtcse.cli.arguments import choices_by_flag, faults_of
+from st_jtcse.evaluation.jobs import load_model
+from st_jtcse.evaluation.own_sets import OwnSetJob
+from st_jtcse.evaluation.results import Results
+from st_jtcse.evaluation.suites import Suite
+from st_jtcse.evaluation.verdict import compare
+from st_jtcse.hub.cards import update_card
+from st_jtcse.reports.evaluation_report import suite_table, write_evaluation, write_markdown
+
+
+def evaluate_one(
+    options: argparse.Namespace, at: int, tables: Sequence[Suite], jobs: Mapping[str, Any], own: Sequence[OwnSetJob]
+) -> list[str]:
+    """Evaluate one of the models, beside the first of several, and return the keys of tasks without a result."""
+    model, folder = options.models[at], options.output_dirs[at]
+    with choices_by_flag():
+        how = ("pooling", "revision", "trust_remote_code", "device")
+        evaluated = load_model(model, **{name: getattr(options, name) for name in how})
+    if options.card:  # Others will read it: where the model lies here is nothing to them.
+        evaluated = replace(evaluated, name=Path(model).absolute().name)
+    with faults_of("--output-dir"):
+        results = Results(evaluated, folder)
+
+    def progress(key: str, outcome: Any) -> None:
+        if folder is not None:
+            write_markdown(folder, results.data)
+        console.err.print(f"{key}: {outcome if isinstance(outcome, str) else f'done in {outcome.seconds:.0f} s'}")
+
+    if len(options.models) > 1:
+        console.say(model)
+    results.run(tables, jobs, options.batch_size, progress)
+    for suite in tables:
+        console.show(suite_table(suite.name, results.data["suites"][suite.name]))
+    if at > 0 and own:
+        found = compare({job.own.name: (job.own, job.statistics[0], job.statistics[-1]) for job in own})
+        told = [verdict.as_dict() for verdict in found]
+        results.data["beside"] = {"model": Path(options.models[0]).name, "verdicts": told}
+        results.write()
+        for verdict in found:
+            console.verdict(verdict.sentence, verdict.word)
+    if folder is not None:
+        write_evaluation(folder, results.data)
+        if options.card:
+            update_card(Path(model))
+        console.say(f"Wrote {folder}.")
+    # In a folder of earlier calls other tasks may be missing too.
+    return [key for key in jobs if key in results.data["missing"]]

@@ -1,0 +1,281 @@
+"""Sets of one's own: a file's columns say what it measures, and one statistic over its items how a model does."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
+from sklearn.cluster import KMeans
+from sklearn.metrics import average_precision_score, ndcg_score, v_measure_score
+
+from st_jtcse.data.rows import Row, Source, checked_rows, in_range, number, read_rows, rows_sha256, texts_of
+from st_jtcse.errors import UserError
+from st_jtcse.evaluation.jobs import Context, Record
+from st_jtcse.evaluation.unique_texts import Vectors, encode_columns
+
+# From indices of a set's items, (n,) int64, to the score on those: 0 to 1, or a correlation.
+Statistic = Callable[[npt.NDArray[np.int64]], float]
+# From the unit vectors of a set's columns of texts to the statistic.
+Measure = Callable[..., Statistic]
+NEIGHBOURS = 10
+
+
+@dataclass(frozen=True)
+class OwnSet:
+    """A set that was read.
+
+    Args:
+        name: What to call it.
+        metric: What its statistic is, as in the name of an evaluator's metric.
+        columns: Columns of texts to encode.
+        items: How many items the statistic is over.
+        sha256: Hash of its rows.
+        measure: From the columns' unit vectors to the statistic.
+    """
+
+    name: str
+    metric: str
+    columns: tuple[Sequence[str], ...]
+    items: int
+    sha256: str
+    measure: Measure
+
+    def statistic(self, model: SentenceTransformer, batch_size: int = 64) -> Statistic:
+        """Return a model's statistic; raises UserError where its embeddings cannot be used."""
+        return self.measure(*(_unit(vectors) for vectors in encode_columns(model, self.columns, batch_size)))
+
+    def score(self, statistic: Statistic) -> float:
+        """Return the statistic over all items."""
+        return statistic(np.arange(self.items))
+
+
+class OwnSetEvaluator(SentenceEvaluator):
+    """Sentence-Transformers' form of an :class:`OwnSet`.
+
+    Args:
+        own: The set.
+        name: Prefix of the metric; None: the set's name.
+        batch_size: Texts encoded at once.
+
+    Returns:
+        ``{name}_{metric}``, the primary metric.
+
+    Example:
+        ::
+
+            from pathlib import Path
+
+            from st_jtcse.data import Source
+            from st_jtcse.evaluation import OwnSetEvaluator, load_own_set
+
+            evaluator = OwnSetEvaluator(load_own_set(Source(Path("intents.jsonl")), "intents"))
+            print(evaluator(model))
+    """
+
+    def __init__(self, own: OwnSet, name: str | None = None, batch_size: int = 64) -> None:
+        super().__init__()
+        self.own, self.name, self.batch_size = own, own.name if name is None else name, batch_size
+        self.primary_metric = f"{self.name}_{own.metric}" if self.name else own.metric
+
+    def __call__(  # type: ignore[override]  # ST's own evaluators narrow the model's type too
+        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """Evaluate the model; the arguments are those of Sentence-Transformers' evaluators."""
+        score = self.own.score(self.own.statistic(model, self.batch_size))
+        metrics = self.prefix_name_to_metrics({self.own.metric: score}, self.name)
+        self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
+        return metrics
+
+
+def load_own_set(source: Source, name: str, score_range: tuple[float, float] = (0.0, 5.0)) -> OwnSet:
+    r"""Read a set, whose columns say what it is.
+
+    ==================================  =====================================================================
+    columns                             score
+    ==================================  =====================================================================
+    sentence1, sentence2, score         Spearman correlation of cosine and score
+    sentence1, sentence2, label         average precision of the cosine; label 1: the same, 0: not
+    text, label                         mean of P@1, P@10, accuracy of the 10 nearest others, and V-measure of
+                                        k-means with as many clusters as labels
+    query, relevant                     nDCG@10 of the query's own texts among those of all; several rows may
+                                        share a query
+    anchor, positive, negative          share of anchors nearer to the positive
+    ==================================  =====================================================================
+
+    Args:
+        source: The file or data set.
+        name: What to call it.
+        score_range: Lowest and highest score of graded pairs.
+
+    Raises:
+        UserError: The source is missing or faulty, has none of these columns, or too little to measure.
+    """
+    first = next(iter(read_rows(source)), None)
+    found = first.values.keys() if first is not None else ()
+    for columns, read in _KINDS.items():
+        if all(column in found for column in columns):
+            return read(source, name, columns, score_range)
+    kinds = "; ".join(", ".join(columns) for columns in _KINDS)
+    there = first.columns if first is not None else "no row"
+    raise UserError(f"{source.label}: expected the columns of a set ({kinds}), found {there}; rename the columns.")
+
+
+def _rows(source: Source, columns: Sequence[str], parse: Callable[[Row, Sequence[str]], Any]) -> list[Any]:
+    rows = list(checked_rows([source], "sets", columns, parse, hint=""))
+    if len(rows) < 2:
+        raise UserError(f"{source.label} holds {len(rows)} rows; a score needs at least 2.")
+    return rows
+
+
+def _graded(source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]) -> OwnSet:
+    def parse(row: Row, names: Sequence[str]) -> tuple[str, str, float]:
+        first, second = texts_of(row, names[:2])
+        if (score := number(row.values[names[2]])) is None:
+            raise UserError(f"{row.place}: expected a number in 'score', found {row.values[names[2]]!r}; correct it.")
+        return first, second, in_range(row, score, score_range)
+
+    rows = _rows(source, columns, parse)
+    first, second, scores = zip(*rows)
+    if len(set(scores)) == 1:
+        raise UserError(f"{source.label}: every score is {scores[0]:g}, so nothing can be ranked; grade the pairs.")
+    measure = partial(_spearman, np.array(scores))
+    return OwnSet(name, "spearman_cosine", (first, second), len(rows), rows_sha256(rows), measure)
+
+
+def _duplicates(source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]) -> OwnSet:
+    def parse(row: Row, names: Sequence[str]) -> tuple[str, str, int]:
+        first, second = texts_of(row, names[:2])
+        label = number(row.values[names[2]])
+        if label not in (0, 1):
+            raise UserError(f"{row.place}: expected 0 or 1 in 'label', found {row.values[names[2]]!r}; correct it.")
+        return first, second, int(label)
+
+    rows = _rows(source, columns, parse)
+    first, second, labels = zip(*rows)
+    if len(set(labels)) == 1:
+        raise UserError(f"{source.label}: every label is {labels[0]}; add pairs of the other kind.")
+    measure = partial(_average_precision, np.array(labels))
+    return OwnSet(name, "cosine_ap", (first, second), len(rows), rows_sha256(rows), measure)
+
+
+def _labelled(source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]) -> OwnSet:
+    def parse(row: Row, names: Sequence[str]) -> tuple[str, ...]:
+        label = row.values[names[1]]
+        if label is None or label == "":
+            raise UserError(f"{row.place}: 'label' is empty; fill it or remove the row.")
+        return *texts_of(row, names[:1]), str(label)
+
+    rows = _rows(source, columns, parse)
+    texts, labels = zip(*rows)
+    if not 1 < len(set(labels)) < len(labels):
+        raise UserError(f"{source.label}: {len(set(labels))} labels in {len(labels)} rows have nothing to tell apart.")
+    return OwnSet(name, "labels", (texts,), len(rows), rows_sha256(rows), partial(_of_labels, np.array(labels)))
+
+
+def _queries(source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]) -> OwnSet:
+    rows = _rows(source, columns, texts_of)
+    queries = list(dict.fromkeys(query for query, _ in rows))
+    documents = list(dict.fromkeys(text for _, text in rows))
+    if len(documents) < 2:
+        raise UserError(f"{source.label}: all queries have one text, so nothing can be ranked; add others.")
+    relevant = np.zeros((len(queries), len(documents)), dtype=np.float32)
+    at, place = ({text: index for index, text in enumerate(texts)} for texts in (queries, documents))
+    for query, text in rows:
+        relevant[at[query], place[text]] = 1
+    return OwnSet(name, "ndcg@10", (queries, documents), len(queries), rows_sha256(rows), partial(_retrieval, relevant))
+
+
+def _triplets(source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]) -> OwnSet:
+    rows = _rows(source, columns, texts_of)
+    return OwnSet(name, "cosine_accuracy", tuple(zip(*rows)), len(rows), rows_sha256(rows), _nearer)
+
+
+_KINDS: dict[tuple[str, ...], Callable[[Source, str, Sequence[str], tuple[float, float]], OwnSet]] = {
+    ("sentence1", "sentence2", "score"): _graded,
+    ("sentence1", "sentence2", "label"): _duplicates,
+    ("text", "label"): _labelled,
+    ("query", "relevant"): _queries,
+    ("anchor", "positive", "negative"): _triplets,
+}
+
+
+def _unit(vectors: Vectors) -> Vectors:
+    # A zero vector has no direction; it stays zero, at cosine 0 from all.
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+
+
+def _cosines(first: Vectors, second: Vectors) -> npt.NDArray[np.float64]:
+    return np.einsum("nh,nh->n", first.astype(np.float64), second.astype(np.float64))
+
+
+def _spearman(scores: npt.NDArray[np.float64], first: Vectors, second: Vectors) -> Statistic:
+    cosines = _cosines(first, second)
+    return lambda items: float(spearmanr(cosines[items], scores[items])[0])
+
+
+def _average_precision(labels: npt.NDArray[np.int64], first: Vectors, second: Vectors) -> Statistic:
+    cosines = _cosines(first, second)
+    return lambda items: float(average_precision_score(labels[items], cosines[items]))
+
+
+def _nearer(anchors: Vectors, positives: Vectors, negatives: Vectors) -> Statistic:
+    hits = _cosines(anchors, positives) > _cosines(anchors, negatives)
+    return lambda items: float(hits[items].mean())
+
+
+def _retrieval(relevant: npt.NDArray[np.float32], queries: Vectors, documents: Vectors) -> Statistic:
+    scores = queries @ documents.T
+    each = np.array([ndcg_score(relevant[[at]], scores[[at]], k=10, ignore_ties=True) for at in range(len(queries))])
+    return lambda items: float(each[items].mean())
+
+
+def _of_labels(labels: npt.NDArray[Any], texts: Vectors) -> Statistic:
+    kinds, own = np.unique(labels, return_inverse=True)
+    nearest = _nearest(texts, min(NEIGHBOURS, len(texts) - 1))
+    hits = own[nearest] == own[:, None]
+    votes = np.apply_along_axis(np.bincount, 1, own[nearest], minlength=len(kinds))
+    # Of labels with as many votes, the nearest neighbour's: it is worth half a vote more.
+    votes = votes * 2 + (own[nearest[:, 0]][:, None] == np.arange(len(kinds)))
+    parts = np.mean([hits[:, 0], hits.mean(axis=1), votes.argmax(axis=1) == own], axis=0)
+    clusters = KMeans(len(kinds), n_init=1, random_state=0).fit_predict(texts)
+    return lambda items: float(0.75 * parts[items].mean() + 0.25 * v_measure_score(own[items], clusters[items]))
+
+
+def _nearest(texts: Vectors, count: int, chunk: int = 1024) -> npt.NDArray[np.int64]:
+    """Return each text's nearest others, nearest first, (n, count)."""
+    found = []
+    for start in range(0, len(texts), chunk):
+        cosines = texts[start : start + chunk] @ texts.T
+        rows = np.arange(len(cosines))
+        cosines[rows, start + rows] = -np.inf
+        near = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
+        order = np.argsort(-np.take_along_axis(cosines, near, axis=1), axis=1, kind="stable")
+        found.append(np.take_along_axis(near, order, axis=1))
+    return np.concatenate(found)
+
+
+class OwnSetJob:
+    """A set of one's own as a task of `st-eval`; it keeps the models' statistics, in their order, for a verdict."""
+
+    def __init__(self, own: OwnSet, source: str) -> None:
+        self.own, self.data, self._source = own, own.sha256, source
+        self.statistics: list[Statistic] = []
+
+    def run(self, context: Context, earlier: Record | None, keep: Callable[[Record], object]) -> Record:
+        """Measure the model, also where an earlier run did: the verdict needs more than its score."""
+        began = time.perf_counter()
+        statistic = self.own.statistic(context.evaluated.model, context.batch_size)
+        self.statistics.append(statistic)
+        score = self.own.score(statistic)
+        metrics = {self.own.metric: score} if math.isfinite(score) else {}
+        seconds = round(time.perf_counter() - began, 1)
+        return Record(self._source, self.data, self.own.metric, {"test": {"default": metrics}}, seconds)

@@ -1,0 +1,56 @@
+"""Neighbourhood means against the equation by hand in float64, chunked or not."""
+
+import numpy as np
+import pytest
+from datasets import Dataset
+
+from st_jtcse.data.neighbours import neighbourhood_means, with_neighbourhood_means
+from st_jtcse.errors import UserError
+
+
+def by_hand(vectors, count, weight):
+    unit = vectors.astype(np.float64)
+    unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
+    result = []
+    for row in range(len(unit)):
+        others = [(float(unit[row] @ unit[at]), at) for at in range(len(unit)) if at != row]
+        nearest = sorted((pair for pair in others if pair[0] <= 0.9999), reverse=True)[:count]
+        mean = sum(max(cosine, 0.0) * unit[at] for cosine, at in nearest)
+        mixed = (1 - weight) * unit[row] + weight * mean / np.linalg.norm(mean)
+        result.append(mixed / np.linalg.norm(mixed))
+    return np.array(result)
+
+
+@pytest.mark.parametrize("chunk", [7, 1024])
+def test_the_equation(chunk):
+    vectors = np.random.default_rng(0).normal(size=(40, 6)) * 3 + 1
+    found = neighbourhood_means(vectors, 5, 0.3, chunk)
+    assert found == pytest.approx(by_hand(vectors, 5, 0.3), abs=1e-6)
+
+
+def test_weight_zero_keeps_directions_and_copies_are_no_neighbours():
+    vectors = np.random.default_rng(1).normal(size=(12, 4))
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert neighbourhood_means(vectors, 3, 0.0) == pytest.approx(unit, abs=1e-6)
+    doubled = np.concatenate([vectors, vectors[:4]])
+    assert neighbourhood_means(doubled, 3, 0.5)[0] == pytest.approx(by_hand(doubled, 3, 0.5)[0], abs=1e-6)
+
+
+def test_a_text_without_neighbours_of_positive_cosine_stays():
+    vectors = np.array([[1.0, 0.0], [-1.0, 0.1], [-1.0, -0.1]])
+    assert neighbourhood_means(vectors, 1, 0.9)[0] == pytest.approx([1.0, 0.0])
+
+
+def test_too_few_texts_are_refused():
+    with pytest.raises(UserError, match="more than 3 texts"):
+        neighbourhood_means(np.eye(3), 3, 0.5)
+
+
+def test_a_label_column_is_replaced_at_its_length():
+    vectors = (np.random.default_rng(2).normal(size=(30, 5)) * 4).astype(np.float16)
+    dataset = Dataset.from_dict({"sentence": [f"text {row}" for row in range(30)], "label": vectors})
+    mixed = with_neighbourhood_means(dataset, 4, 0.5).with_format("numpy")
+    lengths = np.linalg.norm(vectors.astype(float), axis=1, keepdims=True)
+    assert mixed["label"][:] == pytest.approx(lengths * by_hand(vectors, 4, 0.5), rel=1e-2, abs=5e-3)
+    assert str(mixed.features["label"].feature.dtype) == "float16"
+    assert list(mixed["sentence"][:]) == dataset["sentence"][:]
