@@ -22,7 +22,7 @@ _TWO, _TWO_OR_MORE, _THREE = (2, 2), (2, None), (3, 3)
 _BY_CLASS = LossDeclaration(labels="classes", texts=(1, 1), in_batch=True)
 _RANKING = LossDeclaration(views="given", labels="none", texts=_TWO_OR_MORE, in_batch=True)
 _SYMMETRIC = replace(_RANKING, texts=_TWO)
-_GUIDED = replace(_RANKING, beyond="a guide, which is Python code")
+_GUIDED = LossDeclaration(beyond="a guide, which is Python code")
 _WRAPPER = LossDeclaration(beyond="another loss, which is Python code")
 _DISTILLING = LossDeclaration(sentences=True, teachers="sum", cards={(): "distilled"})
 _THEIRS = {
