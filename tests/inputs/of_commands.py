@@ -5,6 +5,7 @@ from inputs.row import Row
 DIAGNOSE = "st-diagnose {model} --pairs {pairs} --output-dir out"
 SCORE = "st-score {corpus} --scorer {model} --judge {judge} --output out.jsonl"
 EVAL = "st-eval {model} --task senteval/CR --output-dir out"
+OWN = "st-eval {model}"
 JOIN = "st-convert join {first} {second} out"
 
 ROWS = [
@@ -18,11 +19,21 @@ ROWS = [
         files={"my.yaml": "mine\n"},
     ),
     Row("no model to evaluate", "st-eval", "Give a model: a folder, a Hub id, or embedded."),
-    Row("nothing to evaluate", "st-eval {model}", "Nothing to evaluate: give --suite or --task"),
+    Row("nothing to evaluate", "st-eval {model}", "Nothing to evaluate: give --suite, --task or --data FILE"),
     Row("an unknown suite", "st-eval {model} --suite sts8", "--suite: "),
     Row("an unknown task", "st-eval {model} --task senteval/CRX", "--task: "),
     Row("a task without a name", "st-eval {model} --task ''", "--task: "),
-    Row("data that are no folder", f"{EVAL} --data none", "--data: none is no folder; check the path."),
+    Row("data that are not there", f"{EVAL} --data none", "none does not exist; check the path."),
+    Row("a set of other columns", f"{OWN} --data s.jsonl", "expected the columns of a set", files={"s.jsonl": "{}\n"}),
+    Row("a set without a row", f"{OWN} --data s.jsonl", "s.jsonl is empty", files={"s.jsonl": ""}),
+    Row(
+        "labels that tell nothing apart",
+        f"{OWN} --data s.csv",
+        "s.csv: 1 labels in 2 rows have nothing to tell apart.",
+        files={"s.csv": "text,label\na,x\nb,x\n"},
+    ),
+    Row("two models of one name", f"{OWN} {{model}} --data {{pairs}}", "Several models are called"),
+    Row("a card of two models", f"{OWN} {{first}} --data {{pairs}} --card", "--card is for one model"),
     Row("a card and another folder", f"{EVAL} --card", "--card keeps the results in the model's folder"),
     Row("a card of another pooling", "st-eval {model} --task senteval/CR --card --pooling mean", "leave out --pooling"),
     Row("a card of no folder", "st-eval me/none --task senteval/CR --card", "--card: me/none is no folder"),

@@ -1,5 +1,7 @@
 """Models that are not there, or are none."""
 
+import shutil
+
 from inputs.row import Row
 
 FOLDERS = {"empty/a.txt": "a\n"}
@@ -40,4 +42,60 @@ ROWS = [
     Row("no judge there", "st-score {corpus} --scorer {model} --judge ./none --output o.jsonl", "./none"),
     Row("a folder that is not there, to push", "st-push none me/x --dry-run", "none"),
     Row("a folder without a model, to push", "st-push empty me/x --dry-run", "empty", files=FOLDERS),
+]
+
+
+def damaged(change):
+    """A copy of the sound model, damaged."""
+
+    def build(path, world):
+        shutil.copytree(world["model"], path)
+        change(path)
+
+    return build
+
+
+def cut(name):
+    """Leave half of a file."""
+    return lambda path: (path / name).write_bytes((path / name).read_bytes()[: (path / name).stat().st_size // 2])
+
+
+def without(*names):
+    """Remove files."""
+    return lambda path: [(path / name).unlink() for name in names]
+
+
+def resized(path):
+    """Name another size than the weights have."""
+    config = path / "config.json"
+    config.write_text(config.read_text().replace('"hidden_size": 32', '"hidden_size": 64'))
+
+
+def deepened(path):
+    """Name more layers than the weights have."""
+    config = path / "config.json"
+    config.write_text(config.read_text().replace('"num_hidden_layers": 4', '"num_hidden_layers": 12'))
+
+
+DAMAGES = {
+    "truncated weights": (cut("model.safetensors"), ""),
+    "no weights": (without("model.safetensors"), ""),
+    "no tokenizer": (without("tokenizer.json", "tokenizer_config.json"), ""),
+    "no pooling configuration": (without("1_Pooling/config.json"), ""),
+    "another size in the configuration": (resized, ""),
+    "more layers than were saved": (deepened, ""),
+    "a configuration that is cut off": (cut("config.json"), ""),
+    "a listing that is cut off": (cut("modules.json"), ""),
+}
+COMMANDS = {
+    "evaluate": "st-eval ./spoilt --task senteval/CR",
+    "diagnose": "st-diagnose ./spoilt --pairs {pairs} --output-dir out",
+    "push": "st-push spoilt me/x --dry-run",
+    "score": "st-score {corpus} --scorer ./spoilt --judge {judge} --output o.jsonl",
+    "train": "st-train {recipe} --output-dir out --set stages.one.model.base=./spoilt",
+}
+ROWS += [
+    Row(f"{name}, to {what}", command, sentence or "spoilt", files={"spoilt": damaged(change)})
+    for name, (change, sentence) in DAMAGES.items()
+    for what, command in COMMANDS.items()
 ]

@@ -112,3 +112,29 @@ ROWS = [
         "--stage: 'two' starts from stage:one, which is not finished in",
     ),
 ]
+
+
+def ranged(argument, value):
+    """A training argument out of its range."""
+    return holding(f"{argument} of {value}", f"args: {{{argument}: {value}}}", f"r.yaml:4 args.{argument}: expected")
+
+
+ROWS += [
+    ranged(*pair)
+    for pair in (
+        ("per_device_train_batch_size", 0),
+        ("per_device_train_batch_size", -8),
+        ("learning_rate", ".nan"),
+        ("learning_rate", -1),
+        ("adam_epsilon", -1),
+        ("dataloader_num_workers", -1),
+        ("gradient_accumulation_steps", -1),
+        ("max_steps", 0),
+        ("max_steps", -5),
+    )
+]
+ROWS += [
+    holding("a test set called dev", "evaluate: {test: {dev: '{pairs}'}}", "r.yaml:4 evaluate.test"),
+    holding("a test set called train", "evaluate: {test: {train: '{pairs}'}}", "r.yaml:4 evaluate.test"),
+    holding("a test set without a name", "evaluate: {test: {'': '{pairs}'}}", "r.yaml:4 evaluate.test"),
+]
