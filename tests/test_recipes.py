@@ -22,7 +22,7 @@ RECIPES = bundled.recipes()
 def tiny(tmp_path_factory):
     """Stand-ins for what recipes load: a backbone of six layers, one with other words, translators, text and pairs."""
     folder = tmp_path_factory.mktemp("tiny")
-    shape = {"num_hidden_layers": 6, "max_position_embeddings": 80}
+    shape = {"num_hidden_layers": 6, "max_position_embeddings": 160}
     save_encoder(folder / "backbone", 1, **shape)
     save_encoder(folder / "other-words", 2, words=WORDS[::-1], **shape)
     save_translator(folder / "translator", 0)

@@ -6,6 +6,7 @@ import json
 import logging
 import os.path
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,8 @@ class ShippedScores:
     def take_up(self, path: Path) -> None:
         """Take up the results that an earlier start of the run left, if there are any."""
         if path.is_file():
-            self.take(json.loads(path.read_text(encoding="utf-8")))
+            with suppress(ValueError):  # A damaged file is written anew.
+                self.take(json.loads(path.read_text(encoding="utf-8")))
 
     def of(self, stage: StageSpec, inputs: Inputs) -> dict[str, dict[str, float]]:
         """Return the scores of a stage's start models on its evaluation sets; a plain encoder has none."""

@@ -199,7 +199,8 @@ def check_what_looks_finished(project, folder="run"):
         else:
             assert CrossEncoder(str(path.parent), device="cpu").predict([("the dog", "a dog")]).shape == (1,)
     results = project / folder / "results.json"
-    assert not results.exists() or json.loads(results.read_text())["stages"]
+    # It may hold the scores of the models as shipped before a stage is finished.
+    assert not results.exists() or (found := json.loads(results.read_text()))["stages"] or not found["finished"]
 
 
 def check_that_it_ends_alike(runs, project, undisturbed, *options):
