@@ -125,18 +125,20 @@ def states():
     return [random.getstate(), numbers, torch.get_rng_state().tolist(), dict(os.environ), deterministic]
 
 
-def test_nothing_is_left_behind(project):  # noqa: F811
+def test_nothing_is_left_behind(project, monkeypatch, tmp_path_factory):  # noqa: F811
     """Not in the process, which trains the same weights afterwards, nor on the disk."""
     write(project, encoder(full_determinism=True, dataloader_num_workers=1))
     loaded = load_recipe(str(project / "recipe.yaml"))
     inputs = load_inputs(loaded.stages)
     model = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
-    before, temporary = states(), set(os.listdir(tempfile.gettempdir()))
+    temporary = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    before = states()
     done = set()
     rehearsal.rehearse(loaded, ["encoder"], inputs, done)
     assert len(done) == 1
     assert states() == before
-    assert not {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("st-jtcse-")} - temporary
+    assert not list(temporary.iterdir())
     assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == model
 
 
