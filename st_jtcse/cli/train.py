@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.output_dir is not None:
         overrides.append(f"output_dir={json.dumps(options.output_dir)}")  # Quoted: a folder may be called 2024.
     loaded = load_recipe(options.recipe, overrides)
-    names = runner.choose_stages(loaded.recipe, options.stages)
+    names = loaded.choose(options.stages)
     runs = sweep.plan_runs(loaded, options.recipe, overrides)
     if options.dry_run:
         stages = plan.plan([run.loaded for run in runs] or [loaded], names)

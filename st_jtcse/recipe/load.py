@@ -19,7 +19,7 @@ from st_jtcse.recipe.faults import Fault, from_pydantic, tell
 from st_jtcse.recipe.overrides import apply
 from st_jtcse.recipe.schema import OF_ONE_STAGE, ModelDefaults, ModelSpec, Recipe, StageSpec, WeightedModelSpec
 from st_jtcse.recipe.yaml_source import Loc, Source
-from st_jtcse.wording import unknown
+from st_jtcse.wording import nearest, unknown
 
 _FOLDER_PREFIXES = ("./", "../", "~/")
 # Keys that can name something local, and whether they always do; a model or dataset may also be a Hub id.
@@ -41,6 +41,16 @@ class LoadedRecipe:
     stages: tuple[StageSpec, ...]  # Its stages, each with the data, arguments and evaluation that it has of the recipe
     path: Path
     source: Source  # The tree behind it
+
+    def choose(self, names: Sequence[str]) -> list[str]:
+        """Return the stages to run, in the recipe's order; no names mean all, and one that is no stage a UserError."""
+        known = [stage.name for stage in self.stages]
+        for name in names:
+            if name not in known:
+                near = nearest(name, known)
+                hint = f" Did you mean {near!r}?" if near else ""
+                raise UserError(f"--stage: {name!r} is no stage of the recipe ({', '.join(known)}).{hint}")
+        return [name for name in known if not names or name in names]
 
 
 def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[str, Any] | None = None) -> LoadedRecipe:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,15 @@ from typing import Any
 from transformers import set_seed
 
 from st_jtcse import processes
-from st_jtcse.diagnostics import gmac
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
-from st_jtcse.training.adapters import ADAPTER
 from st_jtcse.training.as_shipped import ShippedScores, begins_as
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import Resolve, build_cross_encoder, build_model, resolver
-from st_jtcse.training.provenance import environment
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.stage_card import describe
 from st_jtcse.training.stage_inputs import Inputs
+from st_jtcse.training.stage_saving import save_stage
 from st_jtcse.training.stage_training import train
 
 logger = logging.getLogger(__name__)
@@ -74,20 +70,7 @@ def run_stage(
         set_seed(seed)
         result, found["best_step"] = start_model(stage, resolver(folder), seed), 0
     if processes.rank() == 0:
-        staging = folder.staging(stage.name)
-        kind.save(result, staging)
-        if result is model and stage.loss is not None and stage.model.lora is not None:
-            shutil.move(folder.stage(stage.name) / ADAPTER, staging / ADAPTER)
-        # The saved model is what counts: it is read back before it is scored.
-        saved = kind.load(staging, stage.model.trust_remote_code)
-        found = {"environment": environment(), **found}
-        found["parameters"] = sum(parameter.numel() for parameter in saved.parameters())
-        found["gmac"] = round(gmac(saved), 4)
-        found["spearman"] = kind.scores(saved, inputs.evaluators)
-        # What the card knows of the training is in the trained model; its form is the saved one's.
-        saved.model_card_data = model.model_card_data
-        describe(loaded, stage, saved, staging, found)
-        folder.finish(stage.name)
+        save_stage(loaded, stage, inputs, folder, found, model, result)
     processes.wait_for_all()
 
 

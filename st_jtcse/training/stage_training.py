@@ -18,7 +18,14 @@ from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec, StageSpec
 from st_jtcse.training.adapters import add_adapter, merge_adapter
 from st_jtcse.training.callbacks import Interrupt, LossWeights, Patience, TrainingTime, stop_if_not_finite
-from st_jtcse.training.checkpoints import Checkpoints, check_best, check_circumstances, last_whole, state_of
+from st_jtcse.training.checkpoints import (
+    Checkpoints,
+    check_best,
+    check_circumstances,
+    checkpoint_at,
+    last_whole,
+    state_of,
+)
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs, training_set
@@ -78,8 +85,7 @@ def train(
     Raises UserError if the loss is not finite or a model does not fit, and KeyboardInterrupt after an orderly stop
     with a checkpoint.
     """
-    cross_encoder = stage.model.cross_encoder is not None
-    loss: Any = build_loss(spec, model, cross_encoder, seed)
+    loss: Any = build_loss(spec, model, stage.model.cross_encoder is not None, seed)
     inner: Any = loss.loss if spec.matryoshka_dims else loss
     if inputs.pair_scores is not None and stage.declaration.judged_pairs:
         inner.use_pair_scores(inputs.pair_scores.pairs)
@@ -91,8 +97,7 @@ def train(
     if stage.model.lora is not None:
         add_adapter(model, stage.model.lora, folder.stage(stage.name))
     own_weights = LossWeights(inner, model)
-    checkpoint = last_whole(folder.stage(stage.name))
-    if checkpoint:
+    if checkpoint := last_whole(folder.stage(stage.name)):
         check_circumstances(checkpoint, inputs.hashes)
         own_weights.load(checkpoint)
     keeper = Checkpoints(inputs.hashes, arguments.save_total_limit)
@@ -111,32 +116,47 @@ def train(
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
         set_seed(seed)
         began = time.perf_counter()
-        if checkpoint and patience.is_over(arguments, state := state_of(checkpoint)):
-            # Trained to the end, and cut off later: the trainer would take one step more.
-            _tell(trainer, state)
-        else:
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-            checkpoint = None
+        was_over = _go(trainer, patience, checkpoint)
         seconds = clock.before + time.perf_counter() - began
     if interrupt.requested:
         raise KeyboardInterrupt(f"stage {stage.name!r} at step {trainer.state.global_step}")
-    if arguments.load_best_model_at_end and trainer.state.best_global_step:
-        checkpoint = check_best(folder.stage(stage.name), trainer.state.best_global_step)
-    if checkpoint and processes.rank() == 0:
-        # The trainer takes the best weights too, but goes on with the last where that fails.
-        saved = kind_of(stage.model).load(checkpoint, stage.model.trust_remote_code)
-        model.load_state_dict(saved.state_dict())
-    best = trainer.state.best_metric if arguments.load_best_model_at_end else None
+    _take_weights(stage, model, trainer, folder.stage(stage.name), was_over)
     if stage.model.lora is not None:
         merge_adapter(model, stage.model, folder.stage(stage.name))
-    return told | {
-        "sentences": len(dataset),
-        "steps": trainer.state.global_step,
-        "best_step": trainer.state.best_global_step or trainer.state.global_step,
-        "best_dev": best if best is None else round(100 * best, 4),
-        "seconds": round(seconds, 1),
-        "log": trainer.state.log_history,
+    return told | {"sentences": len(dataset), "seconds": round(seconds, 1), **_story(trainer.state)}
+
+
+def _story(state: TrainerState) -> dict[str, Any]:
+    """Return what a stage's record says of the steps."""
+    return {
+        "steps": state.global_step,
+        "best_step": state.best_global_step or state.global_step,
+        "best_dev": None if state.best_metric is None else round(100 * state.best_metric, 4),
+        "log": state.log_history,
     }
+
+
+def _go(trainer: Any, patience: Patience, checkpoint: Path | None) -> bool:
+    """Train to the end, from a checkpoint if there is one, and return whether that was the end already."""
+    if checkpoint and patience.is_over(trainer.args, state := state_of(checkpoint)):
+        # Cut off after its last step: the trainer would take one step more.
+        _tell(trainer, state)
+        return True
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    return False
+
+
+def _take_weights(stage: StageSpec, model: Any, trainer: Any, folder: Path, was_over: bool) -> None:
+    """Give the model the weights of the best step, or of the last where they were trained before."""
+    state, checkpoint = trainer.state, None
+    if trainer.args.load_best_model_at_end and state.best_global_step:
+        # The trainer takes the best weights too, but goes on with the last where that fails.
+        checkpoint = check_best(folder, state.best_global_step)
+    elif was_over:
+        checkpoint = checkpoint_at(folder, state.global_step)
+    if checkpoint and processes.rank() == 0:
+        saved = kind_of(stage.model).load(checkpoint, stage.model.trust_remote_code)
+        model.load_state_dict(saved.state_dict())
 
 
 def _tell(trainer: Any, state: TrainerState) -> None:

@@ -9,8 +9,8 @@ OWN = "st-eval {model}"
 JOIN = "st-convert join {first} {second} out"
 
 ROWS = [
-    Row("an unknown option of st-train", "st-train {recipe} --stages one", "unrecognized arguments: --stages"),
-    Row("an option of st-train without its value", "st-train {recipe} --set", "argument --set: expected one argument"),
+    Row("an unknown option", "st-train {recipe} --stages one", "unrecognized arguments: --stages"),
+    Row("an option without its value", "st-train {recipe} --set", "argument --set: expected one argument"),
     Row("a copy of no recipe", "st-train --copy quickstrat my.yaml", "--copy: expected the name of a bundled recipe"),
     Row(
         "a copy onto a file",

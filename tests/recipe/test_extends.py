@@ -354,7 +354,7 @@ def test_model_defaults_are_laid_where_they_go_with_the_kind_of_model(write, tmp
     ("model", "sentence"),
     [
         ("{poolin: cls}", "model.poolin: expected a known key, found 'poolin'. Did you mean 'pooling'?"),
-        ("{pooling: men}", "model.pooling: expected one of 'cls', 'mean', 'max', 'first_last', "),
+        ("{pooling: men}", "model.pooling: expected one of 'cls', 'lasttoken', 'max', 'mean', "),
         ("{towers: [a, b]}", "model: expected keys that stages share, found 'towers'. Move it into a stage's 'model'."),
     ],
 )

@@ -1,0 +1,36 @@
+"""What results.json tells of a run."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from st_jtcse import processes
+from st_jtcse.atomic import to_json, write_atomically
+from st_jtcse.recipe.schema import Recipe
+from st_jtcse.training.as_shipped import ShippedScores
+from st_jtcse.training.provenance import environment
+from st_jtcse.training.run_folder import RESULTS, RunFolder
+
+
+def write_results(recipe: Recipe, folder: RunFolder, shipped: ShippedScores) -> None:
+    """Leave results.json as far as the run is."""
+    if processes.rank() == 0:
+        write_atomically(folder.path / RESULTS, to_json(results_of(recipe, folder, shipped)))
+
+
+def results_of(recipe: Recipe, folder: RunFolder, shipped: ShippedScores) -> dict[str, Any]:
+    """Return the results of a run's finished stages, beside the models that they start from."""
+    records = [record for stage in recipe.stages if (record := folder.record(stage.name))]
+    for record in records:
+        shipped.take(record)
+    return {
+        "recipe": recipe.name,
+        "seed": recipe.seed,
+        "finished": len(records) == len(recipe.stages),
+        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "environment": environment(),
+        "as_shipped": shipped.scores,
+        "data_sha256": shipped.data_sha256,
+        "stages": records,
+    }
