@@ -191,8 +191,11 @@ def refusal(capsys, models, pairs, output, *options):
 def test_a_model_without_numbers_is_named_and_nothing_is_written(models, pairs, tmp_path, capsys):
     faulty = broken(tmp_path / "faulty", models[0], float("nan"))
     told = refusal(capsys, [models[1], faulty], pairs, tmp_path / "out")
-    assert told.startswith("faulty: 24 of 24 embeddings are zero or not finite")
-    assert [path.name for path in tmp_path.iterdir()] == ["faulty"]
+    assert told.startswith("The weight 'embeddings.word_embeddings.weight' in") and "is not finite" in told
+    empty = broken(tmp_path / "empty", models[0], 0.0)
+    told = refusal(capsys, [models[1], empty], pairs, tmp_path / "out")
+    assert told.startswith("empty: 24 of 24 embeddings are zero or not finite")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "faulty"]
 
 
 def test_a_folder_without_weights_is_named(models, pairs, tmp_path, capsys):

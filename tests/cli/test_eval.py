@@ -141,7 +141,7 @@ def test_a_model_that_gives_nan_is_refused(tower_folders, evaluation_data, tmp_p
     for task in ("senteval/STSB", "senteval/TREC", "STS12"):
         code, told = run(capsys, tmp_path / "nan", "--task", task, "--data", evaluation_data)
         assert code == 2
-        assert "NaN or infinite values" in told.err
+        assert "dense.bias' in" in told.err and "is not finite" in told.err
 
 
 def test_a_pooling_of_another_size_is_refused(model_folders, evaluation_data, tmp_path, capsys):
@@ -150,7 +150,7 @@ def test_a_pooling_of_another_size_is_refused(model_folders, evaluation_data, tm
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(config | {"embedding_dimension": 48}))
     code, told = run(capsys, folder, "--task", "senteval/STSB", "--data", evaluation_data)
     assert code == 2
-    assert "48) was expected" in told.err
+    assert "is for embeddings of size 48, and its encoder's have 32" in told.err
 
 
 def test_one_embedding_for_all_texts_is_no_score(tower_folders, evaluation_data, tmp_path, capsys):

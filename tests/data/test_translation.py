@@ -319,7 +319,7 @@ def test_unfit_pivots_are_refused(marian, bart, tower_folders, tmp_path):
     incomplete = altered("incomplete")
     model = AutoModelForSeq2SeqLM.from_pretrained(marian.forward)
     model.save_pretrained(incomplete, state_dict={k: v for k, v in model.state_dict().items() if "decoder" not in k})
-    refused("is incomplete: its weights lack model.decoder.layers.0", Pivot("fr", str(incomplete), marian.back))
+    refused("lacks the weight 'model.decoder.layers.0", Pivot("fr", str(incomplete), marian.back))
 
     several = altered("several")
     words = json.loads((several / "vocab.json").read_text())

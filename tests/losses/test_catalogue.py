@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer import losses as theirs
 from st_jtcse.cli.train import main
 from st_jtcse.losses import catalogue
 from st_jtcse.losses.catalogue import declaration_of, loss_class, loss_names
-from st_jtcse.training.callbacks import LossWeights
+from st_jtcse.training.callbacks import LOSS_WEIGHTS, LossWeights
 
 # What a loss is given beside its defaults.
 ARGUMENTS = {"SoftmaxLoss": {"embedding_dimension": 32, "num_labels": 2}}
@@ -116,7 +116,7 @@ def test_a_loss_that_calls_its_model_otherwise_keeps_what_it_learns_beside_it(pr
     kept = LossWeights(loss, model)
     (tmp_path / "checkpoint-1").mkdir()
     kept.on_save(SimpleNamespace(output_dir=tmp_path), SimpleNamespace(is_world_process_zero=True, global_step=1), None)
-    saved = load_file(tmp_path / "checkpoint-1" / kept.files[0])
+    saved = load_file(tmp_path / "checkpoint-1" / LOSS_WEIGHTS)
     theirs_alone = {id(parameter) for parameter in loss.parameters()} - {id(own) for own in model.parameters()}
     before = {name: tensor.clone() for name, tensor in loss.state_dict().items()}
     assert len([name for name, own in loss.named_parameters() if id(own) in theirs_alone and name in saved]) == len(
