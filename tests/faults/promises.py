@@ -42,7 +42,7 @@ PROMISES = [
     ),
     Promise(
         "Ctrl-C in the first seconds",
-        "no traceback",
+        "no traceback; nothing was begun",
         f"{KILLS}::test_an_interrupt_in_the_first_seconds_is_told_too",
     ),
     Promise(
