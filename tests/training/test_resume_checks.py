@@ -8,9 +8,8 @@ import pytest
 from test_run import project, refusal, results, train, weights  # noqa: F401  # project is a fixture
 
 from st_jtcse.recipe.load import load_recipe
-from st_jtcse.training import checkpoints
+from st_jtcse.training import checkpoints, stage_saving
 from st_jtcse.training import stage as stages
-from st_jtcse.training import stage_saving
 from st_jtcse.training.checkpoints import MANIFEST, Checkpoints
 
 ENCODER = ["--stage", "encoder"]

@@ -1,0 +1,41 @@
+"""The `neighbours` of a stage reach what it is trained on."""
+
+import numpy as np
+from sentence_transformers import SentenceTransformer
+from test_run import project, refusal, train  # noqa: F401  # project is a fixture
+
+from st_jtcse.data.neighbours import neighbourhood_means
+from st_jtcse.recipe.load import load_recipe
+from st_jtcse.training.run_folder import RunFolder
+from st_jtcse.training.stage_inputs import load_inputs, training_set
+
+STAGE = ["--stage", "encoder", "--set", "stages.encoder.teachers=[{model: ./b, pooling: mean}]"]
+NEIGHBOURS = ["--set", "stages.encoder.neighbours={count: 3, weight: 0.4}"]
+LOSS = ["--set", "stages.encoder.loss={type: EmbedDistillLoss, distance_metric: cosine}"]
+
+
+def overrides(*options):
+    return [option for option in options if option not in ("--set", "--stage", "encoder")]
+
+
+def test_the_labels_are_the_teachers_vectors_among_their_neighbours(project, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(project)
+    labels = []
+    for options in ([*STAGE, *LOSS], [*STAGE, *LOSS, *NEIGHBOURS]):
+        loaded = load_recipe(str(project / "recipe.yaml"), overrides(*options))
+        stage = loaded.stages[0]
+        loss = type("Loss", (), {"model": SentenceTransformer(str(project / "b")), "projection": None})()
+        inputs = load_inputs([stage])["encoder"]
+        dataset, _ = training_set(stage, inputs, loss, RunFolder(project / "run"), project / "cache")
+        labels.append(dataset.with_format("numpy")["label"][:].astype(np.float32))
+    plain, mixed = labels
+    lengths = np.linalg.norm(plain, axis=1, keepdims=True)
+    assert np.abs(mixed - lengths * neighbourhood_means(plain, 3, 0.4)).max() < 5e-3 * lengths.max()
+    assert np.abs(mixed - plain).max() > 1e-2
+
+
+def test_a_stage_trains_on_them_and_needs_teachers(project, monkeypatch, capsys):  # noqa: F811
+    monkeypatch.chdir(project)
+    told = refusal(project, capsys, "--stage", "encoder", *NEIGHBOURS)
+    assert "expected 'teachers' beside 'neighbours', found none" in told
+    assert train(project, *STAGE, *LOSS, *NEIGHBOURS, "--set", "args.max_steps=2") == 0
