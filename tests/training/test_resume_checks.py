@@ -1,5 +1,6 @@
 """A resumed run gives the weights of an uninterrupted one, or says in a sentence why it does not go on."""
 
+import json
 import logging
 import os
 import shutil
@@ -250,3 +251,24 @@ def test_the_home_folder_is_meant_by_its_sign(project, monkeypatch):  # noqa: F8
     given = ['output_dir="~/run"', "cache_dir=~/cache"]
     recipe = load_recipe(str(project / "recipe.yaml"), given).recipe
     assert (recipe.output_dir, recipe.cache_dir) == (f"{project}/home/run", f"{project}/home/cache")
+
+
+def test_a_finished_stage_that_came_to_hold_code_runs_none_of_it(project, run, capsys, monkeypatch):  # noqa: F811
+    assert train(project, *ENCODER) == 0
+    ran = project / "ran"
+    evil = f"open({str(ran)!r}, 'w').close()\nfrom sentence_transformers.sentence_transformer.modules import Normalize\n"
+    for place in (run, project):
+        (place / "evilmod.py").write_text(f"{evil}class E(Normalize): pass\n")
+    monkeypatch.syspath_prepend(str(project))
+    listing = json.loads((run / "modules.json").read_text())
+    own = {"idx": 2, "name": "2", "path": "2_Own", "type": "st_jtcse.modules.pooler_head.PoolerModulusHead"}
+    foreign = {"idx": 3, "name": "3", "path": "3_E", "type": "evilmod.E"}
+    for entry in (own, foreign):
+        (run / entry["path"]).mkdir()
+        (run / entry["path"] / "config.json").write_text("{}")
+    (run / "modules.json").write_text(json.dumps([*listing, own, foreign]))
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "evilmod.E"}}))
+    assert train(project, "--resume") == 2
+    assert not ran.exists()
+    assert "Traceback" not in capsys.readouterr().err
