@@ -42,7 +42,7 @@ PROMISES = [
     ),
     Promise(
         "Ctrl-C in the first seconds",
-        "no traceback; nothing was begun",
+        "no traceback",
         f"{KILLS}::test_an_interrupt_in_the_first_seconds_is_told_too",
     ),
     Promise(
@@ -108,6 +108,11 @@ PROMISES = [
         "`save_only_model`, `ignore_data_skip` beside `--resume`",
         "refused",
         f"{RESUME}::test_what_cannot_be_gone_on_with_is_refused",
+    ),
+    Promise(
+        "a finished stage that came to hold code of somebody else",
+        "refused; none of it runs",
+        f"{RESUME}::test_a_finished_stage_that_came_to_hold_code_runs_none_of_it",
     ),
     Promise(
         "a run of 0.1.0, interrupted",

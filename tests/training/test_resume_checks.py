@@ -256,7 +256,9 @@ def test_the_home_folder_is_meant_by_its_sign(project, monkeypatch):  # noqa: F8
 def test_a_finished_stage_that_came_to_hold_code_runs_none_of_it(project, run, capsys, monkeypatch):  # noqa: F811
     assert train(project, *ENCODER) == 0
     ran = project / "ran"
-    evil = f"open({str(ran)!r}, 'w').close()\nfrom sentence_transformers.sentence_transformer.modules import Normalize\n"
+    evil = (
+        f"open({str(ran)!r}, 'w').close()\nfrom sentence_transformers.sentence_transformer.modules import Normalize\n"
+    )
     for place in (run, project):
         (place / "evilmod.py").write_text(f"{evil}class E(Normalize): pass\n")
     monkeypatch.syspath_prepend(str(project))
