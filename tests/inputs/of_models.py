@@ -87,11 +87,9 @@ DAMAGES = {
     "a configuration that is cut off": (cut("config.json"), ""),
     "a listing that is cut off": (cut("modules.json"), ""),
 }
+# Of the other commands, tests/cli/test_given_models.py.
 COMMANDS = {
     "evaluate": "st-eval ./spoilt --task senteval/CR",
-    "diagnose": "st-diagnose ./spoilt --pairs {pairs} --output-dir out",
-    "push": "st-push spoilt me/x --dry-run",
-    "score": "st-score {corpus} --scorer ./spoilt --judge {judge} --output o.jsonl",
     "train": "st-train {recipe} --output-dir out --set stages.one.model.base=./spoilt",
 }
 ROWS += [
