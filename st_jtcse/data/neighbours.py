@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,14 @@ from datasets import Dataset, concatenate_datasets
 
 from st_jtcse.errors import UserError
 
+Vectors = npt.NDArray[np.float32]
 _COPY = 0.9999  # Cosine from which on two texts are copies, which would only repeat a text's own vector.
+# Where the share of neighbours begins to shrink, and where it is nothing: see topic_weight.
+_TOPICS, _WORDINGS = 0.16, 0.20
+_SAMPLE = 3000
 
 
-def neighbourhood_means(
-    vectors: npt.NDArray[Any], count: int, weight: float, chunk: int = 1024
-) -> npt.NDArray[np.float32]:
+def neighbourhood_means(vectors: npt.NDArray[Any], count: int, weight: float) -> Vectors:
     r"""Mix each vector's direction with the mean of its nearest neighbours', as one step of mean shift does.
 
     With u the unit vectors, N(i) the `count` nearest others and w_ij = max(u_i · u_j, 0):
@@ -29,7 +32,6 @@ def neighbourhood_means(
         vectors: One vector a text, (n, H).
         count: How many neighbours.
         weight: The neighbours' share α, 0 to 1.
-        chunk: How many rows are compared with all at once.
 
     Returns:
         Unit vectors t_i / ||t_i||, (n, H) float32.
@@ -40,37 +42,80 @@ def neighbourhood_means(
     References:
         Fukunaga and Hostetler, The Estimation of the Gradient of a Density Function, IEEE TIT 1975.
     """
-    if len(vectors) <= count:
-        raise UserError(f"The {count} nearest neighbours of a text need more than {len(vectors)} texts; add text.")
-    unit = _unit(vectors.astype(np.float32))
+    unit = _unit_of_enough(vectors, count)
     mixed = np.empty_like(unit)
-    for start in range(0, len(unit), chunk):
-        own = unit[start : start + chunk]
-        cosines = own @ unit.T
-        # The text itself among them.
-        cosines[cosines > _COPY] = -1.0
-        near = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
-        weights = np.maximum(np.take_along_axis(cosines, near, axis=1), 0.0)
-        mean = _unit(np.einsum("bk,bkh->bh", weights, unit[near]))
-        mixed[start : start + chunk] = (1 - weight) * own + weight * np.where(
-            mean.any(axis=1, keepdims=True), mean, own
-        )
+    for rows, near, cosines in _nearest(unit, np.arange(len(unit)), count):
+        mean = _unit(np.einsum("bk,bkh->bh", np.maximum(cosines, 0.0), unit[near]))
+        own = unit[rows]
+        mixed[rows] = (1 - weight) * own + weight * np.where(mean.any(axis=1, keepdims=True), mean, own)
     return _unit(mixed)
 
 
-def with_neighbourhood_means(dataset: Dataset, count: int, weight: float) -> Dataset:
+def topic_weight(vectors: npt.NDArray[Any], count: int, most: float = 0.5) -> float:
+    r"""Return how far :func:`neighbourhood_means` may draw vectors, by how much their texts have topics.
+
+    Where a text has topics its neighbours are about equally near. Where it has near-duplicates that mean different
+    things, the first is far nearer than the others, and a mean would blur them. With c_k the mean cosine of a text and
+    its k-th neighbour, k = `count`, and c that of any two texts:
+
+    .. math:: d = \frac{c_1 - c_k}{1 - c}, \qquad
+        \alpha = \alpha_{\max} \min\left(1, \max\left(0, \frac{0.20 - d}{0.20 - 0.16}\right)\right)
+
+    Args:
+        vectors: One vector a text, (n, H).
+        count: How many neighbours.
+        most: The largest weight.
+
+    Returns:
+        The weight α, 0 to `most`.
+
+    Raises:
+        UserError: There are no more than `count` vectors.
+    """
+    unit = _unit_of_enough(vectors, count)
+    rows = np.arange(0, len(unit), -(-len(unit) // _SAMPLE))
+    ordered = np.concatenate([-np.sort(-cosines, axis=1) for _, _, cosines in _nearest(unit, rows, count)])
+    first, last = ordered.mean(axis=0)[[0, -1]]
+    fall = (first - last) / (1 - float(unit.mean(axis=0) @ unit.mean(axis=0)))
+    return most * float(np.clip((_WORDINGS - fall) / (_WORDINGS - _TOPICS), 0.0, 1.0))
+
+
+def with_neighbourhood_means(dataset: Dataset, count: int, weight: float | None) -> tuple[Dataset, float]:
     """Draw the column ``label`` towards its neighbours by :func:`neighbourhood_means`; each vector keeps its length.
 
-    Raises UserError: there are no more than `count` rows.
+    A weight of None is :func:`topic_weight`'s. Returns the data set and the weight; raises UserError where there are no
+    more than `count` rows.
     """
     vectors = dataset.with_format("numpy")["label"][:]
+    weight = topic_weight(vectors, count) if weight is None else weight
+    if not weight:
+        return dataset, weight
     lengths = np.linalg.norm(vectors.astype(np.float32), axis=1, keepdims=True)
     half = (lengths * neighbourhood_means(vectors, count, weight)).astype(np.float16)
     column = pa.FixedSizeListArray.from_arrays(pa.array(half.ravel()), half.shape[1])
     mixed = Dataset(pa.table({"label": column}))
-    return concatenate_datasets([dataset.remove_columns("label"), mixed], axis=1)
+    return concatenate_datasets([dataset.remove_columns("label"), mixed], axis=1), weight
 
 
-def _unit(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def _unit_of_enough(vectors: npt.NDArray[Any], count: int) -> Vectors:
+    if len(vectors) <= count:
+        raise UserError(f"The {count} nearest neighbours of a text need more than {len(vectors)} texts; add text.")
+    return _unit(vectors.astype(np.float32))
+
+
+def _nearest(
+    unit: Vectors, rows: npt.NDArray[np.int64], count: int, chunk: int = 1024
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Vectors]]:
+    """Yield some of the rows, their nearest others, (b, count), in no order, and the cosines of these."""
+    for start in range(0, len(rows), chunk):
+        some = rows[start : start + chunk]
+        cosines = unit[some] @ unit.T
+        # The text itself among them.
+        cosines[cosines > _COPY] = -1.0
+        near = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
+        yield some, near, np.take_along_axis(cosines, near, axis=1)
+
+
+def _unit(vectors: Vectors) -> Vectors:
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
