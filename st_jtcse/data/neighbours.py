@@ -19,7 +19,7 @@ _TOPICS, _WORDINGS = 0.16, 0.20
 _SAMPLE = 3000
 
 
-def neighbourhood_means(vectors: npt.NDArray[Any], count: int, weight: float) -> Vectors:
+def neighbourhood_means(vectors: npt.NDArray[Any], count: int, weight: float, chunk: int = 1024) -> Vectors:
     r"""Mix each vector's direction with the mean of its nearest neighbours', as one step of mean shift does.
 
     With u the unit vectors, N(i) the `count` nearest others and w_ij = max(u_i · u_j, 0):
@@ -32,6 +32,7 @@ def neighbourhood_means(vectors: npt.NDArray[Any], count: int, weight: float) ->
         vectors: One vector a text, (n, H).
         count: How many neighbours.
         weight: The neighbours' share α, 0 to 1.
+        chunk: How many rows are compared with all at once.
 
     Returns:
         Unit vectors t_i / ||t_i||, (n, H) float32.
@@ -44,7 +45,7 @@ def neighbourhood_means(vectors: npt.NDArray[Any], count: int, weight: float) ->
     """
     unit = _unit_of_enough(vectors, count)
     mixed = np.empty_like(unit)
-    for rows, near, cosines in _nearest(unit, np.arange(len(unit)), count):
+    for rows, near, cosines in _nearest(unit, np.arange(len(unit)), count, chunk):
         mean = _unit(np.einsum("bk,bkh->bh", np.maximum(cosines, 0.0), unit[near]))
         own = unit[rows]
         mixed[rows] = (1 - weight) * own + weight * np.where(mean.any(axis=1, keepdims=True), mean, own)

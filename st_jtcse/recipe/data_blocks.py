@@ -25,7 +25,7 @@ Text = Annotated[str, Field(min_length=1)]
 Folder = Annotated[Text, AfterValidator(os.path.expanduser)]
 # Name of the set that chooses checkpoints, and all by which a stage's record calls data that are not test sets.
 DEV = "dev"
-_TAKEN = (DEV, "train", "pair_scores")
+_TAKEN = (DEV, "train", "pair_scores", "anchors")
 
 _OPUS_MT = "Helsinki-NLP/opus-mt-{}-{}"
 # This model knows several written forms of Chinese and is told which one.

@@ -32,7 +32,10 @@ _OF_ONE_MODEL = {"revision", "trust_remote_code"}
 # What a recipe never takes over: who it is, and where its results go.
 _OWN = {"extends", "name", "description", "output_dir", "push"}
 # Blocks that are one value, wherever they stand: one source cannot mend another.
-_WHOLE = {("data", "train"), ("data", "pairs"), ("evaluate", "dev"), ("evaluate", "test"), ("pair_scores",), ("sweep",)}
+_WHOLE = {
+    ("data", "train"), ("data", "pairs"), ("evaluate", "dev"), ("evaluate", "test"), ("neighbours", "anchors"),
+    ("pair_scores",), ("sweep",),
+}  # fmt: skip
 SUFFIXES = (".yaml", ".yml")
 
 

@@ -25,6 +25,7 @@ from st_jtcse.recipe.data_blocks import (
     EvaluateSpec,
     Folder,
     Source,
+    Sources,
     Text,
     list_shorthand,
 )
@@ -168,7 +169,17 @@ class NeighboursSpec(Block):
     """How far a teacher's vectors are drawn towards the mean of their nearest sentences': topics, not wordings."""
 
     count: int = Field(10, ge=1, description="How many nearest sentences of the training text.")
-    weight: float = Field(0.5, ge=0, le=1, description="Share of their mean direction; 0 leaves the vectors alone.")
+    weight: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None,
+        description="Share of their mean direction, 0 to leave the vectors alone; null: up to 0.5, by how much the text "
+        "has topics.",
+    )
+    anchors: Sources | None = Field(
+        None, description="General sentences that join the training text and keep their teachers' own vectors."
+    )
+    anchor_share: float = Field(
+        1 / 3, gt=0, lt=1, description="Share of the anchors among all rows; they are repeated as often as that takes."
+    )
 
 
 class LossSpec(BaseModel):

@@ -14,7 +14,7 @@ from st_jtcse.errors import UserError
 
 # Spearman on the set that chooses checkpoints, of a bi-encoder's cosines or of a cross-encoder's scores.
 _DEV = ("eval_dev_spearman_cosine", "eval_dev_spearman")
-_JUDGED = "pair_scores"  # hashed for the stages that train on them only
+_OF_SOME = ("pair_scores", "anchors")  # hashed for the stages that train on them only
 
 
 class Evaluation(NamedTuple):
@@ -76,9 +76,10 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
             other, theirs = data.setdefault(curve.stage, (folder, hashes))
             # A test set of some runs only is left out of the means.
             differing = [name for name in hashes if theirs.get(name, hashes[name]) != hashes[name]]
-            if differing or (_JUDGED in theirs) != (_JUDGED in hashes):
+            differing += [name for name in _OF_SOME if (name in theirs) != (name in hashes)]
+            if differing:
                 raise UserError(
-                    f"{folder} and {other}: the stage {curve.stage!r} is of other data ({(differing or [_JUDGED])[0]}) "
+                    f"{folder} and {other}: the stage {curve.stage!r} is of other data ({differing[0]}) "
                     "in one than in the other; compare runs over the same data."
                 )
             curves.append(curve)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
+import numpy as np
+from datasets import Dataset, concatenate_datasets
 
 from st_jtcse import data
 from st_jtcse.data.neighbours import with_neighbourhood_means
@@ -33,6 +34,7 @@ class Inputs:
     evaluators: dict[str, Any]  # Spearman evaluators by name; ``dev`` chooses the checkpoint
     hashes: dict[str, str]  # SHA-256 of every data set
     pair_scores: data.PairScores | None = None  # Judged pairs of the sentences, for a loss that takes them
+    anchors: data.Sentences | None = None  # General sentences that are trained on beside them
 
 
 def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
@@ -63,7 +65,11 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
         if stage.pair_scores is not None and isinstance(sentences, data.Sentences):
             judged = data.load_pair_scores(_source(stage.pair_scores), sentences.dataset["sentence"][:])
             hashes["pair_scores"] = judged.sha256
-        inputs[stage.name] = Inputs(sentences, evaluators, hashes, judged)
+        anchors = None
+        if stage.neighbours is not None and stage.neighbours.anchors is not None:
+            anchors = data.load_sentences([_source(source) for source in stage.neighbours.anchors])
+            hashes["anchors"] = anchors.sha256
+        inputs[stage.name] = Inputs(sentences, evaluators, hashes, judged, anchors)
     return inputs
 
 
@@ -104,7 +110,13 @@ def training_set(
             check_size(stage, loss, label_size(teachers))
         dataset = with_teacher_labels(dataset, digest, teachers, weights, cache, form=form)
         if stage.neighbours is not None:
-            dataset = with_neighbourhood_means(dataset, stage.neighbours.count, stage.neighbours.weight)
+            own = stage.neighbours
+            dataset, told["neighbours_weight"] = with_neighbourhood_means(dataset, own.count, own.weight)
+            if inputs.anchors is not None:
+                labelled = inputs.anchors.dataset, inputs.anchors.sha256
+                anchors = with_teacher_labels(*labelled, teachers, weights, cache, form=form)
+                rows = np.arange(round(len(dataset) * own.anchor_share / (1 - own.anchor_share))) % len(anchors)
+                dataset = concatenate_datasets([dataset, anchors.select(rows)])
     return dataset, told
 
 

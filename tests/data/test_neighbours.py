@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
-from st_jtcse.data.neighbours import neighbourhood_means, with_neighbourhood_means
+from st_jtcse.data.neighbours import neighbourhood_means, topic_weight, with_neighbourhood_means
 from st_jtcse.errors import UserError
 
 
@@ -49,8 +49,33 @@ def test_too_few_texts_are_refused():
 def test_a_label_column_is_replaced_at_its_length():
     vectors = (np.random.default_rng(2).normal(size=(30, 5)) * 4).astype(np.float16)
     dataset = Dataset.from_dict({"sentence": [f"text {row}" for row in range(30)], "label": vectors})
-    mixed = with_neighbourhood_means(dataset, 4, 0.5).with_format("numpy")
+    mixed, weight = with_neighbourhood_means(dataset, 4, 0.5)
+    mixed = mixed.with_format("numpy")
     lengths = np.linalg.norm(vectors.astype(float), axis=1, keepdims=True)
+    assert weight == 0.5
     assert mixed["label"][:] == pytest.approx(lengths * by_hand(vectors, 4, 0.5), rel=1e-2, abs=5e-3)
     assert str(mixed.features["label"].feature.dtype) == "float16"
     assert list(mixed["sentence"][:]) == dataset["sentence"][:]
+
+
+def test_the_weight_follows_the_fall_of_similarity():
+    draw = np.random.default_rng(3)
+    centres = draw.normal(size=(10, 24))
+    found = {}
+    for name, spread in (("topics", 0.5), ("between", 0.58), ("wordings", 2.5)):
+        # Each text twice, almost: the second is the nearest neighbour where there is no topic around both.
+        vectors = np.repeat(centres, 20, axis=0) + spread * draw.normal(size=(200, 24))
+        vectors = np.concatenate([vectors, vectors + 0.1 * draw.normal(size=(200, 24))])
+        unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        cosines = unit @ unit.T
+        ordered = -np.sort(-np.where(cosines > 0.9999, -1, cosines), axis=1)
+        fall = (ordered[:, 0].mean() - ordered[:, 4].mean()) / (1 - cosines.mean())
+        found[name] = topic_weight(vectors, 5)
+        assert found[name] == pytest.approx(0.5 * min(1, max(0, (0.20 - fall) / 0.04)), abs=1e-4)
+    assert found["topics"] == 0.5 and 0 < found["between"] < 0.5 and found["wordings"] == 0
+
+
+def test_without_topics_a_label_column_stays():
+    dataset = Dataset.from_dict({"label": np.random.default_rng(4).normal(size=(30, 40)).astype(np.float16)})
+    dataset = Dataset.from_dict({"label": np.concatenate([dataset["label"], np.array(dataset["label"]) * 1.2 + 0.05])})
+    assert with_neighbourhood_means(dataset, 4, None) == (dataset, 0.0)

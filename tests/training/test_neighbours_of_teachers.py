@@ -5,6 +5,7 @@ from sentence_transformers import SentenceTransformer
 from test_run import project, refusal, train  # noqa: F401  # project is a fixture
 
 from st_jtcse.data.neighbours import neighbourhood_means
+from st_jtcse.modules import load_sentence_transformer
 from st_jtcse.recipe.load import load_recipe
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import load_inputs, training_set
@@ -20,18 +21,38 @@ def overrides(*options):
 
 def test_the_labels_are_the_teachers_vectors_among_their_neighbours(project, monkeypatch):  # noqa: F811
     monkeypatch.chdir(project)
-    labels = []
-    for options in ([*STAGE, *LOSS], [*STAGE, *LOSS, *NEIGHBOURS]):
-        loaded = load_recipe(str(project / "recipe.yaml"), overrides(*options))
-        stage = loaded.stages[0]
-        loss = type("Loss", (), {"model": SentenceTransformer(str(project / "b")), "projection": None})()
-        inputs = load_inputs([stage])["encoder"]
-        dataset, _ = training_set(stage, inputs, loss, RunFolder(project / "run"), project / "cache")
-        labels.append(dataset.with_format("numpy")["label"][:].astype(np.float32))
-    plain, mixed = labels
+    plain, mixed = (vectors(labels_of(project, *options)[0]) for options in ([], NEIGHBOURS))
     lengths = np.linalg.norm(plain, axis=1, keepdims=True)
     assert np.abs(mixed - lengths * neighbourhood_means(plain, 3, 0.4)).max() < 5e-3 * lengths.max()
     assert np.abs(mixed - plain).max() > 1e-2
+
+
+def labels_of(project, *options):
+    loaded = load_recipe(str(project / "recipe.yaml"), overrides(*STAGE, *LOSS, *options))
+    stage = loaded.stages[0]
+    loss = type("Loss", (), {"model": SentenceTransformer(str(project / "b")), "projection": None})()
+    inputs = load_inputs([stage])["encoder"]
+    dataset, told = training_set(stage, inputs, loss, RunFolder(project / "run"), project / "cache")
+    return dataset, told, inputs
+
+
+def vectors(dataset):
+    return dataset.with_format("numpy")["label"][:].astype(np.float32)
+
+
+def test_anchors_keep_their_own_vectors_and_make_up_their_share(project, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(project)
+    (project / "general.txt").write_text("the cat sleeps\na horse eats\n")
+    anchored = NEIGHBOURS[1].replace("}", ", anchors: general.txt, anchor_share: 0.25}")
+    plain, _, _ = labels_of(project, *NEIGHBOURS)
+    dataset, told, inputs = labels_of(project, "--set", anchored)
+    count = len(plain)
+    assert told["neighbours_weight"] == 0.4 and inputs.hashes["anchors"]
+    assert len(dataset) == count + round(count / 3)
+    assert np.array_equal(vectors(dataset)[:count], vectors(plain))
+    assert dataset["sentence"][count : count + 4] == ["the cat sleeps", "a horse eats"] * 2
+    teacher = load_sentence_transformer(project / "b", pooling="mean")
+    assert np.abs(vectors(dataset)[count : count + 2] - teacher.encode(["the cat sleeps", "a horse eats"])).max() < 5e-3
 
 
 def test_a_stage_trains_on_them_and_needs_teachers(project, monkeypatch, capsys):  # noqa: F811
