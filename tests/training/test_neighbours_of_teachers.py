@@ -27,7 +27,7 @@ def test_the_labels_are_the_teachers_vectors_among_their_neighbours(project, mon
     assert np.abs(mixed - plain).max() > 1e-2
 
 
-def labels_of(project, *options):
+def labels_of(project, *options):  # noqa: F811
     loaded = load_recipe(str(project / "recipe.yaml"), overrides(*STAGE, *LOSS, *options))
     stage = loaded.stages[0]
     loss = type("Loss", (), {"model": SentenceTransformer(str(project / "b")), "projection": None})()
