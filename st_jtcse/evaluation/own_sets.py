@@ -99,9 +99,7 @@ class OwnSetEvaluator(SentenceEvaluator):
         return metrics
 
 
-def load_own_set(
-    source: Source, name: str, score_range: tuple[float, float] = (0.0, 5.0), hint: str = ""
-) -> OwnSet:
+def load_own_set(source: Source, name: str, score_range: tuple[float, float] = (0.0, 5.0), hint: str = "") -> OwnSet:
     r"""Read a set, whose columns say what it is.
 
     ==================================  =====================================================================
