@@ -22,7 +22,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     runs = "output folder of a run; its finished stages count"
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=runs)
-    score = "Spearman x 100 on dev (default: the best that every run reaches)"
+    score = "x 100, on dev (default: the best that every run reaches)"
     parser.add_argument("--score", type=float, metavar="S", help=score)
     parser.add_argument("--output-dir", type=Path, required=True, metavar="DIR", help="folder of the report")
     return parser

@@ -82,6 +82,8 @@ def _run(options: argparse.Namespace) -> None:
     results = runner.run(loaded, names, resume=options.resume)
     if state.is_main_process:
         console.show(run_tables.results_table(results))
+        for told in results["verdicts"]:
+            console.verdict(told["sentence"], told["verdict"])
         for address in publish.push_models(loaded.recipe, destination) if destination else ():
             console.say(f"Pushed to {address}")
 

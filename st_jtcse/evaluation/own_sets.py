@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 from sklearn.cluster import KMeans
-from sklearn.metrics import average_precision_score, ndcg_score, v_measure_score
+from sklearn.metrics import ndcg_score
 
-from st_jtcse.data.rows import Row, Source, checked_rows, in_range, number, read_rows, rows_sha256, texts_of
+from st_jtcse.data.pairs import Pairs, load_pairs
+from st_jtcse.data.rows import Row, Source, checked_rows, number, read_rows, rows_sha256, texts_of
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.jobs import Context, Record
 from st_jtcse.evaluation.unique_texts import Vectors, encode_columns
@@ -40,6 +40,7 @@ class OwnSet:
         items: How many items the statistic is over.
         sha256: Hash of its rows.
         measure: From the columns' unit vectors to the statistic.
+        pairs: Graded pairs as they were read; None of a set of another kind.
     """
 
     name: str
@@ -48,6 +49,7 @@ class OwnSet:
     items: int
     sha256: str
     measure: Measure
+    pairs: Pairs | None = None
 
     def statistic(self, model: SentenceTransformer, batch_size: int = 64) -> Statistic:
         """Return a model's statistic; raises UserError where its embeddings cannot be used."""
@@ -84,6 +86,7 @@ class OwnSetEvaluator(SentenceEvaluator):
     def __init__(self, own: OwnSet, name: str | None = None, batch_size: int = 64) -> None:
         super().__init__()
         self.own, self.name, self.batch_size = own, own.name if name is None else name, batch_size
+        self.metric = own.metric
         self.primary_metric = f"{self.name}_{own.metric}" if self.name else own.metric
 
     def __call__(  # type: ignore[override]  # ST's own evaluators narrow the model's type too
@@ -96,7 +99,7 @@ class OwnSetEvaluator(SentenceEvaluator):
         return metrics
 
 
-def load_own_set(source: Source, name: str, score_range: tuple[float, float] = (0.0, 5.0)) -> OwnSet:
+def load_own_set(source: Source, name: str, score_range: tuple[float, float] = (0.0, 5.0), hint: str = "") -> OwnSet:
     r"""Read a set, whose columns say what it is.
 
     ==================================  =====================================================================
@@ -112,13 +115,16 @@ def load_own_set(source: Source, name: str, score_range: tuple[float, float] = (
     ==================================  =====================================================================
 
     Args:
-        source: The file or data set.
+        source: The file or data set. One that names its columns is of graded pairs.
         name: What to call it.
         score_range: Lowest and highest score of graded pairs.
+        hint: For messages, what else helps where columns are missing.
 
     Raises:
         UserError: The source is missing or faulty, has none of these columns, or too little to measure.
     """
+    if source.columns is not None:
+        return _graded(source, name, source.columns, score_range)
     first = next(iter(read_rows(source)), None)
     found = first.values.keys() if first is not None else ()
     for columns, read in _KINDS.items():
@@ -126,7 +132,7 @@ def load_own_set(source: Source, name: str, score_range: tuple[float, float] = (
             return read(source, name, columns, score_range)
     kinds = "; ".join(", ".join(columns) for columns in _KINDS)
     there = first.columns if first is not None else "no row"
-    raise UserError(f"{source.label}: expected the columns of a set ({kinds}), found {there}; rename the columns.")
+    raise UserError(f"{source.label}: expected the columns of a set ({kinds}), found {there}; rename them{hint}.")
 
 
 def _rows(source: Source, columns: Sequence[str], parse: Callable[[Row, Sequence[str]], Any]) -> list[Any]:
@@ -137,18 +143,10 @@ def _rows(source: Source, columns: Sequence[str], parse: Callable[[Row, Sequence
 
 
 def _graded(source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]) -> OwnSet:
-    def parse(row: Row, names: Sequence[str]) -> tuple[str, str, float]:
-        first, second = texts_of(row, names[:2])
-        if (score := number(row.values[names[2]])) is None:
-            raise UserError(f"{row.place}: expected a number in 'score', found {row.values[names[2]]!r}; correct it.")
-        return first, second, in_range(row, score, score_range)
-
-    rows = _rows(source, columns, parse)
-    first, second, scores = zip(*rows)
-    if len(set(scores)) == 1:
-        raise UserError(f"{source.label}: every score is {scores[0]:g}, so nothing can be ranked; grade the pairs.")
-    measure = partial(_spearman, np.array(scores))
-    return OwnSet(name, "spearman_cosine", (first, second), len(rows), rows_sha256(rows), measure)
+    pairs = load_pairs(source, score_range)
+    texts = pairs.sentences1, pairs.sentences2
+    measure = partial(_spearman, np.array(pairs.scores))
+    return OwnSet(name, "spearman_cosine", texts, len(pairs.scores), pairs.sha256, measure, pairs)
 
 
 def _duplicates(source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]) -> OwnSet:
@@ -217,14 +215,38 @@ def _cosines(first: Vectors, second: Vectors) -> npt.NDArray[np.float64]:
     return np.einsum("nh,nh->n", first.astype(np.float64), second.astype(np.float64))
 
 
+def _places(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return each value's place among the different ones: a draw of items is then ranked by counting."""
+    places: npt.NDArray[np.int64] = np.unique(values, return_inverse=True)[1]
+    return places
+
+
+def _centred_ranks(places: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    counts = np.bincount(places)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]  # Of equal ones their mean.
+    return np.asarray(ranks - ranks.mean())
+
+
 def _spearman(scores: npt.NDArray[np.float64], first: Vectors, second: Vectors) -> Statistic:
-    cosines = _cosines(first, second)
-    return lambda items: float(spearmanr(cosines[items], scores[items])[0])
+    said, found = _places(scores), _places(_cosines(first, second))
+
+    def statistic(items: npt.NDArray[np.int64]) -> float:
+        x, y = _centred_ranks(found[items]), _centred_ranks(said[items])
+        spread = math.sqrt((x @ x) * (y @ y))
+        return float(x @ y / spread) if spread else math.nan
+
+    return statistic
 
 
 def _average_precision(labels: npt.NDArray[np.int64], first: Vectors, second: Vectors) -> Statistic:
-    cosines = _cosines(first, second)
-    return lambda items: float(average_precision_score(labels[items], cosines[items]))
+    places = _places(-_cosines(first, second))
+
+    def statistic(items: npt.NDArray[np.int64]) -> float:
+        same = np.bincount(places[items], weights=labels[items])
+        precision = np.cumsum(same) / np.maximum(np.cumsum(np.bincount(places[items])), 1)
+        return float(same @ precision / same.sum()) if same.any() else math.nan
+
+    return statistic
 
 
 def _nearer(anchors: Vectors, positives: Vectors, negatives: Vectors) -> Statistic:
@@ -247,7 +269,20 @@ def _of_labels(labels: npt.NDArray[Any], texts: Vectors) -> Statistic:
     votes = votes * 2 + (own[nearest[:, 0]][:, None] == np.arange(len(kinds)))
     parts = np.mean([hits[:, 0], hits.mean(axis=1), votes.argmax(axis=1) == own], axis=0)
     clusters = KMeans(len(kinds), n_init=1, random_state=0).fit_predict(texts)
-    return lambda items: float(0.75 * parts[items].mean() + 0.25 * v_measure_score(own[items], clusters[items]))
+    return lambda items: float(0.75 * parts[items].mean() + 0.25 * _v_measure(own[items], clusters[items]))
+
+
+def _v_measure(labels: npt.NDArray[np.int64], clusters: npt.NDArray[np.int64]) -> float:
+    """Return twice the mutual information over the sum of both entropies, which V-measure is."""
+    pairs = labels * (clusters.max() + 1) + clusters
+    both, own, found = (_entropy(each) for each in (pairs, labels, clusters))
+    return 2 * (own + found - both) / (own + found) if own + found else 1.0
+
+
+def _entropy(values: npt.NDArray[np.int64]) -> float:
+    shares = np.bincount(values) / len(values)
+    shares = shares[shares > 0]
+    return float(-shares @ np.log(shares))
 
 
 def _nearest(texts: Vectors, count: int, chunk: int = 1024) -> npt.NDArray[np.int64]:

@@ -14,7 +14,7 @@ from st_jtcse.evaluation.results import RESULTS
 from st_jtcse.hashing import sha256
 from st_jtcse.hub.model_form import read_json
 from st_jtcse.reports.evaluation_report import suite_table
-from st_jtcse.reports.table import Table, number, shipped_rows
+from st_jtcse.reports.table import Table, number, scale, shipped_rows
 
 # Written by st-train beside the weights, and the folder for st-eval's results there.
 TRAINING_RECORD = "training_results.json"
@@ -32,6 +32,7 @@ class CardResults:
     tables: Sequence[tuple[Table, str | None]]
     figures: Sequence[EvalResult]  # the same for the Hub, as `model-index`
     name: str  # the model's name in `model-index`
+    verdicts: Sequence[str] = ()  # Markdown sentences: what the training came to, beside the model as shipped
 
 
 def card_results(folder: Path) -> CardResults:
@@ -48,7 +49,7 @@ def card_results(folder: Path) -> CardResults:
     figures: list[EvalResult] = []
     if scores := training.get("spearman"):
         tables.append((_training_table(training), None))
-        figures += [_figure(name, name, "spearmanr", score) for name, score in scores.items()]
+        figures += [_figure(name, name, _metric(training, name), score) for name, score in scores.items()]
     for name, suite in evaluation["suites"].items():
         picture = f"{EVALUATION}/{name}.png"
         table = _own_and_reported(suite_table(name, suite), training.get("reported_as"))
@@ -58,7 +59,7 @@ def card_results(folder: Path) -> CardResults:
             for row in suite["rows"]
             if row["score"] is not None
         ]
-    return CardResults(tables, figures, training.get("title") or folder.absolute().name)
+    return CardResults(tables, figures, training.get("title") or folder.absolute().name, _verdicts(training))
 
 
 def _of_these_weights(folder: Path, results: str, hashes: Mapping[str, str]) -> None:
@@ -79,7 +80,18 @@ def _training_table(record: Mapping[str, Any]) -> Table:
         for name, key in told.items()
         if record["steps"] or key == "spearman"
     ]
-    return Table(["model", *sets], rows, "Spearman correlation x 100")
+    title = scale(sets, record.get("metrics", {})).replace("Spearman", "Spearman correlation")
+    return Table(["model", *sets], rows, title)
+
+
+def _metric(record: Mapping[str, Any], name: str) -> str:
+    metric: str = record.get("metrics", {}).get(name, "spearman")
+    return "spearmanr" if metric.startswith("spearman") else metric
+
+
+def _verdicts(record: Mapping[str, Any]) -> list[str]:
+    told = [(one["sentence"], one["verdict"] == "worse") for one in record.get("verdicts", ())]
+    return [f"**{sentence}**" if worse else sentence for sentence, worse in told]
 
 
 def _own_and_reported(table: Table, paper: str | None) -> Table:

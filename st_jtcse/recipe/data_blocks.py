@@ -81,7 +81,7 @@ class SourceSpec(Block):
         None,
         min_length=1,
         description="Columns to read: sentence columns for training (default: sentence; each column adds its "
-        "sentences), [first, second, score] for evaluation (default: sentence1, sentence2, score).",
+        "sentences), [first, second, score] of graded pairs for evaluation (default: by the names that are there).",
     )
     limit: int | None = Field(None, ge=1, description="Keep the first rows only.")
 
@@ -161,10 +161,15 @@ class DataSpec(Block):
 
 
 class EvaluateSpec(Block):
-    """Graded sentence pairs: `dev` chooses the checkpoint, `test` is only reported."""
+    """Sets of any kind that `st-eval --data` takes: `dev` chooses the checkpoint, `test` is only reported.
 
-    dev: Source | None = Field(None, description="Pairs whose cosine Spearman chooses the checkpoint.")
-    test: dict[str, Source] = Field(default_factory=dict, description="Pairs to report, by the name to show.")
+    Their columns say what they are; a cross-encoder takes graded pairs only.
+    """
+
+    dev: Source | None = Field(
+        None, description="Set whose score chooses the checkpoint; of graded pairs the Spearman correlation of cosines."
+    )
+    test: dict[str, Source] = Field(default_factory=dict, description="Sets to report, by the name to show.")
     score_range: tuple[float, float] = Field(
         (0.0, 5.0), description="Lowest and highest score allowed in the pairs.", strict=False
     )

@@ -26,7 +26,7 @@ _RUNNERS = {
     "resume_from_checkpoint": "Use st-train --resume",
     **dict.fromkeys(
         ("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
-        "Give 'evaluate.dev': its Spearman correlation chooses the checkpoint",
+        "Give 'evaluate.dev': its score chooses the checkpoint",
     ),
     **dict.fromkeys(("do_train", "do_eval", "do_predict"), "Give 'data' to train and 'evaluate' to evaluate"),
     "overwrite_output_dir": "Name another 'output_dir'",

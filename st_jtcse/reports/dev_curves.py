@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ValidationError, ValidationInfo
 
 from st_jtcse.errors import UserError
 
-# Spearman on the set that chooses checkpoints, of a bi-encoder's cosines or of a cross-encoder's scores.
-_DEV = ("eval_dev_spearman_cosine", "eval_dev_spearman")
+# Of runs that do not say it: of a bi-encoder's cosines or of a cross-encoder's scores.
+_SPEARMAN = ("spearman_cosine", "spearman")
 _OF_SOME = ("pair_scores", "anchors")  # hashed for the stages that train on them only
 
 
 class Evaluation(NamedTuple):
-    """The score on dev, Spearman x 100, after so many steps and seconds of training."""
+    """The score on dev x 100, after so many steps and seconds of training."""
 
     step: int
     seconds: float
@@ -32,9 +32,10 @@ class Curve:
     stage: str  # the stage's name
     seed: int  # the run's seed
     evaluations: tuple[Evaluation, ...]  # in the order of the run; the first is that of step 0
-    final: dict[str, float]  # Spearman x 100 of the saved model on each evaluation set
+    final: dict[str, float]  # Score x 100 of the saved model on each evaluation set
     # That of the models which it starts from, as shipped, by model and set
     as_shipped: dict[str, dict[str, float]] = field(default_factory=dict)
+    metrics: dict[str, str] = field(default_factory=dict)  # What the scores are, by set, where it is said
 
     @property
     def best(self) -> float:
@@ -94,14 +95,22 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
 class _Logged(BaseModel):
     step: int
     train_seconds: float
-    score: float = Field(validation_alias=AliasChoices(*_DEV))
+    score: float
 
 
-def _on_dev(log: Any) -> Any:
+def _on_dev(log: Any, told: ValidationInfo) -> Any:
     """Keep the entries that hold a score on dev, and what is no entry, which is then refused."""
     if not isinstance(log, list):
         return log
-    return [entry for entry in log if not isinstance(entry, dict) or any(key in entry for key in _DEV)]
+    metric = told.data.get("metrics", {}).get("dev")
+    keys = [f"eval_dev_{name}" for name in ([metric] if metric else _SPEARMAN)]
+    kept = []
+    for entry in log:
+        if not isinstance(entry, dict):
+            kept.append(entry)
+        elif key := next((key for key in keys if key in entry), None):
+            kept.append({**entry, "score": entry[key]})
+    return kept
 
 
 class _Stage(BaseModel):
@@ -109,6 +118,7 @@ class _Stage(BaseModel):
     spearman: dict[str, float]
     spearman_start: dict[str, float] = {}
     as_shipped: dict[str, dict[str, float]] = {}
+    metrics: dict[str, str] = {}
     data_sha256: dict[str, str]
     log: Annotated[list[_Logged], BeforeValidator(_on_dev)] = []
 
@@ -116,7 +126,7 @@ class _Stage(BaseModel):
         found = [Evaluation(entry.step, entry.train_seconds, round(100 * entry.score, 4)) for entry in self.log]
         if found and found[0].step and "dev" in self.spearman_start:
             found.insert(0, Evaluation(0, 0.0, self.spearman_start["dev"]))
-        return Curve(self.name, seed, tuple(found), self.spearman, self.as_shipped)
+        return Curve(self.name, seed, tuple(found), self.spearman, self.as_shipped, self.metrics)
 
 
 class _Run(BaseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from st_jtcse.reports.table import Table, millions, shipped_rows
+from st_jtcse.reports.table import Table, millions, scale, shipped_rows
 
 
 def plan_table(stages: Sequence[Any]) -> Table:
@@ -26,7 +26,7 @@ def plan_table(stages: Sequence[Any]) -> Table:
 
 
 def results_table(results: Mapping[str, Any]) -> Table:
-    """Return the start models as shipped, and every stage, where it started -> where it ended: Spearman x 100."""
+    """Return the start models as shipped, and every stage, where it started -> where it ended."""
     sets = list(dict.fromkeys(name for record in results["stages"] for name in record["spearman"]))
     rows = [[name, *[""] * 4, *scores] for name, *scores in shipped_rows(results, sets)]
     rows += [
@@ -40,7 +40,8 @@ def results_table(results: Mapping[str, Any]) -> Table:
         ]
         for record in results["stages"]
     ]
-    title = f"{results['recipe']}, seed {results['seed']}: Spearman x 100, start -> trained"
+    metrics = {name: metric for record in results["stages"] for name, metric in record.get("metrics", {}).items()}
+    title = f"{results['recipe']}, seed {results['seed']}: {scale(sets, metrics)}, start -> trained"
     return Table(["stage", "parameters", "GMAC", "steps", "seconds", *sets], rows, title)
 
 

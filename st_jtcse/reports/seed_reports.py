@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from st_jtcse.reports.dev_curves import Curve
 from st_jtcse.reports.drawing import house_style, legend_name, panels, series
-from st_jtcse.reports.table import Table, shipped_rows
+from st_jtcse.reports.table import Table, scale, shipped_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +65,7 @@ class Convergence:
     reached: int  # how many of them come to the score
     steps: Spread | None  # steps to the score, over those that reach it; None if none does
     seconds: Spread | None  # seconds of training to the score, likewise
-    final: dict[str, Spread]  # Spearman x 100 of the saved models, by evaluation set
+    final: dict[str, Spread]  # scores x 100 of the saved models, by evaluation set
 
 
 def common_score(curves: Sequence[Curve]) -> float:
@@ -101,8 +101,12 @@ def convergence_table(rows: Sequence[Convergence], score: float, curves: Sequenc
     ]
     told = {"as_shipped": {name: scores for curve in curves for name, scores in curve.as_shipped.items()}}
     cells = [[name, "", "", "", *scores] for name, *scores in shipped_rows(told, sets)] + cells
-    title = f"to {score:.2f} on dev; Spearman x 100 of the saved models"
+    title = f"to {score:.2f} on dev; {scale(sets, _metrics(curves))} of the saved models"
     return Table(["stage", "reached", "steps", "seconds", *sets], cells, title)
+
+
+def _metrics(curves: Sequence[Curve]) -> dict[str, str]:
+    return {name: metric for curve in curves for name, metric in curve.metrics.items()}
 
 
 @house_style()
@@ -120,12 +124,13 @@ def draw_convergence(curves: Sequence[Curve], rows: Sequence[Convergence], score
         seconds = [statistics.fmean(at.seconds for at in point) for point in points]
         by_step.plot([point[0].step for point in points], scores, label=legend_name(row.stage), markersize=4, **look)
         by_second.plot(seconds, scores, markersize=4, **look)
+    metrics = _metrics(curves)
     for axes, label in ((by_step, "steps"), (by_second, "training (s)")):
         axes.axhline(score, color="0.6", linewidth=0.8)
-        axes.set(xlabel=label, ylabel="Spearman x 100 on dev")
+        axes.set(xlabel=label, ylabel=f"{scale(['dev'], metrics)} on dev")
     draw_spreads(saved, [row.final for row in rows])
     saved.set_xticks(range(len(rows)), [row.stage for row in rows], rotation=30, ha="right")
-    saved.set(ylabel="Spearman x 100, saved model")
+    saved.set(ylabel=f"{scale(names_in([row.final for row in rows]), metrics)}, saved model")
     saved.legend()
     figure.legend(loc="outside lower center", ncols=min(len(rows), 7))
     return figure
@@ -138,7 +143,7 @@ class Point:
     point: str  # the setting, as told in tables
     stage: str  # the stage's name
     seeds: int  # how many runs have finished the stage
-    values: dict[str, list[float]]  # Spearman x 100 of the saved models by evaluation set, one for each seed
+    values: dict[str, list[float]]  # scores x 100 of the saved models by evaluation set, one for each seed
     scores: dict[str, Spread]  # the same, summed up
 
 
@@ -158,19 +163,19 @@ def sweep_table(rows: Sequence[Point], recipe: str, told: Mapping[str, Any]) -> 
     sets = names_in([row.scores for row in rows])
     cells = [[row.point, row.stage, str(row.seeds), *(shown(row.scores.get(name)) for name in sets)] for row in rows]
     cells = [[name, "", "", *scores] for name, *scores in shipped_rows(told, sets)] + cells
-    title = f"{recipe}: Spearman x 100, mean ± standard deviation over seeds"
+    title = f"{recipe}: {scale(sets, told['metrics'])}, mean ± standard deviation over seeds"
     return Table(["setting", "stage", "seeds", *sets], cells, title, names=2)
 
 
 @house_style()
-def draw_sweep(rows: Sequence[Point]) -> Figure:
+def draw_sweep(rows: Sequence[Point], metrics: Mapping[str, str]) -> Figure:
     """Draw a panel for each stage: the settings side by side, every seed a dot, bars of one standard deviation."""
     stages = list(dict.fromkeys(row.stage for row in rows))
     settings = max(sum(row.stage == stage for row in rows) for stage in stages)
     figure, axes = panels(len(stages), columns=3, width=2.2 + 0.9 * settings, height=4.2)
     for panel, stage in zip(axes, stages):
         _draw_stage(panel, [row for row in rows if row.stage == stage])
-        panel.set(title=stage, ylabel="Spearman x 100")
+        panel.set(title=stage, ylabel=scale(names_in([row.scores for row in rows]), metrics))
     axes[0].legend()
     return figure
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,16 @@ def number(value: float | None) -> str:
 def millions(count: int) -> str:
     """Write a number of parameters."""
     return f"{count / 1e6:.1f}M"
+
+
+def scale(sets: Iterable[str], metrics: Mapping[str, str]) -> str:
+    """Say what the scores on sets are, by the sets' metrics; one that has none there is of graded pairs."""
+    told = {name: metrics.get(name, "spearman") for name in sets}
+    told = {name: "Spearman" if metric.startswith("spearman") else metric for name, metric in told.items()}
+    if len(set(told.values())) <= 1:
+        return f"{next(iter(told.values()), 'Spearman')} x 100"
+    others = [f"{name}: {metric}" for name, metric in told.items() if metric != "Spearman"]
+    return f"Spearman x 100 ({', '.join(others)})"
 
 
 def shipped_rows(results: Mapping[str, Any], sets: Sequence[str]) -> list[list[str]]:

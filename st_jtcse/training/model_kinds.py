@@ -33,19 +33,23 @@ class ModelKind:
     trainer: Any
     arguments: Any  # Class of the trainer's arguments
     evaluator: Callable[[str, data.Pairs], Any]  # From a name and graded pairs to an evaluator
-    metric: str  # Name of the evaluator's Spearman correlation, after the data set's name
+    metric: str  # Name of that evaluator's Spearman correlation, after the data set's name
     save: Callable[[Any, Path], None]  # Writes a model into a folder, in the form that anyone loads, without its card
     # Reads it back; the second argument is the flag for code that comes with the model.
     load: Callable[[Path, bool], Any]
 
-    def scores(self, model: Any, evaluators: Mapping[str, Any]) -> dict[str, float]:
-        """Return Spearman x 100, of cosines or of a cross-encoder's scores, on each evaluation set.
+    def metric_of(self, evaluator: Any) -> str:
+        """Return the name of an evaluator's metric, after the data set's; one of ours says it."""
+        return str(getattr(evaluator, "metric", self.metric))
 
-        Raises UserError where it is not defined.
+    def scores(self, model: Any, evaluators: Mapping[str, Any]) -> dict[str, float]:
+        """Return a model's scores x 100 on each evaluation set: of graded pairs, Spearman of its cosines or outputs.
+
+        Raises UserError where one is not defined.
         """
         found = {}
         for name, evaluator in evaluators.items():
-            found[name] = round(100 * float(evaluator(model)[f"{name}_{self.metric}"]), 4)
+            found[name] = round(100 * float(evaluator(model)[f"{name}_{self.metric_of(evaluator)}"]), 4)
             if not math.isfinite(found[name]):
                 raise UserError(
                     f"The model's correlation on {name!r} is not defined, as where all embeddings are equal or zero, "

@@ -33,4 +33,6 @@ def results_of(recipe: Recipe, folder: RunFolder, shipped: ShippedScores) -> dic
         "as_shipped": shipped.scores,
         "data_sha256": shipped.data_sha256,
         "stages": records,
+        # Of the last stage that has any.
+        "verdicts": next((record["verdicts"] for record in reversed(records) if record.get("verdicts")), []),
     }

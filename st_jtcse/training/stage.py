@@ -56,6 +56,7 @@ def run_stage(
         "data_sha256": inputs.hashes,
         "begins_as": begins_as(stage.model),
         "as_shipped": as_shipped,
+        "metrics": {name: kind.metric_of(evaluator) for name, evaluator in inputs.evaluators.items()},
         "spearman_start": kind.scores(model, inputs.evaluators),
         "steps": 0,
         "seconds": 0.0,

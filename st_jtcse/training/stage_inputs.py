@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from st_jtcse.data.shards import DEFAULT_CACHE
 from st_jtcse.data.teachers import label_size, with_teacher_labels
 from st_jtcse.data.translation import Pivot, round_trip
 from st_jtcse.errors import UserError
-from st_jtcse.recipe.data_blocks import DataSpec, SourceSpec
+from st_jtcse.recipe.data_blocks import DataSpec
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.yaml_source import dotted
-from st_jtcse.training.model_kinds import kind_of
+from st_jtcse.training.evaluation_sets import Known, Sets, evaluator_of, load_sets, source_of
 from st_jtcse.training.models import load_frozen, resolver
 from st_jtcse.training.run_folder import RunFolder
 
@@ -31,16 +31,17 @@ class Inputs:
 
     # Training sentences or labelled rows; None for a stage that is only assembled.
     sentences: data.Sentences | data.Labelled | None
-    evaluators: dict[str, Any]  # Spearman evaluators by name; ``dev`` chooses the checkpoint
+    evaluators: dict[str, Any]  # Evaluators by the set's name; ``dev`` chooses the checkpoint
     hashes: dict[str, str]  # SHA-256 of every data set
     pair_scores: data.PairScores | None = None  # Judged pairs of the sentences, for a loss that takes them
     anchors: data.Sentences | None = None  # General sentences that are trained on beside them
+    sets: Sets = field(default_factory=dict)  # What the evaluators are of
 
 
 def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
     """Read and check the data of stages; what several of them share is read once."""
     texts: dict[str, data.Sentences | data.Labelled] = {}
-    graded: dict[tuple[data.Source, tuple[float, float]], data.Pairs] = {}
+    known: Known = {}
     inputs = {}
     for stage in stages:
         sentences = None
@@ -53,23 +54,18 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
             _check_batch(stage, len(sentences.dataset))
             _check_classes(stage, sentences)
             hashes["train"] = sentences.sha256
-        evaluators = {}
-        if stage.evaluate is not None:
-            for name, source in stage.evaluate.sets.items():
-                graded_key = _source(source), stage.evaluate.score_range
-                if graded_key not in graded:
-                    graded[graded_key] = data.load_pairs(*graded_key)
-                hashes[name] = graded[graded_key].sha256
-                evaluators[name] = kind_of(stage.model).evaluator(name, graded[graded_key])
+        sets = load_sets(stage, known)
+        hashes |= {name: own.sha256 for name, own in sets.items()}
+        evaluators = {name: evaluator_of(stage, name, own) for name, own in sets.items()}
         judged = None
         if stage.pair_scores is not None and isinstance(sentences, data.Sentences):
-            judged = data.load_pair_scores(_source(stage.pair_scores), sentences.dataset["sentence"][:])
+            judged = data.load_pair_scores(source_of(stage.pair_scores), sentences.dataset["sentence"][:])
             hashes["pair_scores"] = judged.sha256
         anchors = None
         if stage.neighbours is not None and stage.neighbours.anchors is not None:
-            anchors = data.load_sentences([_source(source) for source in stage.neighbours.anchors])
+            anchors = data.load_sentences([source_of(source) for source in stage.neighbours.anchors])
             hashes["anchors"] = anchors.sha256
-        inputs[stage.name] = Inputs(sentences, evaluators, hashes, judged, anchors)
+        inputs[stage.name] = Inputs(sentences, evaluators, hashes, judged, anchors, sets)
     return inputs
 
 
@@ -139,7 +135,7 @@ def check_size(stage: StageSpec, loss: Any, size: int) -> None:
 
 
 def _read(spec: DataSpec) -> data.Sentences | data.Labelled:
-    sources = [_source(source) for source in spec.sources]
+    sources = [source_of(source) for source in spec.sources]
     if spec.train:
         return data.load_sentences(sources)
     return data.load_labelled(sources, spec.labels, spec.score_range, spec.mapping, spec.bins)
@@ -172,9 +168,3 @@ def _check_classes(stage: StageSpec, rows: data.Sentences | data.Labelled) -> No
             f"{place}: expected a class below {count} for {stage.loss.type} of stage {stage.name!r}, found "
             f"{label:g}; correct the row, or {way}."
         )
-
-
-def _source(spec: SourceSpec) -> data.Source:
-    given = dict(spec)
-    file, columns = given.pop("file"), given.pop("columns")
-    return data.Source(file=Path(file) if file else None, columns=tuple(columns) if columns else None, **given)

@@ -12,6 +12,7 @@ from st_jtcse.training.adapters import ADAPTER
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.provenance import environment
 from st_jtcse.training.run_folder import RunFolder
+from st_jtcse.training.run_verdict import beside_start
 from st_jtcse.training.stage_card import describe
 from st_jtcse.training.stage_inputs import Inputs
 
@@ -40,6 +41,7 @@ def save_stage(
     found["parameters"] = sum(parameter.numel() for parameter in saved.parameters())
     found["gmac"] = round(gmac(saved), 4)
     found["spearman"] = kind.scores(saved, inputs.evaluators)
+    found["verdicts"] = beside_start(loaded.recipe.stages, stage, inputs, saved, any(found["as_shipped"].values()))
     # What the card knows of the training is in the trained model; its form is the saved one's.
     saved.model_card_data = trained.model_card_data
     describe(loaded, stage, saved, staging, found)

@@ -46,11 +46,7 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
         settings = {"save_strategy": strategy, "save_total_limit": 1} | settings
         if "eval_steps" in stage.args:
             settings = {"save_steps": stage.args["eval_steps"]} | settings
-        settings |= {
-            "load_best_model_at_end": True,
-            "metric_for_best_model": f"eval_{DEV}_{kind_of(stage.model).metric}",
-            "greater_is_better": True,
-        }
+        settings |= {"load_best_model_at_end": True, "greater_is_better": True}
     try:
         arguments = kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
     except (ValueError, ImportError) as error:
@@ -93,6 +89,9 @@ def train(
     arguments = training_arguments(stage, seed, folder.stage(stage.name))
     if arguments.prompts is None:  # A model that puts a prompt before every sentence is trained as it is used.
         arguments.prompts = model.prompts.get(model.default_prompt_name) or None
+    if arguments.load_best_model_at_end:
+        metric = kind_of(stage.model).metric_of(inputs.evaluators[DEV])
+        arguments.metric_for_best_model = f"eval_{DEV}_{metric}"
     refuse_equal_views(stage, model, dataset)
     if stage.model.lora is not None:
         add_adapter(model, stage.model.lora, folder.stage(stage.name))

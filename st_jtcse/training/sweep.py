@@ -92,10 +92,12 @@ def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:
     """Leave sweep.json and, with matplotlib, a picture of the runs in the output folder; return their table."""
     folder = Path(loaded.recipe.output_dir)
     finished, shipped = [], ShippedScores({})
+    metrics: dict[str, str] = {}
     for run in runs:
         records = {stage.name: RunFolder(run.folder).record(stage.name) for stage in run.loaded.recipe.stages}
         for record in records.values():
             shipped.take(record or {})
+            metrics |= (record or {}).get("metrics", {})
         finished.append((run.point, {name: found for name, found in records.items() if found}))
     rows = seed_reports.summarize(finished, changed_stages(runs))
     told = {
@@ -104,11 +106,12 @@ def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:
             {"setting": run.values, "seed": run.seed, "folder": str(run.folder.relative_to(folder))} for run in runs
         ],
         "as_shipped": shipped.scores,
+        "metrics": metrics,
         "stages": [dataclasses.asdict(row) for row in rows],
     }
     write_atomically(folder / "sweep.json", to_json(told))
     try:
-        save(seed_reports.draw_sweep(rows), folder, "sweep")
+        save(seed_reports.draw_sweep(rows, metrics), folder, "sweep")
     except UserError as error:  # The numbers are there; the picture can be had later.
         logger.warning("%s", error)
     return seed_reports.sweep_table(rows, loaded.recipe.name, told)

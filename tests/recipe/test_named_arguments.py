@@ -355,7 +355,7 @@ def test_values_that_transformers_accepts_have_no_faults(args):
                 (
                     "metric_for_best_model",
                     "expected no 'metric_for_best_model' here, found one. Give 'evaluate.dev': "
-                    "its Spearman correlation chooses the checkpoint, and remove 'metric_for_best_model'.",
+                    "its score chooses the checkpoint, and remove 'metric_for_best_model'.",
                 )
             ],
         ),
