@@ -170,6 +170,16 @@ class EvaluateSpec(Block):
         None, description="Set whose score chooses the checkpoint; of graded pairs the Spearman correlation of cosines."
     )
     test: dict[str, Source] = Field(default_factory=dict, description="Sets to report, by the name to show.")
+    general: dict[str, Source] = Field(
+        default_factory=dict, description="Sets that `retention` is about, by the name to show; they are reported too."
+    )
+    retention: float | None = Field(
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Points that a set of `general` may lose at most: the trained weights are mixed with the start's as "
+        "far as that takes.",
+    )
     score_range: tuple[float, float] = Field(
         (0.0, 5.0), description="Lowest and highest score allowed in the pairs.", strict=False
     )
@@ -177,7 +187,7 @@ class EvaluateSpec(Block):
         None, ge=1, description="Stop a stage after so many evaluations on end without a new best score on `dev`."
     )
 
-    @field_validator("test")
+    @field_validator("test", "general")
     @classmethod
     def _names_of_their_own(cls, test: dict[str, SourceSpec]) -> dict[str, SourceSpec]:
         for name in test:
@@ -189,13 +199,17 @@ class EvaluateSpec(Block):
     @property
     def sets(self) -> dict[str, SourceSpec]:
         """All sets by name."""
-        return ({DEV: self.dev} if self.dev else {}) | self.test
+        return ({DEV: self.dev} if self.dev else {}) | self.general | self.test
 
     @model_validator(mode="after")
     def _ordered(self) -> EvaluateSpec:
         _check_order(*self.score_range)
         if self.patience is not None and self.dev is None:
             raise ValueError("expected 'dev' beside 'patience', found none. Give it, or remove 'patience'.")
+        if self.retention is not None and not self.general:
+            raise ValueError("expected 'general' beside 'retention', found none. Name sets, or remove 'retention'.")
+        if both := self.general.keys() & self.test.keys():
+            raise ValueError(f"expected each name once, found {min(both)!r} in 'general' and 'test'. Rename one.")
         return self
 
 

@@ -33,8 +33,8 @@ _OF_ONE_MODEL = {"revision", "trust_remote_code"}
 _OWN = {"extends", "name", "description", "output_dir", "push"}
 # Blocks that are one value, wherever they stand: one source cannot mend another.
 _WHOLE = {
-    ("data", "train"), ("data", "pairs"), ("evaluate", "dev"), ("evaluate", "test"), ("neighbours", "anchors"),
-    ("pair_scores",), ("sweep",),
+    ("data", "train"), ("data", "pairs"), ("evaluate", "dev"), ("evaluate", "test"), ("evaluate", "general"),
+    ("neighbours", "anchors"), ("pair_scores",), ("sweep",),
 }  # fmt: skip
 SUFFIXES = (".yaml", ".yml")
 

@@ -3,50 +3,57 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+
+from st_jtcse.recipe.data_blocks import EvaluateSpec
+from st_jtcse.training.model_kinds import ModelKind
+from st_jtcse.training.stage_inputs import Inputs
 
 logger = logging.getLogger(__name__)
 
 SHARES = (1.0, 0.8, 0.6, 0.4, 0.2)
 
 
-def mix_until_retained(
-    model: Any,
-    start: Any,
-    before: Mapping[str, float],
-    most: float,
-    score: Callable[[Any], Mapping[str, float]],
-) -> float:
-    r"""Mix a trained model's weights in place with its start's, until no set has lost more than is allowed.
+def keep_general(
+    spec: EvaluateSpec, model: Any, start: Any, kind: ModelKind, inputs: Inputs, found: Mapping[str, Any]
+) -> dict[str, Any]:
+    r"""Mix a trained model's weights in place with its start's, until no general set has lost more than is allowed.
 
     .. math:: \theta = (1 - s)\, \theta_{start} + s\, \theta_{trained}, \qquad s = 1, 0.8, 0.6, 0.4, 0.2, 0
 
     Args:
+        spec: What is allowed, and of which sets.
         model: The trained model; it gets the mixed weights.
         start: The model before training, of the same architecture.
-        before: The start's scores x 100, by set.
-        most: How many points each of them may fall.
-        score: From a model to its scores on these sets.
+        kind: What both are.
+        inputs: The stage's, which hold the sets.
+        found: What the stage's record says, the start's scores among it.
 
     Returns:
-        The largest share s of the trained weights that keeps within the bound; 0: none of them does.
+        What the record says more: the largest share s of the trained weights that keeps within the bound. Where none
+        does, the start is the stage's result.
 
     References:
         Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022, Eq. 1.
     """
+    most, before = spec.retention or 0.0, found["spearman_start"]
+    sets = {name: inputs.evaluators[name] for name in spec.general}
     first, last = ({name: value.clone() for name, value in own.state_dict().items()} for own in (start, model))
     for share in SHARES:
         model.load_state_dict(_mixed(first, last, share))
-        after = score(model)
-        if all(before[name] - after[name] <= most for name in before):
-            return share
-        lost = ", ".join(f"{name} {after[name] - before[name]:+.2f}" for name in before)
-        logger.info("%.0f %% of the trained weights: %s, which may fall by %g", 100 * share, lost, most)
+        after = kind.scores(model, sets)
+        if all(before[name] - after[name] <= most for name in sets):
+            if share < 1:
+                logger.warning("%.0f %% of the trained weights, so that none loses more than %g", 100 * share, most)
+            return {"trained_share": share}
+        told = ", ".join(f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in sets)
+        logger.info("%s with %.0f %% of the trained weights", told, 100 * share)
     model.load_state_dict(first)
-    return 0.0
+    logger.warning("every share of the trained weights loses more than %g, so the start is the result", most)
+    return {"trained_share": 0.0, "best_step": 0}
 
 
 def _mixed(first: Mapping[str, torch.Tensor], last: Mapping[str, torch.Tensor], share: float) -> dict[str, Any]:

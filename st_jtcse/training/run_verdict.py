@@ -11,7 +11,6 @@ from sentence_transformers import SentenceTransformer
 from st_jtcse import embedded
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.verdict import verdicts
-from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.as_shipped import start_models
 from st_jtcse.training.models import load_frozen
@@ -23,11 +22,11 @@ logger = logging.getLogger(__name__)
 def beside_start(
     stages: Sequence[StageSpec], stage: StageSpec, inputs: Inputs, model: SentenceTransformer, has_score: bool
 ) -> list[dict[str, Any]]:
-    """Return the verdicts on a stage's model, by the test sets; `dev` has chosen the model and says nothing of it.
+    """Return the verdicts on a stage's model, by the test sets; the others have chosen the model and say nothing of it.
 
     There are none but of the run's last bi-encoder, and where it comes from one model, which `has_score` as shipped.
     """
-    tests = {name: own for name, own in inputs.sets.items() if name != DEV}
+    tests = {name: inputs.sets[name] for name in (stage.evaluate.test if stage.evaluate else ())}
     bi_encoders = [other.name for other in stages if other.model.cross_encoder is None]
     starts = start_models(stage, {other.name: other for other in stages})
     if not tests or not has_score or len(starts) != 1 or stage.name != bi_encoders[-1]:

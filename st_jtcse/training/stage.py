@@ -17,6 +17,7 @@ from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.as_shipped import ShippedScores, begins_as
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import Resolve, build_cross_encoder, build_model, resolver
+from st_jtcse.training.retention import keep_general
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs
 from st_jtcse.training.stage_saving import save_stage
@@ -70,6 +71,9 @@ def run_stage(
         logger.warning("stage %s: dev fell from %.2f to %.2f at best, so its start is its result", stage.name, *told)
         set_seed(seed)
         result, found["best_step"] = start_model(stage, resolver(folder), seed), 0
+    elif stage.loss is not None and stage.evaluate is not None and stage.evaluate.retention is not None:
+        set_seed(seed)
+        found |= keep_general(stage.evaluate, model, start_model(stage, resolver(folder), seed), kind, inputs, found)
     if processes.rank() == 0:
         save_stage(loaded, stage, inputs, folder, found, model, result)
     processes.wait_for_all()

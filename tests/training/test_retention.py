@@ -1,0 +1,65 @@
+"""Trained weights are mixed with the start's until general sets keep what the recipe asks for."""
+
+import json
+
+import pytest
+import torch
+from conftest import make_sentences
+from safetensors.torch import load_file
+from test_run import project, refusal, results, train  # noqa: F401  # project is a fixture
+
+GENERAL = ["--stage", "encoder", "--set", "evaluate={general: {everyday: everyday.jsonl}, retention: 2.0}"]
+NO_DEV = ["--set", "args.eval_strategy=no", "--set", "args.max_steps=4", "--set", "args.lr_scheduler_type=constant"]
+
+
+@pytest.fixture
+def general(project, monkeypatch):  # noqa: F811
+    """The project with pairs whose scores are the start's own cosines, so that every change loses."""
+    monkeypatch.chdir(project)
+    from st_jtcse.modules import load_sentence_transformer
+
+    start = load_sentence_transformer(project / "a", pooling="cls")
+    left, right = make_sentences(40, seed=8), make_sentences(40, seed=9)
+    cosines = start.similarity_pairwise(start.encode(left), start.encode(right)).tolist()
+    rows = [{"sentence1": a, "sentence2": b, "score": 2 + 2 * c} for a, b, c in zip(left, right, cosines)]
+    (project / "everyday.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return project
+
+
+def test_the_largest_share_within_the_bound_is_taken(general, capsys):
+    free = [*GENERAL[:2], "--set", "evaluate={general: {everyday: everyday.jsonl}}"]
+    assert train(general, *free, *NO_DEV, "--output-dir", str(general / "free")) == 0
+    assert train(general, *GENERAL, *NO_DEV) == 0
+    unbound, bound = (results(general, folder)["stages"][0] for folder in ("free", "run"))
+    assert bound["spearman_start"]["everyday"] == pytest.approx(100, abs=0.01)
+    assert 100 - unbound["spearman"]["everyday"] > 2 >= 100 - bound["spearman"]["everyday"]
+    share = bound["trained_share"]
+    assert share in (0.8, 0.6, 0.4, 0.2) and "trained_share" not in unbound
+    start, trained, mixed = (
+        load_file(general / name / "model.safetensors") for name in ("a", "free/encoder", "run/encoder")
+    )
+    for name, value in mixed.items():
+        by_hand = (1 - share) * start[name].double() + share * trained[name].double()
+        assert torch.allclose(value.double(), by_hand, atol=1e-6), name
+
+
+def test_a_bound_that_nothing_meets_keeps_the_start_and_says_so(general, capsys, caplog):
+    assert train(general, *GENERAL, *NO_DEV, "--set", "evaluate.retention=0.0", "--set", "args.learning_rate=0.1") == 0
+    found = results(general)["stages"][0]
+    assert found["trained_share"] == found["best_step"] == 0
+    assert found["spearman"] == found["spearman_start"]
+    assert "start kept" in capsys.readouterr().out
+    assert any("so the start is the result" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        ("{retention: 0.3}", "expected 'general' beside 'retention', found none"),
+        ("{general: {a: dev.jsonl}, test: {a: dev.jsonl}}", "expected each name once, found 'a'"),
+        ("{general: {train: dev.jsonl}}", "expected a name of its own for each set"),
+    ],
+)
+def test_a_bound_needs_sets_of_names_of_their_own(project, capsys, monkeypatch, block, told):  # noqa: F811
+    monkeypatch.chdir(project)
+    assert told in refusal(project, capsys, "--set", f"evaluate={block}", *NO_DEV)
