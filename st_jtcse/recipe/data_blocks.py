@@ -95,8 +95,29 @@ class SourceSpec(Block):
         return self
 
 
+class DevSpec(SourceSpec):
+    """What chooses the checkpoint: a set, or held-out training text without labels."""
+
+    unlabelled: bool = Field(
+        False,
+        description="Choose by training sentences that are held out, without labels; 'dev: unlabelled' says the same.",
+    )
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> DevSpec:
+        if not self.unlabelled:
+            super()._one_origin()
+        elif key := self._given(tuple(SourceSpec.model_fields)):
+            raise ValueError(f"expected no '{key}' beside 'unlabelled', found one. Remove one of them.")
+        return self
+
+
 def _file_shorthand(value: Any) -> Any:
     return {"file": value} if isinstance(value, str) else value
+
+
+def _dev_shorthand(value: Any) -> Any:
+    return {"unlabelled": True} if value == "unlabelled" else _file_shorthand(value)
 
 
 def list_shorthand(value: Any) -> Any:
@@ -166,8 +187,10 @@ class EvaluateSpec(Block):
     Their columns say what they are; a cross-encoder takes graded pairs only.
     """
 
-    dev: Source | None = Field(
-        None, description="Set whose score chooses the checkpoint; of graded pairs the Spearman correlation of cosines."
+    dev: Annotated[DevSpec, BeforeValidator(_dev_shorthand)] | None = Field(
+        None,
+        description="Set whose score chooses the checkpoint, of graded pairs the Spearman correlation of cosines; "
+        "'unlabelled': training sentences that are held out.",
     )
     test: dict[str, Source] = Field(default_factory=dict, description="Sets to report, by the name to show.")
     general: dict[str, Source] = Field(
@@ -177,8 +200,8 @@ class EvaluateSpec(Block):
         None,
         ge=0,
         allow_inf_nan=False,
-        description="Points that a set of `general` may lose at most: the trained weights are mixed with the start's as "
-        "far as that takes.",
+        description="Points that a set of `general` may lose at most: the trained weights are mixed with the start's "
+        "as far as that takes.",
     )
     score_range: tuple[float, float] = Field(
         (0.0, 5.0), description="Lowest and highest score allowed in the pairs.", strict=False
@@ -195,6 +218,11 @@ class EvaluateSpec(Block):
                 taken = f"{', '.join(map(repr, _TAKEN[:-1]))} and {_TAKEN[-1]!r} are taken"
                 raise ValueError(f"expected a name of its own for each set ({taken}), found {name!r}. Choose another.")
         return test
+
+    @property
+    def is_unlabelled(self) -> bool:
+        """Whether held-out training sentences choose the checkpoint."""
+        return self.dev is not None and self.dev.unlabelled
 
     @property
     def sets(self) -> dict[str, SourceSpec]:

@@ -37,15 +37,16 @@ class SchemaPlace:
         return self.annotation if is_model else None
 
     @property
-    def takes_source(self) -> bool:
-        """Whether one data source may stand here, alone or for a list of one."""
+    def source(self) -> type[SourceSpec] | None:
+        """The kind of data source that may stand here, alone or for a list of one."""
         is_list = get_origin(self.annotation) is list
-        return (_bare(get_args(self.annotation)[0]) if is_list else self.annotation) is SourceSpec
+        kind = _bare(get_args(self.annotation)[0]) if is_list else self.annotation
+        return kind if isinstance(kind, type) and issubclass(kind, SourceSpec) else None
 
     @property
     def keys(self) -> list[str]:
         """The keys the schema declares for this place."""
-        model = SourceSpec if self.takes_source else self.model
+        model = self.source or self.model
         return list(model.model_fields) if model else []
 
     def step(self, part: str | int) -> SchemaPlace | None:
@@ -65,7 +66,7 @@ class SchemaPlace:
         item = SchemaPlace(_bare(arguments[0]), self.description)
         if isinstance(part, int):
             return item
-        return item.step(part) if self.takes_source else None
+        return item.step(part) if self.source else None
 
 
 def schema_place(loc: Loc) -> SchemaPlace | None:
@@ -114,6 +115,6 @@ def _text(details: ErrorDetails) -> str:
     if details["type"] == "none_required":
         return f"expected nothing here, found {shown(found)}. Correct it{about}"
     if details["type"] == "model_type":
-        also = "a file name or " if place.takes_source else ""
+        also = "a file name or " if place.source else ""
         return f"expected {also}a mapping (keys: {', '.join(place.keys)}), found {shown(found)}. Correct it{about}"
     return misfit(details, place.annotation, found, place.description)

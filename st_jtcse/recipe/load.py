@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import extends, yaml_source
-from st_jtcse.recipe.data_blocks import DataSpec, EvaluateSpec, PivotSpec, SourceSpec
+from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec, PivotSpec, SourceSpec
 from st_jtcse.recipe.faults import Fault, from_pydantic, tell
 from st_jtcse.recipe.overrides import apply
 from st_jtcse.recipe.schema import OF_ONE_STAGE, ModelDefaults, ModelSpec, Recipe, StageSpec, WeightedModelSpec
@@ -25,6 +25,7 @@ _FOLDER_PREFIXES = ("./", "../", "~/")
 # Keys that can name something local, and whether they always do; a model or dataset may also be a Hub id.
 _LOCAL: dict[type[BaseModel], dict[str, bool]] = {
     SourceSpec: {"file": True, "dataset": False},
+    DevSpec: {"file": True, "dataset": False},
     ModelSpec: {"base": False, "towers": False, "cross_encoder": False},
     WeightedModelSpec: {"model": False},
     PivotSpec: {"forward": False, "back": False},
@@ -63,6 +64,9 @@ def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[st
     path, name = _find(reference)
     swept = None if point is None else {**point, "sweep": None, "seeds": None}
     source, refused = apply(extends.load(path, name), overrides, swept)
+    if isinstance(name := source.data.get("model"), str):
+        written = {**source.written, ("model", "base"): source.at(("model",))}
+        source = Source({**source.data, "model": {"base": name}}, written)
     if isinstance(common := source.data.get("model"), dict):
         # A fault in one of its keys is told once, not at every stage.
         usable = _readable(ModelDefaults, {key: common[key] for key in common if key not in OF_ONE_STAGE})

@@ -59,7 +59,7 @@ def _put(source: Source, option: Written, key: str, value: Any) -> Source:
         if below is None:
             below = {}
             made.append(loc)
-        elif isinstance(below, str) and (place := schema_place(loc)) and place.takes_source:
+        elif isinstance(below, str) and (place := schema_place(loc)) and place.source:
             below = {"file": below}  # The short form of a source, about to get a second key.
         elif not isinstance(below, (dict, list)):
             raise UserError(

@@ -8,7 +8,7 @@ from typing import Any
 from st_jtcse import data
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.own_sets import OwnSet, OwnSetEvaluator, load_own_set
-from st_jtcse.recipe.data_blocks import SourceSpec
+from st_jtcse.recipe.data_blocks import DevSpec, SourceSpec
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.model_kinds import EVALUATION_BATCH, kind_of
 
@@ -27,6 +27,8 @@ def load_sets(stage: StageSpec, known: Known) -> Sets:
     found = {}
     if stage.evaluate is not None:
         for name, spec in stage.evaluate.sets.items():
+            if isinstance(spec, DevSpec) and spec.unlabelled:
+                continue
             source, score_range = source_of(spec), stage.evaluate.score_range
             key = source, score_range
             if key not in known:

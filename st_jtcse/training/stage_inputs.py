@@ -17,7 +17,8 @@ from st_jtcse.data.shards import DEFAULT_CACHE
 from st_jtcse.data.teachers import label_size, with_teacher_labels
 from st_jtcse.data.translation import Pivot, round_trip
 from st_jtcse.errors import UserError
-from st_jtcse.recipe.data_blocks import DataSpec
+from st_jtcse.evaluation.unlabelled import hold_out
+from st_jtcse.recipe.data_blocks import DEV, DataSpec
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.yaml_source import dotted
 from st_jtcse.training.evaluation_sets import Known, Sets, evaluator_of, load_sets, source_of
@@ -55,6 +56,8 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
             _check_classes(stage, sentences)
             hashes["train"] = sentences.sha256
         sets = load_sets(stage, known)
+        if isinstance(sentences, data.Sentences) and stage.evaluate and stage.evaluate.is_unlabelled:
+            sentences, sets[DEV] = hold_out(sentences)
         hashes |= {name: own.sha256 for name, own in sets.items()}
         evaluators = {name: evaluator_of(stage, name, own) for name, own in sets.items()}
         judged = None
@@ -73,7 +76,7 @@ def is_local(stage: StageSpec) -> bool:
     """Whether all data of a stage are files; others are on the Hub, or may be."""
     trained_on = stage.data.sources if stage.loss and stage.data else []
     evaluated_on = stage.evaluate.sets.values() if stage.evaluate else []
-    return all(spec.file for spec in (*trained_on, *evaluated_on))
+    return not any(spec.dataset for spec in (*trained_on, *evaluated_on))
 
 
 def training_set(
