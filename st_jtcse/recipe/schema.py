@@ -86,8 +86,10 @@ class ModelSpec(Block):
     cross_attention_every: int | None = Field(
         2, ge=1, description="A cross-attention layer after every k-th layer of a twin; null for none."
     )
-    cross_residual: Literal["stream", "local"] = Field(
-        "stream", description="Residual of a twin's cross stream: its own stream, or the tower's hidden state."
+    cross_residual: Literal["stream", "local", "layers"] = Field(
+        "stream",
+        description="Residual of a twin's cross stream: stream, its own; local, the tower's hidden state; layers, its "
+        "own, which the ordinary layers between cross-attention layers change too.",
     )
     random_pooler: bool = Field(
         False, description="Draw the poolers of towers that come without; else such towers are refused."
