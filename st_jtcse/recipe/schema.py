@@ -113,8 +113,10 @@ class ModelSpec(Block):
         description="Train a LoRA adapter on the encoder in place of its weights: arguments of PEFT's LoraConfig, e.g. "
         "{r: 8}. The saved model has it merged, and the adapter alone lies in its folder adapter.",
     )
-    training_head: bool = Field(
-        False, description="Train through a linear layer with tanh on the embedding, dropped afterwards (SimCSE's MLP)."
+    training_head: bool | Literal["kept"] = Field(
+        False,
+        description="Train through a linear layer with tanh on the embedding, dropped afterwards (SimCSE's MLP); kept: "
+        "it stays, and the embedding is what it gives (LS-RNS).",
     )
     tower: Literal[1, 2] | None = Field(None, description="Start from this tower of `base`, a twin.")
     layers: list[Annotated[int, Field(ge=0)]] | None = Field(
