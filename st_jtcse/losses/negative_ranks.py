@@ -64,8 +64,8 @@ def _above(scores: Tensor, compare: Callable[[Tensor], Tensor]) -> Tensor:
 def retention(ranks: Tensor, kind: Retention = "linear") -> Tensor:
     r"""Share of its mass, α(r) in [0, 1], that a negative of rank r keeps: 1 - r / B, 1 - r / M, e^{-r / M} or 1 / r.
 
-    LS-RNS gives the linear one, 1 - r / B, as its example; the others are ours. ``"to_zero"`` is 1 - r / M, which leaves
-    the last negative, and with groups or bins the last group, nothing.
+    LS-RNS gives the linear one, 1 - r / B, as its example; the others are ours. ``"to_zero"``, 1 - r / M, leaves the
+    last negative, and with groups or bins the last group, nothing.
     """
     others = negatives(ranks)
     count = max(len(ranks) - 1, 1)
