@@ -31,8 +31,11 @@ def _parser() -> argparse.ArgumentParser:
     join.add_argument("output", metavar="OUTPUT", help="folder of the twin, new or empty")
     every = "a cross-attention layer after every K-th layer, for training on; none for no such layer (default: 2)"
     join.add_argument("--cross-attention-every", type=_period, default=2, metavar="K", help=every)
-    residual = "residual of the cross stream: its own stream, or the tower's hidden state (default: stream)"
-    join.add_argument("--cross-residual", choices=("stream", "local"), default="stream", help=residual)
+    residual = (
+        "residual of the cross stream: its own stream; local: the tower's hidden state; layers: its own, through the "
+        "ordinary layers too (default: stream)"
+    )
+    join.add_argument("--cross-residual", choices=("stream", "local", "layers"), default="stream", help=residual)
     join.add_argument("--max-seq-length", type=_length, metavar="N", help="longest input in tokens")
     without = "draw the poolers of encoders that come without, instead of refusing"
     join.add_argument("--random-pooler", action="store_true", help=without)

@@ -69,7 +69,7 @@ class Diagnosis:
     weights_sha256: str  # hash of its weights
     dimension: int  # H of its embeddings
     parameters: int  # number of its weights
-    gmac: float  # 10^9 multiply-accumulate operations of a sentence of 32 tokens
+    gmac: float  # 10^9 multiply-accumulate operations of a sentence of 64 tokens
     sentences_per_second: float  # speed of encoding in this run
     spearman: float  # Spearman x 100 of cosines and gold scores
     alignment: float | None  # Eq. 16 over the positive pairs; None if there are none

@@ -41,7 +41,7 @@ class LSRNSLoss(SimCSELoss):
         ranks: Rank function: ``"soft"``, ``"percentile"`` or ``"bins"``.
         softness: δ > 0 of the soft ranks, in units of similarity.
         groups: Number of percentile groups or bins.
-        retention: α: ``"linear"``, ``"exponential"`` or ``"reciprocal"``.
+        retention: α: ``"linear"``, 1 - r / B over a batch of B; or ``"to_zero"``, ``"exponential"``, ``"reciprocal"``.
         asymmetric: Whether L_CL weighs its negatives; otherwise it is SimCSE's.
         rank_loss: ``"listnet"`` and ``"listmle"`` over each anchor's list, the latter in the scores' own order;
             ``"cosent"`` over all pairs of the batch.

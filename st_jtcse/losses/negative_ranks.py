@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 Ranks = Literal["soft", "percentile", "bins"]
-Retention = Literal["linear", "exponential", "reciprocal"]
+Retention = Literal["linear", "to_zero", "exponential", "reciprocal"]
 # Comparisons are B^3: so many are held at once.
 _ELEMENTS = 1 << 24
 
@@ -62,13 +62,16 @@ def _above(scores: Tensor, compare: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def retention(ranks: Tensor, kind: Retention = "linear") -> Tensor:
-    r"""Share of its mass, α(r) in [0, 1], that a negative of rank r keeps: 1 - r / M, e^{-r / M} or 1 / r.
+    r"""Share of its mass, α(r) in [0, 1], that a negative of rank r keeps: 1 - r / B, 1 - r / M, e^{-r / M} or 1 / r.
 
-    LS-RNS gives the linear one as its example; the others are ours.
+    LS-RNS gives the linear one, 1 - r / B, as its example; the others are ours. ``"to_zero"``, 1 - r / M, leaves the
+    last negative, and with groups or bins the last group, nothing.
     """
     others = negatives(ranks)
     count = max(len(ranks) - 1, 1)
     if kind == "linear":
+        kept = 1 - ranks / len(ranks)
+    elif kind == "to_zero":
         kept = (1 - ranks / count).clamp_min(0.0)
     elif kind == "exponential":
         kept = torch.exp(-ranks / count)
@@ -83,7 +86,7 @@ def smoothed_distribution(scores: Tensor, kept: Tensor, temperature: float) -> T
     .. math:: \bar q_{ij} = \frac{\alpha(r_{ij})\, p_{ij}}{\sum_k \alpha(r_{ik})\, p_{ik}}, \qquad
         p_{ij} = \mathrm{softmax}_{j \ne i}(s_{ij} / \tau_s)
 
-    It is uniform where nothing is kept, as with a single negative under linear retention.
+    It is uniform where nothing is kept, as with a single negative that is retained to zero.
     """
     others = negatives(scores)
     initial = (scores / temperature).masked_fill(~others, -torch.inf).softmax(dim=1)

@@ -2,7 +2,7 @@
 
 S, the student's, compares view a of sentence i with view b of sentence j, (B, B); T, the teacher's, is (B, B) too.
 Temperatures τ and scales λ are above 0. Consistency, ListNet and ListMLE are those of Liu et al., RankCSE, ACL 2023;
-CoSENT is that of Huang et al., TASLP 2024, Eq. 8 to 11.
+CoSENT is that of Huang et al., TASLP 2024, Eq. 8.
 """
 
 from __future__ import annotations

@@ -87,8 +87,10 @@ class ModelSpec(Block):
     cross_attention_every: int | None = Field(
         2, ge=1, description="A cross-attention layer after every k-th layer of a twin; null for none."
     )
-    cross_residual: Literal["stream", "local"] = Field(
-        "stream", description="Residual of a twin's cross stream: its own stream, or the tower's hidden state."
+    cross_residual: Literal["stream", "local", "layers"] = Field(
+        "stream",
+        description="Residual of a twin's cross stream: stream, its own; local, the tower's hidden state; layers, its "
+        "own, which the ordinary layers between cross-attention layers change too.",
     )
     random_pooler: bool = Field(
         False, description="Draw the poolers of towers that come without; else such towers are refused."
@@ -112,8 +114,10 @@ class ModelSpec(Block):
         description="Train a LoRA adapter on the encoder in place of its weights: arguments of PEFT's LoraConfig, e.g. "
         "{r: 8}. The saved model has it merged, and the adapter alone lies in its folder adapter.",
     )
-    training_head: bool = Field(
-        False, description="Train through a linear layer with tanh on the embedding, dropped afterwards (SimCSE's MLP)."
+    training_head: bool | Literal["kept"] = Field(
+        False,
+        description="Train through a linear layer with tanh on the embedding, dropped afterwards (SimCSE's MLP); kept: "
+        "it stays, and the embedding is what it gives (LS-RNS).",
     )
     tower: Literal[1, 2] | None = Field(None, description="Start from this tower of `base`, a twin.")
     layers: list[Annotated[int, Field(ge=0)]] | None = Field(

@@ -33,7 +33,7 @@ def draw_score_and_cost(values: Mapping[str, tuple[float, float]]) -> Figure:
     """Draw a point a model: Spearman x 100 over GMAC."""
     figure, axes = _points(values)
     axes.set_xlim(left=0)
-    axes.set(xlabel="cost of a sentence of 32 tokens (GMAC)", ylabel="Spearman x 100")
+    axes.set(xlabel="cost of a sentence of 64 tokens (GMAC)", ylabel="Spearman x 100")
     return figure
 
 

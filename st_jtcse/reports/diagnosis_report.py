@@ -48,7 +48,7 @@ def summary_by_model(diagnoses: Sequence[Diagnosis], title: str) -> Table:
 def write_report(folder: Path, diagnoses: Sequence[Diagnosis], plan: Plan, facts: Mapping[str, Any]) -> None:
     """Fill a folder with diagnostics.json, every picture as SVG and PNG, and index.html; needs matplotlib."""
     about = (
-        f"{len(plan.pairs.scores)} graded pairs. GMAC: 10^9 multiply-accumulate operations of a sentence of 32 tokens. "
+        f"{len(plan.pairs.scores)} graded pairs. GMAC: 10^9 multiply-accumulate operations of a sentence of 64 tokens. "
         "Sentences/s: measured once on the machine of this run. Spearman: of cosine and gold score. "
         "Eta: Spearman x 100 / GMAC (JTCSE Table VII)."
     )

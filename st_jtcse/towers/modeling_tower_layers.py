@@ -261,7 +261,7 @@ LAYERS: dict[str, type[BertLayers]] = {
 class LayerAttention:
     """The attention of one layer on one tower's hidden states.
 
-    One softmax and one dropout draw serve both streams: SA_I weights V_I and V_II alike (JTCSE Eq. 7, 8).
+    One softmax and one dropout draw serve both streams: SA_I weights V_I and V_II alike (JTCSE Eq. 7 to 10).
     """
 
     def __init__(self, tower: BertLayers, layer: Any, hidden: Tensor) -> None:

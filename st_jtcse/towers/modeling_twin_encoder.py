@@ -30,8 +30,8 @@ from .modeling_tower_pooling import (
     without_prompt,
 )
 
-CrossResidual = Literal["stream", "local"]
-CROSS_RESIDUALS: tuple[CrossResidual, ...] = ("stream", "local")
+CrossResidual = Literal["stream", "local", "layers"]
+CROSS_RESIDUALS: tuple[CrossResidual, ...] = ("stream", "local", "layers")
 CROSSING_TYPES = tuple(LAYERS)
 # Poolings that read the first row alone: the last layer is computed for no other.
 _OF_FIRST_ROW = ("cls", "pooler")
@@ -46,7 +46,8 @@ class TwinEncoderConfig(SumConfig):
             j mod k = 0 is one. Must divide N. None: no cross-attention, which towers of any type that transformers
             knows can do without; those of :data:`CROSSING_TYPES` need not.
         cross_residual: Residual of the cross stream at a CAEL. ``"stream"``: the cross stream's own state, which
-            starts from the tower's hidden state; ``"local"``: the tower's hidden state.
+            starts from the tower's hidden state; ``"local"``: the tower's hidden state; ``"layers"``: the cross
+            stream's own state, which also runs through the ordinary layers between two CAELs, all rows of it.
         added_poolers: Whether the twin has poolers of its own, for towers whose type has none.
         **kwargs: How the towers are pooled, see :class:`~st_jtcse.towers.modeling_tower_pooling.SumConfig`.
 
@@ -141,7 +142,7 @@ class TwinEncoderModel(PreTrainedModel):
 
     and likewise for II; the cross stream is completed with the layer's own output projection, residual, LayerNorm
     and FFN, and never changes the normal stream. It is pooled as the towers are. Where only its first row is read, that
-    row alone is computed, for it depends on no other row of the cross stream.
+    row alone is computed, for it depends on no other row of the cross stream, unless that runs through ordinary layers.
 
     Args:
         config: The twin's configuration.
@@ -276,13 +277,15 @@ class TwinEncoderModel(PreTrainedModel):
         depth = self.config.tower.num_hidden_layers
         for index in range(depth):
             layers = [way.layers[index] for way in ways]
-            first_row_suffices = pooling in _OF_FIRST_ROW and index == depth - 1
+            is_last = index == depth - 1
             if every is not None and (index + 1) % every == 0:
-                hidden, cross = self._cross_layer(ways, layers, hidden, cross, first_row_suffices, pooling)
-            elif first_row_suffices:
+                hidden, cross = self._cross_layer(ways, layers, hidden, cross, self._rows(pooling, is_last))
+            elif is_last and pooling in _OF_FIRST_ROW:
                 hidden = [self._first_row(*each) for each in zip(ways, layers, hidden)]
             else:
                 hidden = [way.run(layer, state) for way, layer, state in zip(ways, layers, hidden)]
+                if cross is not None and self.config.cross_residual == "layers":
+                    cross = [way.run(layer, state) for way, layer, state in zip(ways, layers, cross)]
             if index == 0:
                 first, first_cross = hidden, cross or hidden
 
@@ -301,27 +304,33 @@ class TwinEncoderModel(PreTrainedModel):
 
         return self._maybe_checkpoint(run, hidden)
 
+    def _rows(self, pooling: TowerPooling, is_last: bool) -> type[FirstRow | EveryRowOfBoth]:
+        """The rows of a CAEL that are read later: of the normal streams, and of the cross streams."""
+        if is_last and pooling in _OF_FIRST_ROW:
+            return FirstRow
+        goes_on_whole = self.config.cross_residual == "layers" and not is_last
+        return EveryRow if pooling in (*_OF_FIRST_ROW, "none") and not goes_on_whole else EveryRowOfBoth
+
     def _cross_layer(
         self,
         ways: list[BertLayers],
         layers: list[Any],
         hidden: list[Tensor],
         cross: list[Tensor] | None,
-        first_row_suffices: bool,
-        pooling: TowerPooling,
+        attend: type[FirstRow | EveryRowOfBoth],
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """One CAEL of both towers: the normal streams, and of the cross streams what is pooled of them."""
-        of_first_row = pooling in (*_OF_FIRST_ROW, "none")
+        """One CAEL of both towers: the normal streams, and of the cross streams what is read of them."""
         if cross is None or self.config.cross_residual == "local":
-            cross = [state[:, :1] for state in hidden] if of_first_row else hidden
-        attend = FirstRow if first_row_suffices else EveryRow if of_first_row else EveryRowOfBoth
+            cross = hidden
+        if attend is not EveryRowOfBoth:
+            cross = [state[:, :1] for state in cross]
 
         def run(*states: Tensor) -> tuple[Tensor, ...]:
             rows = [attend(*each) for each in zip(ways, layers, states)]
             normal, crossed = [], []
             for own, partner, state, residual in zip(rows, reversed(rows), states, states[2:]):
                 context, crossing = own.contexts(partner.value)
-                # CT = SA V, JTCSE Eq. 7; CACT, Eq. 8 to 10.
+                # JTCSE Eq. 7 to 10: CT = SA V, and CACT, of the partner's V.
                 normal.append(own.complete(context, state[:, : context.shape[1]]))
                 crossed.append(own.complete(crossing, residual))
             return (*normal, *crossed)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling, WeightedLayerPooling
 from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
@@ -76,7 +76,7 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
         modules.insert(1, PoolerModulusHead())
     if spec.training_head:
         size = int(model.get_embedding_dimension() or 0)
-        modules.append(TrainingHead(size, size))
+        modules.append((Dense if spec.training_head == "kept" else TrainingHead)(size, size))
     if len(modules) > len(model):
         model = _with_modules(model, modules)
     if spec.dropout is not None:

@@ -69,7 +69,7 @@ def test_the_papers_traps_are_kept():
 
 
 def test_unpublished_tasks_are_refused_with_the_suite_to_use():
-    with pytest.raises(UserError, match=r"never published; .* Use tncse-retrieval30"):
+    with pytest.raises(UserError, match=r"not in our copies of the paper; .* Use tncse-retrieval30"):
         named_suite("jtcse-retrieval45")
 
 

@@ -84,7 +84,12 @@ def test_retention_by_hand_falls_with_the_rank(kept):
     ranks = torch.arange(1.0, B).expand(B, B - 1)
     matrix = torch.zeros(B, B, dtype=torch.float64)
     matrix[0, 1:] = ranks[0]
-    formula = {"linear": lambda r: 1 - r / 5, "exponential": lambda r: math.exp(-r / 5), "reciprocal": lambda r: 1 / r}
+    formula = {
+        "linear": lambda r: 1 - r / 6,
+        "to_zero": lambda r: 1 - r / 5,
+        "exponential": lambda r: math.exp(-r / 5),
+        "reciprocal": lambda r: 1 / r,
+    }
     found = retention(matrix, kept)[0, 1:].tolist()
     assert found == pytest.approx([formula[kept](r) for r in range(1, B)])
     assert found == sorted(found, reverse=True) and len(set(found)) == 5
@@ -313,7 +318,10 @@ def test_two_scores_of_the_same_tokens_are_refused(student):
         ({"epsilon": 1.0}, "epsilon: expected a number below 1, found 1.0."),
         ({"epsilon": -0.1}, "epsilon: expected a number of at least 0, found -0.1."),
         ({"ranks": "hard"}, "ranks: expected one of 'soft', 'percentile', 'bins', found 'hard'."),
-        ({"retention": "none"}, "retention: expected one of 'linear', 'exponential', 'reciprocal', found 'none'."),
+        (
+            {"retention": "none"},
+            "retention: expected one of 'linear', 'to_zero', 'exponential', 'reciprocal', found 'none'.",
+        ),
         ({"rank_loss": "mse"}, "rank_loss: expected one of 'listnet', 'listmle', 'cosent', found 'mse'."),
         ({"scorer_temperature": 0.0}, "scorer_temperature: expected a number above 0, found 0.0."),
         ({"rank_weight": -1.0}, "rank_weight: expected a number of at least 0, found -1.0."),

@@ -8,6 +8,7 @@ from conftest import make_sentences, save_encoder
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.cross_encoder import CrossEncoder
+from sentence_transformers.sentence_transformer.losses import ContrastiveLoss
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.autograd import gradcheck
 
@@ -33,6 +34,16 @@ def softmax(values):
 def lists(matrix, temperature):
     rows = matrix.tolist()
     return [softmax([rows[i][j] / temperature for j in range(B) if j != i]) for i in range(B)]
+
+
+@pytest.mark.parametrize("threshold", [-1.0, -0.5, 0.0, 0.5, 0.9])
+def test_the_contrastive_margin_is_one_minus_a_threshold_of_the_cosine(threshold):
+    a, b = torch.randn(2, 8, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    cosines, labels = torch.cosine_similarity(a, b), torch.tensor([0, 1] * 4)
+    over = (cosines - threshold).clamp_min(0)
+    expected = (labels * (1 - cosines) ** 2 + (1 - labels) * over**2).mean() / 2
+    found = ContrastiveLoss(None, margin=1 - threshold).compute_loss_from_embeddings([a, b], labels)
+    torch.testing.assert_close(found, expected)
 
 
 def double_sum(scores, labels, scale):

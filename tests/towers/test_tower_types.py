@@ -14,7 +14,7 @@ from st_jtcse.errors import PoolerNeeded, UserError
 from st_jtcse.losses import JTCSELoss
 from st_jtcse.modules import EnsembleEncoder, PoolerModulusHead, TwinCrossAttentionEncoder
 from st_jtcse.modules.joining import transformer_of, twin_of
-from st_jtcse.towers.modeling_twin_encoder import CROSSING_TYPES
+from st_jtcse.towers.modeling_twin_encoder import CROSS_RESIDUALS, CROSSING_TYPES
 
 SENTENCES = make_sentences(6)
 BERT = ("attention.self.value", "attention.output")
@@ -96,12 +96,21 @@ def windowed_attentions(tower, projections, mask):
     return attentions
 
 
+def ordinary(tower, index, rows, calls):
+    """The encoder's own layer on other rows than its own."""
+    args, kwargs = calls[index]
+    result = layers_of(tower)[index](rows, *args[1:], **kwargs)
+    return result[0] if isinstance(result, tuple) else result
+
+
 def reference_cross_streams(towers, ids, mask, every, residual):
     """JTCSE Eq. 7 to 10 of every row, completed by the encoders' own layers."""
     attentions, values, calls = zip(*(own_attention(tower, ids, mask) for tower in towers))
     cross = [None, None]
     for index in range(len(values[0])):
         if (index + 1) % every:
+            if residual == "layers" and cross[0] is not None:
+                cross = [ordinary(tower, index, rows, call) for tower, rows, call in zip(towers, cross, calls)]
             continue
         for own, partner in ((0, 1), (1, 0)):
             value = values[partner][index].unflatten(-1, (4, -1)).transpose(1, 2)
@@ -118,7 +127,7 @@ def reference_cross_streams(towers, ids, mask, every, residual):
     return [norm(rows) for norm, rows in zip(end, cross)]
 
 
-@pytest.mark.parametrize("residual", ["stream", "local"])
+@pytest.mark.parametrize("residual", CROSS_RESIDUALS)
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize("kind", CROSSING_TYPES)
 def test_the_cross_stream_is_the_explicit_softmax_over_all_rows(kind, pooling, residual):

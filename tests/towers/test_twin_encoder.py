@@ -1,5 +1,6 @@
 """The cross stream's CLS row against the full computation over all rows, written out with an explicit softmax."""
 
+import itertools
 import math
 
 import pytest
@@ -11,6 +12,7 @@ from st_jtcse.errors import UserError
 from st_jtcse.modules.joining import twin_of
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_tower_layers import BertLayers, EveryRow
+from st_jtcse.towers.modeling_twin_encoder import CROSS_RESIDUALS
 
 EXACT = dict(rtol=1e-10, atol=1e-10)
 
@@ -48,7 +50,10 @@ def complete(layer, context, residual):
 
 
 def full_cross_streams(towers, ids, mask, every, residual):
-    """JTCSE Eq. 7 to 10 for every row: both normal streams and both cross streams, (B, T, H) each."""
+    """JTCSE Eq. 7 to 10 for every row: both normal streams and both cross streams, (B, T, H) each.
+
+    `layers`: at an ordinary layer the cross stream attends to itself, with queries, keys and values of its own rows.
+    """
     hidden = [tower.embeddings(input_ids=ids) for tower in towers]
     cross = [None, None]
     for index in range(len(towers[0].encoder.layer)):
@@ -60,6 +65,10 @@ def full_cross_streams(towers, ids, mask, every, residual):
                 crossed = (both[own][0] @ both[partner][1]).transpose(1, 2).flatten(2)
                 start = hidden[own] if residual == "local" or cross[own] is None else cross[own]
                 cross[own] = complete(layers[own], crossed, start)
+        elif residual == "layers" and cross[0] is not None:
+            for own in (0, 1):
+                weights, value = attend(layers[own], cross[own], mask)
+                cross[own] = complete(layers[own], (weights @ value).transpose(1, 2).flatten(2), cross[own])
         hidden = [complete(*each) for each in zip(layers, merge, hidden)]
         if index == 0:
             firsts = hidden, hidden if cross[0] is None else list(cross)
@@ -77,8 +86,8 @@ def pool(last, first, towers, mask, pooling):
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-@pytest.mark.parametrize("residual", ["stream", "local"])
-@pytest.mark.parametrize("every", [1, 2, 4])
+# Only k = 2 leaves a layer between two cross layers of four: elsewhere `layers` is `stream`.
+@pytest.mark.parametrize(("residual", "every"), [*itertools.product(("stream", "local"), (1, 2, 4)), ("layers", 2)])
 @pytest.mark.parametrize("pooling", ["cls", "none", "pooler", "mean", "first_last"])
 def test_cls_row_equals_the_full_computation_forward_and_backward(family, residual, every, pooling):
     twin, towers = make_twin(family, every, residual)
@@ -105,13 +114,17 @@ def test_residual_readings_differ_only_with_several_cross_layers():
     ids, mask = make_batch()
     outputs = {
         (residual, every): make_twin("bert", every, residual)[0](ids, mask, tower_outputs=True).cross_embedding
-        for residual in ("stream", "local")
+        for residual in CROSS_RESIDUALS
         for every in (1, 2, 4)
     }
     # `local` forgets every cross layer but the last one, so k has no effect; `stream` does not.
     torch.testing.assert_close(outputs["local", 1], outputs["local", 4], **EXACT)
     torch.testing.assert_close(outputs["stream", 4], outputs["local", 4], **EXACT)
     assert (outputs["stream", 1] - outputs["stream", 2]).abs().max() > 1e-3
+    # `layers` differs from `stream` where a layer lies between two cross layers.
+    torch.testing.assert_close(outputs["layers", 1], outputs["stream", 1], **EXACT)
+    torch.testing.assert_close(outputs["layers", 4], outputs["local", 4], **EXACT)
+    assert (outputs["layers", 2] - outputs["stream", 2]).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -167,11 +180,12 @@ def test_identical_towers_have_identical_normal_and_cross_rows_under_attention_d
     assert len(hidden) == 2
 
 
-def test_gradient_checkpointing_gives_the_same_gradients():
+@pytest.mark.parametrize("residual", ["stream", "layers"])
+def test_gradient_checkpointing_gives_the_same_gradients(residual):
     ids, mask = make_batch()
     gradients = []
     for checkpointing in (False, True):
-        twin, _ = make_twin()
+        twin, _ = make_twin(residual=residual)
         twin.train()
         if checkpointing:
             twin.activation_checkpointing_enable()

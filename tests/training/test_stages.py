@@ -92,9 +92,10 @@ def test_an_assembled_stage_is_the_sum_of_its_members(project, capsys):
 
 
 def test_gmac_counts_the_products_of_an_encoder(project):
-    write(project, ENCODER)
+    save_encoder(project / "a", 1, max_position_embeddings=80)
+    write(project, ENCODER | {"model": ENCODER["model"] | {"max_seq_length": 80}})
     assert train(project) == 0
-    tokens, hidden, inner, layers = 32, 32, 48, 4
+    tokens, hidden, inner, layers = 64, 32, 48, 4
     projections = tokens * (4 * hidden * hidden + 2 * hidden * inner)
     attention = 2 * tokens * tokens * hidden
     pooler = hidden * hidden
@@ -184,21 +185,26 @@ def test_a_stage_cut_off_while_it_took_its_place_is_not_trained_again(project):
     assert (final / "model.safetensors").stat().st_mtime_ns == before and not old.exists()
 
 
-def test_the_training_head_is_dropped(project):
+def test_the_training_head_is_dropped_unless_it_is_kept(project):
     with_head = {
         "name": "headed",
         "model": {"base": "./a", "pooling": "cls", "training_head": True},
         "loss": {"type": "SimCSELoss"},
     }
-    write(project, with_head, ENCODER)
+    kept = with_head | {"name": "kept", "model": with_head["model"] | {"training_head": "kept"}}
+    write(project, with_head, ENCODER, kept)
     assert train(project) == 0
     model = load(project, "headed")
     assert [type(module).__name__ for module in model] == ["Transformer", "Pooling"]
+    encoder, pooling, head = load(project, "kept")
+    embedding = pooling(encoder(encoder.preprocess(TEXTS)))["sentence_embedding"]
+    expected = torch.tanh(embedding @ head.linear.weight.T + head.linear.bias).detach()
+    np.testing.assert_allclose(load(project, "kept").encode(TEXTS), expected, atol=1e-6)
     # The head took part: the same start, data and steps without it give other weights.
     assert weights(project)["headed"].values() != weights(project)["encoder"].values()
-    record = results(project)["stages"][0]
-    best = max(entry["eval_dev_spearman_cosine"] for entry in record["log"] if "eval_dev_spearman_cosine" in entry)
-    assert record["spearman"]["dev"] == pytest.approx(100 * best, abs=1e-3)
+    for record in (results(project)["stages"][0], results(project)["stages"][2]):
+        best = max(entry["eval_dev_spearman_cosine"] for entry in record["log"] if "eval_dev_spearman_cosine" in entry)
+        assert record["spearman"]["dev"] == pytest.approx(100 * best, abs=1e-3)
 
 
 @pytest.mark.parametrize(
