@@ -29,7 +29,13 @@ def say(text: object) -> None:
 
 def verdict(sentence: str, word: str) -> None:
     """Print a verdict on stdout; a regression is red."""
-    out.print(sentence, style={"better": "green", "worse": "bold red"}.get(word), markup=False, soft_wrap=True)
+    out.print(
+        sentence,
+        style={"better": "green", "worse": "bold red"}.get(word),
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import ndcg_score
 
 from st_jtcse.data.pairs import Pairs, load_pairs
-from st_jtcse.data.rows import Row, Source, checked_rows, number, read_rows, rows_sha256, texts_of
+from st_jtcse.data.rows import Row, Source, checked_rows, number, rows_sha256, texts_of
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.jobs import Context, Record
 from st_jtcse.evaluation.unique_texts import Vectors, encode_columns
@@ -125,7 +125,7 @@ def load_own_set(source: Source, name: str, score_range: tuple[float, float] = (
     """
     if source.columns is not None:
         return _graded(source, name, source.columns, score_range)
-    first = next(iter(read_rows(source)), None)
+    first = next(checked_rows([source], "sets", (), lambda row, _: row), None)
     found = first.values.keys() if first is not None else ()
     for columns, read in _KINDS.items():
         if all(column in found for column in columns):

@@ -27,7 +27,7 @@ def text(name, file, content, sentence):
 
 
 def dev(name, file, content, sentence):
-    """Graded pairs to choose checkpoints by."""
+    """A set to choose checkpoints by."""
     return Row(name, f"st-train {{recipe}} --output-dir out --set evaluate.dev={file}", sentence, files={file: content})
 
 
@@ -129,10 +129,33 @@ ROWS = [
         t_jsonl="{}",
     ),
     dataset("a dataset's files that are none", "{dataset: json, data_files: none.jsonl}", "cannot be loaded"),
-    dev("graded pairs as text", "p.txt", "a\tb\t1\n", "pairs need columns, found a text file"),
+    dev("graded pairs as text", "p.txt", "a\tb\t1\n", "sets need columns, found a text file"),
     dev("one graded pair", "p.jsonl", PAIR, "holds 1 pairs; a rank correlation needs at least 2."),
     dev("graded pairs of one score", "p.jsonl", PAIR * 3, "every score is 1, so nothing can be ranked"),
-    dev("graded pairs without a score", "p.jsonl", '{"sentence1": "a", "sentence2": "b"}\n', "add 'score'"),
+    dev(
+        "graded pairs without a score",
+        "p.jsonl",
+        '{"sentence1": "a", "sentence2": "b"}\n',
+        "(sentence1, sentence2, score; sentence1, sentence2, label; text, label; query, relevant; anchor, positive, "
+        "negative), found sentence1, sentence2; rename them, or name those of graded pairs with 'columns'.",
+    ),
+    dev("labelled texts of other columns", "p.csv", "text,intent\na,b\n", "found text, intent; rename them"),
+    dev("a set of a header only", "p.csv", "text,label\n", "found no row; rename them"),
+    dev("an empty label", "p.csv", "text,label\na,x\nb,\n", "p.csv:3: 'label' is empty; fill it or remove the row."),
+    dev("texts of one label", "p.csv", "text,label\na,x\nb,x\n", "1 labels in 2 rows have nothing to tell apart."),
+    Row(
+        "columns that a set has not",
+        "st-train {recipe} --output-dir out --set 'evaluate.dev={file: p.csv, columns: [a, b, c]}'",
+        "p.csv:2: expected the columns a, b, c, found a, b; add 'c' or name the columns",
+        files={"p.csv": "a,b\n1,2\n"},
+    ),
+    Row(
+        "a set that a cross-encoder cannot be measured on",
+        "st-train {labelled} --set 'stages.one.model={cross_encoder: {first}}' "
+        "--set 'stages.one.loss={type: CrossEncoderCoSENTLoss}' --set 'evaluate={test: {intents: p.csv}}'",
+        "Stage 'one': a cross-encoder is measured on graded pairs (sentence1, sentence2, score), and",
+        files={"p.csv": "text,label\na,x\nb,x\nc,y\n"},
+    ),
     graded("a score that is a word", '"high"', "expected a number in 'score', found 'high'"),
     graded("a score that is null", "null", "expected a number in 'score', found None"),
     graded("a score that is NaN", "NaN", "expected a number in 'score', found nan"),
