@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-import numpy.typing as npt
 
 from st_jtcse.data import Sentences
 from st_jtcse.errors import UserError
@@ -35,3 +34,18 @@ def hold_out(sentences: Sentences) -> tuple[Sentences, OwnSet]:
     kept = sentences.dataset.select(rows)
     digest = hashlib.sha256("".join(f"{text}\n" for text in kept["sentence"][:]).encode()).hexdigest()
     return Sentences(kept, sentences.skipped_blank, digest), unlabelled_set(chosen, draw)
+
+
+def unlabelled_set(texts: list[str], draw: np.random.Generator) -> OwnSet:
+    """TO BE SETTLED."""
+    halves = [text.split() for text in texts]
+    first = [" ".join(words[: max(1, len(words) // 2)]) for words in halves]
+    second = [" ".join(words[max(1, len(words) // 2) :]) or text for words, text in zip(halves, texts)]
+    digest = hashlib.sha256("".join(f"{text}\n" for text in texts).encode()).hexdigest()
+    return OwnSet("unlabelled", "unlabelled", (first, second), len(texts), digest, _found_again)
+
+
+def _found_again(first: Vectors, second: Vectors) -> Statistic:
+    cosines = first @ second.T
+    ranks = 1 + (cosines > np.diag(cosines)[:, None]).sum(axis=1)
+    return lambda items: float((1 / ranks[items]).mean())

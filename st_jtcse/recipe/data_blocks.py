@@ -87,12 +87,15 @@ class SourceSpec(Block):
 
     @model_validator(mode="after")
     def _one_origin(self) -> SourceSpec:
+        self._check_origin()
+        return self
+
+    def _check_origin(self) -> None:
         if (self.file is None) == (self.dataset is None):
             found = "neither" if self.file is None else "both"
             raise ValueError(f"expected exactly one of 'file' and 'dataset', found {found}. Give one of them.")
         if key := self._given(self._foreign()):
             raise ValueError(f"expected a 'dataset' beside '{key}', found a 'file'. Remove '{key}'.")
-        return self
 
 
 class DevSpec(SourceSpec):
@@ -103,13 +106,11 @@ class DevSpec(SourceSpec):
         description="Choose by training sentences that are held out, without labels; 'dev: unlabelled' says the same.",
     )
 
-    @model_validator(mode="after")
-    def _one_origin(self) -> DevSpec:
+    def _check_origin(self) -> None:
         if not self.unlabelled:
-            super()._one_origin()
+            super()._check_origin()
         elif key := self._given(tuple(SourceSpec.model_fields)):
             raise ValueError(f"expected no '{key}' beside 'unlabelled', found one. Remove one of them.")
-        return self
 
 
 def _file_shorthand(value: Any) -> Any:

@@ -17,7 +17,7 @@ from st_jtcse.recipe import extends, yaml_source
 from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec, PivotSpec, SourceSpec
 from st_jtcse.recipe.faults import Fault, from_pydantic, tell
 from st_jtcse.recipe.overrides import apply
-from st_jtcse.recipe.schema import OF_ONE_STAGE, ModelDefaults, ModelSpec, Recipe, StageSpec, WeightedModelSpec
+from st_jtcse.recipe.schema import OF_ONE_STAGE, ModelDefaults, ModelSpec, Recipe, StageSpec, TeacherSpec, WeightedModelSpec
 from st_jtcse.recipe.yaml_source import Loc, Source
 from st_jtcse.wording import nearest, unknown
 
@@ -28,6 +28,7 @@ _LOCAL: dict[type[BaseModel], dict[str, bool]] = {
     DevSpec: {"file": True, "dataset": False},
     ModelSpec: {"base": False, "towers": False, "cross_encoder": False},
     WeightedModelSpec: {"model": False},
+    TeacherSpec: {"model": False},
     PivotSpec: {"forward": False, "back": False},
 }
 _NO_SOURCE = "expected exactly one of 'train' and 'pairs', found neither. Give one of them."
@@ -64,9 +65,9 @@ def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[st
     path, name = _find(reference)
     swept = None if point is None else {**point, "sweep": None, "seeds": None}
     source, refused = apply(extends.load(path, name), overrides, swept)
-    if isinstance(name := source.data.get("model"), str):
+    if isinstance(base := source.data.get("model"), str):
         written = {**source.written, ("model", "base"): source.at(("model",))}
-        source = Source({**source.data, "model": {"base": name}}, written)
+        source = Source({**source.data, "model": {"base": base}}, written)
     if isinstance(common := source.data.get("model"), dict):
         # A fault in one of its keys is told once, not at every stage.
         usable = _readable(ModelDefaults, {key: common[key] for key in common if key not in OF_ONE_STAGE})

@@ -65,6 +65,14 @@ class WeightedModelSpec(Block):
     trust_remote_code: bool = Field(False, description="Run code that comes with the model.")
 
 
+class TeacherSpec(WeightedModelSpec):
+    """A teacher."""
+
+    normalize: bool = Field(
+        False, description="Bring its embeddings to unit length before they are weighted and summed."
+    )
+
+
 class ModelSpec(Block):
     """The model a stage starts from: an encoder, two (`towers`), an ensemble (`members`) or a `cross_encoder`."""
 
@@ -244,7 +252,7 @@ class StageSpec(Block):
         description="SentenceTransformerTrainingArguments, verbatim; laid over the recipe's `args`.",
     )
     evaluate: EvaluateSpec | None = Field(None, description="Evaluation pairs; default: the recipe's.")
-    teachers: list[WeightedModelSpec] = Field(
+    teachers: list[TeacherSpec] = Field(
         default_factory=list, description="Teachers whose summed embeddings become the label column."
     )
     neighbours: NeighboursSpec | None = Field(

@@ -51,6 +51,6 @@ def evaluator_of(stage: StageSpec, name: str, own: OwnSet) -> Any:
 
 def source_of(spec: SourceSpec) -> data.Source:
     """Return what is read by a source of a recipe."""
-    given = dict(spec)
+    given = {key: getattr(spec, key) for key in SourceSpec.model_fields}
     file, columns = given.pop("file"), given.pop("columns")
     return data.Source(file=Path(file) if file else None, columns=tuple(columns) if columns else None, **given)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Dense, Pooling, WeightedLayerPooling
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, WeightedLayerPooling
 from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
@@ -19,7 +19,7 @@ from st_jtcse.modules.joining import tokenizer_of, transformer_of
 from st_jtcse.modules.loading import load_sentence_transformer, pooling_of
 from st_jtcse.modules.tower_form import TowerForm, shared_form
 from st_jtcse.modules.whole_models import check_length
-from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, WeightedModelSpec
+from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, TeacherSpec, WeightedModelSpec
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_tower_pooling import TowerPooling
 from st_jtcse.training.dropout import set_dropout
@@ -105,13 +105,16 @@ def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransforme
     """Load a model that is not trained, a teacher or a member of an ensemble, with :func:`resolver`'s function."""
     name = resolve(spec.model)
     with ways_out(_KEYS):
-        return load_sentence_transformer(
+        model = load_sentence_transformer(
             name,
             pooling=spec.pooling,
             revision=spec.revision,
             trust_remote_code=spec.trust_remote_code,
             model_kwargs=_model_kwargs(spec),
         )
+    if isinstance(spec, TeacherSpec) and spec.normalize:
+        model.append(Normalize())
+    return model
 
 
 def load_config(name: str, spec: ModelSpec) -> Any:

@@ -27,6 +27,17 @@ def test_the_labels_are_the_teachers_vectors_among_their_neighbours(project, mon
     assert np.abs(mixed - plain).max() > 1e-2
 
 
+def test_teachers_are_brought_to_unit_length_where_asked(project, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(project)
+    both = "[{model: ./a, pooling: cls, normalize: true}, {model: ./b, pooling: mean, normalize: true, weight: 2}]"
+    dataset, _, _ = labels_of(project, "--set", f"stages.encoder.teachers={both}")
+    units = []
+    for name, pooling in (("a", "cls"), ("b", "mean")):
+        raw = load_sentence_transformer(project / name, pooling=pooling).encode(dataset["sentence"][:])
+        units.append(raw / np.linalg.norm(raw, axis=1, keepdims=True))
+    assert np.abs(vectors(dataset) - (units[0] + 2 * units[1])).max() < 2e-3
+
+
 def labels_of(project, *options):  # noqa: F811
     loaded = load_recipe(str(project / "recipe.yaml"), overrides(*STAGE, *LOSS, *options))
     stage = loaded.stages[0]
