@@ -19,7 +19,9 @@ _TOPICS, _WORDINGS = 0.16, 0.20
 _SAMPLE = 3000
 
 
-def neighbourhood_means(vectors: npt.NDArray[Any], count: int, weight: float, chunk: int = 1024) -> Vectors:
+def neighbourhood_means(
+    vectors: npt.NDArray[Any], count: int, weight: float, among: npt.NDArray[Any] | None = None, chunk: int = 1024
+) -> Vectors:
     r"""Mix each vector's direction with the mean of its nearest neighbours', as one step of mean shift does.
 
     With u the unit vectors, N(i) the `count` nearest others and w_ij = max(u_i · u_j, 0):
@@ -32,6 +34,7 @@ def neighbourhood_means(vectors: npt.NDArray[Any], count: int, weight: float, ch
         vectors: One vector a text, (n, H).
         count: How many neighbours.
         weight: The neighbours' share α, 0 to 1.
+        among: Vectors that the neighbours are found in, (m, H); None: the vectors themselves.
         chunk: How many rows are compared with all at once.
 
     Returns:
@@ -43,10 +46,11 @@ def neighbourhood_means(vectors: npt.NDArray[Any], count: int, weight: float, ch
     References:
         Fukunaga and Hostetler, The Estimation of the Gradient of a Density Function, IEEE TIT 1975.
     """
-    unit = _unit_of_enough(vectors, count)
+    others = _unit_of_enough(vectors if among is None else among, count)
+    unit = others if among is None else _unit(vectors.astype(np.float32))
     mixed = np.empty_like(unit)
-    for rows, near, cosines in _nearest(unit, np.arange(len(unit)), count, chunk):
-        mean = _unit(np.einsum("bk,bkh->bh", np.maximum(cosines, 0.0), unit[near]))
+    for rows, near, cosines in _nearest(unit, others, count, chunk):
+        mean = _unit(np.einsum("bk,bkh->bh", np.maximum(cosines, 0.0), others[near]))
         own = unit[rows]
         mixed[rows] = (1 - weight) * own + weight * np.where(mean.any(axis=1, keepdims=True), mean, own)
     return _unit(mixed)
@@ -74,8 +78,8 @@ def topic_weight(vectors: npt.NDArray[Any], count: int, most: float = 0.5) -> fl
         UserError: There are no more than `count` vectors.
     """
     unit = _unit_of_enough(vectors, count)
-    rows = np.arange(0, len(unit), -(-len(unit) // _SAMPLE))
-    ordered = np.concatenate([-np.sort(-cosines, axis=1) for _, _, cosines in _nearest(unit, rows, count)])
+    some = unit[:: -(-len(unit) // _SAMPLE)]
+    ordered = np.concatenate([-np.sort(-cosines, axis=1) for _, _, cosines in _nearest(some, unit, count)])
     first, last = ordered.mean(axis=0)[[0, -1]]
     fall = (first - last) / (1 - float(unit.mean(axis=0) @ unit.mean(axis=0)))
     return most * float(np.clip((_WORDINGS - fall) / (_WORDINGS - _TOPICS), 0.0, 1.0))
@@ -105,16 +109,16 @@ def _unit_of_enough(vectors: npt.NDArray[Any], count: int) -> Vectors:
 
 
 def _nearest(
-    unit: Vectors, rows: npt.NDArray[np.int64], count: int, chunk: int = 1024
-) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Vectors]]:
-    """Yield some of the rows, their nearest others, (b, count), in no order, and the cosines of these."""
-    for start in range(0, len(rows), chunk):
-        some = rows[start : start + chunk]
-        cosines = unit[some] @ unit.T
+    unit: Vectors, others: Vectors, count: int, chunk: int = 1024
+) -> Iterator[tuple[slice, npt.NDArray[np.int64], Vectors]]:
+    """Yield some rows at a time, their nearest others, (b, count), in no order, and the cosines of these."""
+    for start in range(0, len(unit), chunk):
+        rows = slice(start, start + chunk)
+        cosines = unit[rows] @ others.T
         # The text itself among them.
         cosines[cosines > _COPY] = -1.0
         near = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
-        yield some, near, np.take_along_axis(cosines, near, axis=1)
+        yield rows, near, np.take_along_axis(cosines, near, axis=1)
 
 
 def _unit(vectors: Vectors) -> Vectors:

@@ -262,7 +262,7 @@ def _retrieval(relevant: npt.NDArray[np.float32], queries: Vectors, documents: V
 
 def _of_labels(labels: npt.NDArray[Any], texts: Vectors) -> Statistic:
     kinds, own = np.unique(labels, return_inverse=True)
-    nearest = _nearest(texts, min(NEIGHBOURS, len(texts) - 1))
+    nearest = nearest_others(texts, min(NEIGHBOURS, len(texts) - 1))
     hits = own[nearest] == own[:, None]
     votes = np.apply_along_axis(np.bincount, 1, own[nearest], minlength=len(kinds))
     # Of labels with as many votes, the nearest neighbour's: it is worth half a vote more.
@@ -285,7 +285,7 @@ def _entropy(values: npt.NDArray[np.int64]) -> float:
     return float(-shares @ np.log(shares))
 
 
-def _nearest(texts: Vectors, count: int, chunk: int = 1024) -> npt.NDArray[np.int64]:
+def nearest_others(texts: Vectors, count: int, chunk: int = 1024) -> npt.NDArray[np.int64]:
     """Return each text's nearest others, nearest first, (n, count)."""
     found = []
     for start in range(0, len(texts), chunk):

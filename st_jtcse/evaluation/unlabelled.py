@@ -1,51 +1,81 @@
-"""A measure without labels: how well a model finds its way among training sentences that are held out."""
+"""A measure without labels: how far a model has the neighbourhoods of sentences that it was not trained on."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
+import numpy.typing as npt
+from sentence_transformers import SentenceTransformer
 
 from st_jtcse.data import Sentences
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.own_sets import OwnSet, Statistic
+from st_jtcse.evaluation.own_sets import NEIGHBOURS, OwnSet, Statistic, nearest_others
 from st_jtcse.evaluation.unique_texts import Vectors
 
-LEAST, MOST, SHARE = 100, 1000, 0.1
+_LEAST, _MOST, _SHARE = 100, 1000, 0.1
 
 
-def hold_out(sentences: Sentences) -> tuple[Sentences, OwnSet]:
-    """Return training sentences without a tenth of them, at most 1,000, and the set that these make.
+def hold_out(sentences: Sentences) -> tuple[Sentences, Sentences]:
+    """Split training sentences in those to train on and those to measure by: a tenth of the different ones, at most 1,000.
 
     Which ones follows from the sentences alone. Raises UserError for fewer than 100 different sentences.
     """
     texts = list(dict.fromkeys(sentences.dataset["sentence"][:]))
-    if len(texts) < LEAST:
+    if len(texts) < _LEAST:
         raise UserError(
-            f"The training text has {len(texts)} different sentences, and choosing without labels needs {LEAST}; add "
-            f"{LEAST - len(texts)}, or give evaluate.dev."
+            f"the training text has {len(texts)} different sentences, and 'dev: unlabelled' needs {_LEAST}; add "
+            f"{_LEAST - len(texts)}, or give evaluate.dev a set with labels."
         )
     draw = np.random.default_rng(int(sentences.sha256[:16], 16))
-    count = min(MOST, int(SHARE * len(texts)))
-    held = sorted(draw.choice(len(texts), count, replace=False))
-    chosen = [texts[at] for at in held]
-    out = set(chosen)
-    rows = [row for row, text in enumerate(sentences.dataset["sentence"]) if text not in out]
-    kept = sentences.dataset.select(rows)
-    digest = hashlib.sha256("".join(f"{text}\n" for text in kept["sentence"][:]).encode()).hexdigest()
-    return Sentences(kept, sentences.skipped_blank, digest), unlabelled_set(chosen, draw)
+    held = {texts[at] for at in draw.choice(len(texts), min(_MOST, int(_SHARE * len(texts))), replace=False)}
+    first: dict[str, int] = {}
+    for row, text in enumerate(sentences.dataset["sentence"]):
+        first.setdefault(text, row)
+    kept = [row for row, text in enumerate(sentences.dataset["sentence"]) if text not in held]
+    out = [row for text, row in first.items() if text in held]
+    return _part(sentences, kept), _part(sentences, out)
 
 
-def unlabelled_set(texts: list[str], draw: np.random.Generator) -> OwnSet:
-    """TO BE SETTLED."""
-    halves = [text.split() for text in texts]
-    first = [" ".join(words[: max(1, len(words) // 2)]) for words in halves]
-    second = [" ".join(words[max(1, len(words) // 2) :]) or text for words, text in zip(halves, texts)]
-    digest = hashlib.sha256("".join(f"{text}\n" for text in texts).encode()).hexdigest()
-    return OwnSet("unlabelled", "unlabelled", (first, second), len(texts), digest, _found_again)
+def neighbours_set(texts: Sequence[str], reference: Vectors, sha256: str) -> OwnSet:
+    r"""Return the set whose score is how many of their nearest neighbours a model's vectors share with others.
+
+    With N(i) the 10 nearest other texts by the model, N*(i) those by the reference:
+
+    .. math:: \frac{1}{n} \sum_i \frac{|N(i) \cap N^*(i)|}{10}
+
+    Args:
+        texts: The texts.
+        reference: A unit vector of each, (n, H): the teachers', drawn to their neighbours among the training text.
+        sha256: Hash of the texts.
+    """
+    count = min(NEIGHBOURS, len(texts) - 1)
+    measure = partial(_shared, nearest_others(reference, count))
+    return OwnSet("unlabelled", "shared_neighbours", (texts,), len(texts), sha256, measure)
 
 
-def _found_again(first: Vectors, second: Vectors) -> Statistic:
-    cosines = first @ second.T
-    ranks = 1 + (cosines > np.diag(cosines)[:, None]).sum(axis=1)
-    return lambda items: float((1 / ranks[items]).mean())
+def check_words(model: SentenceTransformer, texts: Sequence[str]) -> None:
+    """Refuse texts of which a model's tokenizer does not know more than half of the tokens."""
+    unknown = getattr(model.tokenizer, "unk_token_id", None)
+    if unknown is None:
+        return
+    tokens = [token for text in texts for token in model.tokenizer(text, add_special_tokens=False)["input_ids"]]
+    if (share := tokens.count(unknown) / max(1, len(tokens))) > 0.5:
+        raise UserError(
+            f"the model's tokenizer does not know {100 * share:.0f} % of the text's tokens, so nothing can be learned "
+            "from it; choose a model for the text's language and script."
+        )
+
+
+def _shared(expected: npt.NDArray[np.int64], texts: Vectors) -> Statistic:
+    found = nearest_others(texts, expected.shape[1])
+    shares = (found[:, :, None] == expected[:, None, :]).any(axis=2).mean(axis=1)
+    return lambda items: float(shares[items].mean())
+
+
+def _part(sentences: Sentences, rows: Sequence[int]) -> Sentences:
+    part = sentences.dataset.select(rows)
+    digest = hashlib.sha256("".join(f"{text}\n" for text in part["sentence"][:]).encode())
+    return Sentences(part, sentences.skipped_blank, digest.hexdigest())

@@ -17,7 +17,15 @@ from st_jtcse.recipe import extends, yaml_source
 from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec, PivotSpec, SourceSpec
 from st_jtcse.recipe.faults import Fault, from_pydantic, tell
 from st_jtcse.recipe.overrides import apply
-from st_jtcse.recipe.schema import OF_ONE_STAGE, ModelDefaults, ModelSpec, Recipe, StageSpec, TeacherSpec, WeightedModelSpec
+from st_jtcse.recipe.schema import (
+    OF_ONE_STAGE,
+    ModelDefaults,
+    ModelSpec,
+    Recipe,
+    StageSpec,
+    TeacherSpec,
+    WeightedModelSpec,
+)
 from st_jtcse.recipe.yaml_source import Loc, Source
 from st_jtcse.wording import nearest, unknown
 

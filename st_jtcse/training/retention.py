@@ -1,20 +1,41 @@
-"""A trained model mixed with its start, as far as general sets ask for it."""
+"""What a stage ends with: its trained model, its start where that is better, or as much of both as general sets allow."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from st_jtcse.recipe.data_blocks import EvaluateSpec
-from st_jtcse.training.model_kinds import ModelKind
+from st_jtcse.recipe.data_blocks import DEV, EvaluateSpec
+from st_jtcse.recipe.schema import StageSpec
+from st_jtcse.training.model_kinds import ModelKind, kind_of
 from st_jtcse.training.stage_inputs import Inputs
 
 logger = logging.getLogger(__name__)
 
 SHARES = (1.0, 0.8, 0.6, 0.4, 0.2)
+
+
+def result_of(
+    stage: StageSpec, model: Any, make_start: Callable[[], Any], inputs: Inputs, found: dict[str, Any]
+) -> Any:
+    """Return the model that a stage ends with, and complete what is found of the stage.
+
+    The start competes as step 0 of a training that is evaluated on `dev`; `evaluate.retention` bounds what general sets
+    may lose.
+    """
+    best, dev = found.get("best_dev"), found["spearman_start"].get(DEV)
+    if best is not None and best < dev:
+        logger.warning(
+            "stage %s: dev fell from %.2f to %.2f at best, so its start is its result", stage.name, dev, best
+        )
+        found["best_step"] = 0
+        return make_start()
+    if stage.loss is not None and stage.evaluate is not None and stage.evaluate.retention is not None:
+        found |= keep_general(stage.evaluate, model, make_start(), kind_of(stage.model), inputs, found)
+    return model
 
 
 def keep_general(

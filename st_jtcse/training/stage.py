@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from transformers import set_seed
 
 from st_jtcse import processes
-from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.as_shipped import ShippedScores, begins_as
+from st_jtcse.training.held_out import with_reference
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import Resolve, build_cross_encoder, build_model, resolver
-from st_jtcse.training.retention import keep_general
+from st_jtcse.training.retention import result_of
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs
 from st_jtcse.training.stage_saving import save_stage
 from st_jtcse.training.stage_training import train
-
-logger = logging.getLogger(__name__)
 
 
 def start_model(stage: StageSpec, resolve: Resolve, seed: int) -> Any:
@@ -43,9 +39,11 @@ def run_stage(
     UserError if a model does not load or fit, or the loss is not finite, and KeyboardInterrupt after an orderly stop
     with a checkpoint.
     """
+    cache = Path(loaded.recipe.cache_dir).absolute() if loaded.recipe.cache_dir else None
     # The stage's own seed, in 0..2^31-1.
     digest = hashlib.sha256(f"{loaded.recipe.seed}/{stage.name}".encode()).digest()
     seed = int.from_bytes(digest[:4], "big") >> 1
+    inputs = with_reference(stage, loaded.stages, inputs, folder, cache)
     as_shipped = shipped.of(stage, inputs)
     set_seed(seed)
     kind = kind_of(stage.model)
@@ -63,23 +61,13 @@ def run_stage(
         "seconds": 0.0,
     }
     if stage.loss is not None:
-        cache = loaded.recipe.cache_dir
-        found |= train(stage, stage.loss, model, inputs, folder, seed, Path(cache).absolute() if cache else None)
-    result = model
-    if _fell(found):
-        told = found["spearman_start"][DEV], found["best_dev"]
-        logger.warning("stage %s: dev fell from %.2f to %.2f at best, so its start is its result", stage.name, *told)
+        found |= train(stage, stage.loss, model, inputs, folder, seed, cache)
+
+    def start() -> Any:
         set_seed(seed)
-        result, found["best_step"] = start_model(stage, resolver(folder), seed), 0
-    elif stage.loss is not None and stage.evaluate is not None and stage.evaluate.retention is not None:
-        set_seed(seed)
-        found |= keep_general(stage.evaluate, model, start_model(stage, resolver(folder), seed), kind, inputs, found)
+        return start_model(stage, resolver(folder), seed)
+
+    result = result_of(stage, model, start, inputs, found)
     if processes.rank() == 0:
         save_stage(loaded, stage, inputs, folder, found, model, result)
     processes.wait_for_all()
-
-
-def _fell(found: Mapping[str, Any]) -> bool:
-    """Whether the best evaluation in training is below the start, which competes as step 0."""
-    best = found.get("best_dev")
-    return best is not None and best < found["spearman_start"][DEV]

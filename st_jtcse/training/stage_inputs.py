@@ -17,11 +17,10 @@ from st_jtcse.data.shards import DEFAULT_CACHE
 from st_jtcse.data.teachers import label_size, with_teacher_labels
 from st_jtcse.data.translation import Pivot, round_trip
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.unlabelled import hold_out
 from st_jtcse.recipe.data_blocks import DEV, DataSpec
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.yaml_source import dotted
-from st_jtcse.training.evaluation_sets import Known, Sets, evaluator_of, load_sets, source_of
+from st_jtcse.training.evaluation_sets import Known, Sets, evaluator_of, hold_out, load_sets, source_of
 from st_jtcse.training.models import load_frozen, resolver
 from st_jtcse.training.run_folder import RunFolder
 
@@ -37,6 +36,7 @@ class Inputs:
     pair_scores: data.PairScores | None = None  # Judged pairs of the sentences, for a loss that takes them
     anchors: data.Sentences | None = None  # General sentences that are trained on beside them
     sets: Sets = field(default_factory=dict)  # What the evaluators are of
+    held_out: data.Sentences | None = None  # Sentences that choose the checkpoint
 
 
 def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
@@ -56,8 +56,10 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
             _check_classes(stage, sentences)
             hashes["train"] = sentences.sha256
         sets = load_sets(stage, known)
+        held_out = None
         if isinstance(sentences, data.Sentences) and stage.evaluate and stage.evaluate.is_unlabelled:
-            sentences, sets[DEV] = hold_out(sentences)
+            sentences, held_out = hold_out(sentences)
+            hashes |= {"train": sentences.sha256, DEV: held_out.sha256}
         hashes |= {name: own.sha256 for name, own in sets.items()}
         evaluators = {name: evaluator_of(stage, name, own) for name, own in sets.items()}
         judged = None
@@ -68,7 +70,7 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
         if stage.neighbours is not None and stage.neighbours.anchors is not None:
             anchors = data.load_sentences([source_of(source) for source in stage.neighbours.anchors])
             hashes["anchors"] = anchors.sha256
-        inputs[stage.name] = Inputs(sentences, evaluators, hashes, judged, anchors, sets)
+        inputs[stage.name] = Inputs(sentences, evaluators, hashes, judged, anchors, sets, held_out)
     return inputs
 
 

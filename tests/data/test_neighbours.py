@@ -24,7 +24,7 @@ def by_hand(vectors, count, weight):
 @pytest.mark.parametrize("chunk", [7, 1024])
 def test_the_equation(chunk):
     vectors = np.random.default_rng(0).normal(size=(40, 6)) * 3 + 1
-    found = neighbourhood_means(vectors, 5, 0.3, chunk)
+    found = neighbourhood_means(vectors, 5, 0.3, chunk=chunk)
     assert found == pytest.approx(by_hand(vectors, 5, 0.3), abs=1e-6)
 
 
