@@ -19,7 +19,7 @@ _LEAST, _MOST, _SHARE = 100, 1000, 0.1
 
 
 def hold_out(sentences: Sentences) -> tuple[Sentences, Sentences]:
-    """Split training sentences in those to train on and those to measure by: a tenth of the different ones, at most 1,000.
+    """Split training sentences: those to train on, and a tenth of the different ones, at most 1,000, to measure by.
 
     Which ones follows from the sentences alone. Raises UserError for fewer than 100 different sentences.
     """

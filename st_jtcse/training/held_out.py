@@ -1,4 +1,4 @@
-"""What `dev: unlabelled` compares a stage's model with: its teachers, drawn to their neighbours, on held-out sentences."""
+"""What `dev: unlabelled` compares a stage's model with: its teachers among their neighbours, on held-out sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stage ends with: its trained model, its start where that is better, or as much of both as general sets allow."""
+"""What a stage ends with: its trained model, its start where that is better, or a mixture that keeps general sets."""
 
 from __future__ import annotations
 

@@ -1,0 +1,74 @@
+"""What is held out, the share of neighbours against the sum by hand, and text that a model cannot read."""
+
+import numpy as np
+import pytest
+from conftest import make_encoder, make_sentences, make_tokenizer
+from sentence_transformers import SentenceTransformer
+
+from st_jtcse.data import Source, load_sentences
+from st_jtcse.errors import UserError
+from st_jtcse.evaluation.unlabelled import check_words, hold_out, neighbours_set
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(texts):
+        (tmp_path / "text.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+        return load_sentences([Source(tmp_path / "text.txt")])
+
+    return read
+
+
+def test_a_tenth_of_the_different_sentences_is_held_out_with_its_copies(read):
+    texts = [f"{text} {number}" for number, text in enumerate(make_sentences(300))]
+    sentences = read([*texts, *texts[:150]])
+    kept, held = hold_out(sentences)
+    assert len(held.dataset) == 30
+    left, out = kept.dataset["sentence"][:], held.dataset["sentence"][:]
+    assert not set(left) & set(out) and set(left) | set(out) == set(texts)
+    assert len(left) == 450 - sum(2 if texts.index(text) < 150 else 1 for text in out)
+    again = hold_out(sentences)
+    assert (again[0].sha256, again[1].sha256) == (kept.sha256, held.sha256) != (sentences.sha256,) * 2
+    assert [row for row, text in enumerate(texts) if text in out] != list(range(30))
+
+
+@pytest.mark.parametrize("texts", [["the dog runs"] * 500, [f"dog {number}" for number in range(99)]])
+def test_too_few_different_sentences_are_told_with_what_is_missing(read, texts):
+    count = len(set(texts))
+    with pytest.raises(UserError, match=f"has {count} different sentences, and .* needs 100; add {100 - count}"):
+        hold_out(read(texts))
+
+
+def test_the_score_is_the_share_of_neighbours_by_hand():
+    texts = [f"{text} {number}" for number, text in enumerate(make_sentences(40))]
+    draw = np.random.default_rng(0)
+    reference, own = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in draw.normal(size=(2, 40, 5)))
+
+    class Model:
+        """Encodes by a table."""
+
+        def get_embedding_dimension(self):
+            return 5
+
+        def encode(self, wanted, **options):
+            return np.array([own[texts.index(text)] for text in wanted], dtype=np.float32)
+
+    shares = []
+    for row in range(40):
+        near = [
+            {at for _, at in sorted(((float(v[row] @ v[at]), at) for at in range(40) if at != row), reverse=True)[:10]}
+            for v in (reference, own)
+        ]
+        shares.append(len(near[0] & near[1]) / 10)
+    for vectors, expected in ((reference, np.mean(shares)), (own, 1.0)):
+        found = neighbours_set(texts, vectors.astype(np.float32), "")
+        assert found.score(found.statistic(Model())) == pytest.approx(expected)
+
+
+def test_text_that_a_tokenizer_does_not_know_is_refused(tmp_path):
+    make_encoder(1, num_hidden_layers=1).save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    model = SentenceTransformer(str(tmp_path))
+    check_words(model, ["the dog runs", "слово"])
+    with pytest.raises(UserError, match="does not know 67 % of the text's tokens"):
+        check_words(model, ["dog слово", "слово"])

@@ -1,0 +1,78 @@
+"""`dev: unlabelled` in a recipe: held-out sentences, the teachers' neighbourhoods, and the bundled `adapt`."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import make_sentences, save_encoder
+from sentence_transformers import SentenceTransformer
+from test_run import project, refusal, results, train  # noqa: F401  # project is a fixture
+
+from st_jtcse.cli.train import main
+from st_jtcse.data import Source, load_sentences
+from st_jtcse.evaluation.unlabelled import hold_out
+
+DISTILLED = ["--stage", "encoder", "--set", "evaluate={dev: unlabelled, test: {test: test.jsonl}}"]
+TEACHER = "{model: ./b, pooling: mean}"
+
+
+@pytest.fixture
+def enough(project, monkeypatch):  # noqa: F811
+    """The project with sentences enough to hold some out."""
+    monkeypatch.chdir(project)
+    texts = list(dict.fromkeys(make_sentences(220)))[:160]
+    (project / "text.txt").write_text("\n".join(texts) + "\n")
+    return project
+
+
+def test_held_out_sentences_choose_and_are_not_trained_on(enough):
+    loss = "{type: EmbedDistillLoss, distance_metric: cosine}"
+    own = ["--set", f"stages.encoder.teachers=[{TEACHER}]", "--set", f"stages.encoder.loss={loss}"]
+    own += ["--set", "stages.encoder.neighbours={count: 3, weight: 0.4}"]
+    assert train(enough, *DISTILLED, *own) == 0
+    found = results(enough)["stages"][0]
+    kept, held = hold_out(load_sentences([Source(enough / "text.txt")]))
+    assert found["sentences"] == len(kept.dataset) == 144
+    assert (found["data_sha256"]["train"], found["data_sha256"]["dev"]) == (kept.sha256, held.sha256)
+    assert found["metrics"]["dev"] == "shared_neighbours"
+    # The teacher's neighbourhoods are learned, so the start does not stay the best.
+    assert found["spearman"]["dev"] == pytest.approx(found["best_dev"], abs=1e-3)
+    assert found["best_dev"] > found["spearman_start"]["dev"]
+    assert main([str(enough / "recipe.yaml"), *DISTILLED, *own, "--resume"]) == 0
+
+
+def test_without_teachers_the_start_is_the_reference(enough):
+    assert train(enough, *DISTILLED, "--set", "args.max_steps=2", "--set", "model.pooling=null") == 0
+    found = results(enough)["stages"][0]
+    assert set(found["spearman"]) == {"dev", "test"} and 0 < found["spearman"]["dev"] <= 100
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ([], "and 'dev: unlabelled' needs 100; add"),
+        (["--set", "evaluate.dev={unlabelled: true, limit: 3}"], "expected no 'limit' beside 'unlabelled'"),
+    ],
+)
+def test_what_cannot_choose_is_refused(project, capsys, monkeypatch, options, told):  # noqa: F811
+    monkeypatch.chdir(project)
+    assert told in refusal(project, capsys, *DISTILLED, *options)
+
+
+def test_adapt_ends_with_a_plain_model_of_the_same_modules(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    base = SentenceTransformer(str(save_encoder(tmp_path / "plain", 3)))
+    base.save_pretrained(str(tmp_path / "model"))
+    texts = list(dict.fromkeys(make_sentences(220)))[:160]
+    (tmp_path / "my.txt").write_text("\n".join(texts) + "\n")
+    small = ["--set", "args.max_steps=2", "--set", "args.use_cpu=true", "--set", "stages.adapted.args.eval_steps=1"]
+    own = ["--set", "data.train=my.txt", "--set", "model=./model", "--output-dir", "out"]
+    assert main(["adapt", *own, *small, "--set", "cache_dir=cache"]) == 0
+    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert [stage["name"] for stage in found["stages"]] == ["start", "ranked_cls", "ranked_first_last", "adapted"]
+    assert [verdict["set"] for verdict in found["verdicts"]] == ["everyday_test"]
+    adapted = SentenceTransformer(str(tmp_path / "out" / "adapted"))
+    assert [type(module) for module in adapted] == [type(module) for module in base]
+    assert adapted[1].pooling_mode == base[1].pooling_mode
+    start = SentenceTransformer(str(tmp_path / "out" / "start"))
+    assert np.array_equal(start.encode(texts[:4]), base.encode(texts[:4]))
