@@ -4,11 +4,13 @@ from faults.conftest import check_what_looks_finished, first, weights
 
 
 def test_data_workers_change_no_byte(runs, project, undisturbed):
-    for workers in (1, 2):
-        name = f"run{workers}"
-        ended = runs(project, "--set", f"args.dataloader_num_workers={workers}", "--output-dir", name)
+    straight = weights(undisturbed[0])
+    for workers, names in ((1, ["encoder"]), (2, [*straight])):
+        stages = [part for name in names for part in ("--stage", name)]
+        options = ["--set", f"args.dataloader_num_workers={workers}", "--output-dir", f"run{workers}"]
+        ended = runs(project, *options, *stages)
         assert ended.status == 0, ended.said
-        assert weights(project, name) == weights(undisturbed[0])
+        assert weights(project, f"run{workers}") == {name: straight[name] for name in names}
 
 
 def test_a_data_worker_that_dies_ends_the_run_in_a_line_and_it_resumes(runs, project):
