@@ -10,7 +10,7 @@ import torch
 from conftest import make_config, make_tokenizer, save_encoder
 from transformers import BertForMaskedLM
 
-import st_jtcse.losses  # noqa: F401
+import st_jtcse.losses
 import st_jtcse.modules  # noqa: F401
 
 SCRIPT = """

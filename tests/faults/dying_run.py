@@ -78,7 +78,7 @@ class Moments:
         elif fault == "worker":
             for worker in multiprocessing.active_children():
                 os.kill(worker.pid, signal.SIGKILL)
-                # Here and now the parent hears of it, not at some later line, which may be one that logs what it catches.
+                # The parent hears of it here, not at some later line, which may be one that logs what it catches.
                 os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
         else:
             if self.order.get("torn"):
