@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from st_jtcse import bundled
 from st_jtcse.cli.train import main
 
-STEPS = 4
+STEPS = 6
 
 
 @pytest.fixture
