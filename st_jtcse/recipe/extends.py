@@ -81,7 +81,7 @@ def lay_defaults(source: Source, usable: Collection[str]) -> Source:
     """Return the tree with the recipe's `model` laid under the model of each stage.
 
     A key that does not go with the stage's kind of model is left out, and so are the default's `base` and its revision
-    where the stage names a model itself.
+    where the stage names a model itself, and `lora` where the stage trains nothing.
     """
     common, stages = source.data.get("model"), source.data.get("stages")
     if not isinstance(common, dict) or not isinstance(stages, list):
@@ -95,6 +95,7 @@ def lay_defaults(source: Source, usable: Collection[str]) -> Source:
         if kind is None and common.get("base") is None:
             continue
         left_out = {*FOREIGN["model"][kind or "base"], *own, *({"base", "revision"} if kind else ())}
+        left_out |= {"lora"} if stage.get("loss") is None else set()
         keys = [key for key in common if key in usable and key not in left_out]
         written |= {("stages", index, "model", key): source.at(("model", key)) for key in keys}
         laid[index] = {**stage, "model": {**{key: common[key] for key in keys}, **own}}

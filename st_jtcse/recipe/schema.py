@@ -275,8 +275,8 @@ class StageSpec(Block):
             raise ValueError("expected 'loss: null' beside 'members', found a loss. Distil the ensemble to train.")
         if self.neighbours is not None and not self.teachers:
             raise ValueError("expected 'teachers' beside 'neighbours', found none. Name them, or remove 'neighbours'.")
-        if self.loss is None and (self.teachers or self.augment):
-            key = "teachers" if self.teachers else "augment"
+        of_training = {"teachers": self.teachers, "augment": self.augment, "model.lora": self.model.lora is not None}
+        if self.loss is None and (key := next((key for key, given in of_training.items() if given), None)):
             raise ValueError(f"expected a loss beside '{key}', found null. Give the loss, or remove '{key}'.")
         return self
 

@@ -10,6 +10,9 @@ import torch
 from conftest import make_config, make_tokenizer, save_encoder
 from transformers import BertForMaskedLM
 
+import st_jtcse.losses
+import st_jtcse.modules  # noqa: F401
+
 SCRIPT = """
 import torch
 from datasets import Dataset
@@ -59,18 +62,20 @@ def save_masked_model(folder, seed):
     make_tokenizer().save_pretrained(folder)
 
 
-def losses_of(first, scripts):
-    """The losses of every script by its folder, in one fresh process that begins with `first`."""
-    whole = f"""
+WITHOUT_PACKAGE = """
 import json, sys
-{first}
-losses = {{}}
+sys.modules["st_jtcse"] = None
+losses = {}
 for place, script in json.loads(sys.argv[1]).items():
-    exec(script, {{"json": json, "place": place, "losses": losses}})
+    exec(script, {"json": json, "place": place, "losses": losses})
 print(json.dumps(losses))
 """
+
+
+def losses_without(scripts):
+    """The losses of every script by its folder, in a fresh process where the package cannot be imported."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", whole, json.dumps(scripts)]
+    command = [sys.executable, "-c", WITHOUT_PACKAGE, json.dumps(scripts)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout.strip().splitlines()[-1])
@@ -78,7 +83,7 @@ print(json.dumps(losses))
 
 @pytest.fixture(scope="module")
 def losses(tmp_path_factory):
-    """Losses with the package and without, by the kind of model."""
+    """Losses with the package, which this process has imported, and without, by the kind of model."""
     root = tmp_path_factory.mktemp("other_trainers")
     scripts = {}
     for kind in KINDS:
@@ -89,8 +94,10 @@ def losses(tmp_path_factory):
             rows["label"] = [1.0, 0.0] * 4
         (place / "rows.json").write_text(json.dumps(rows))
         scripts[str(place)] = SCRIPT.format(**KINDS[kind])
-    with_package = losses_of("import st_jtcse.losses, st_jtcse.modules", scripts)
-    without = losses_of("sys.modules['st_jtcse'] = None", scripts)
+    with_package: dict[str, list[float]] = {}
+    for place, script in scripts.items():
+        exec(script, {"json": json, "place": place, "losses": with_package})
+    without = losses_without(scripts)
     return {kind: (with_package[str(root / kind)], without[str(root / kind)]) for kind in KINDS}
 
 

@@ -103,7 +103,7 @@ def test_a_dev_split_chooses_c_and_is_not_trained_on(model):
 
 
 def test_the_same_model_and_rows_give_the_same_figures(model):
-    evaluator = SentEvalTransferEvaluator({"all": rows(50, 9)}, name="cr")
+    evaluator = SentEvalTransferEvaluator({"train": rows(50, 9), "test": rows(30, 10)}, name="cr")
     assert evaluator(model) == evaluator(model)
     assert evaluator.primary_metric == "cr_accuracy"
 

@@ -78,6 +78,8 @@ class Moments:
         elif fault == "worker":
             for worker in multiprocessing.active_children():
                 os.kill(worker.pid, signal.SIGKILL)
+                # The parent hears of it here, not at some later line, which may be one that logs what it catches.
+                os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
         else:
             if self.order.get("torn"):
                 os.truncate(torn, os.stat(torn).st_size // 2)

@@ -27,18 +27,18 @@ def test_a_run_killed_at_a_moment_resumes_to_the_same_bytes(undisturbed, disturb
     moments = undisturbed[1]
     # What a stage's finishing renames: its record, its card, its checkpoints, itself.
     finishing = [n for n in numbers(moments, "run/joint", "run/.joint") if moments[n - 1]["event"] == "os.rename"]
-    moments = every(range(1, len(moments) + 1), 97, 23, finishing[-2:])
+    moments = every(range(1, len(moments) + 1), 180, 23, finishing[-2:])
     disturb([{"fault": "SIGKILL", "at": at} for at in moments], -signal.SIGKILL)
 
 
 def test_a_run_killed_while_it_writes_a_file_resumes_to_the_same_bytes(undisturbed, disturb, every):
     torn = [n for n, moment in enumerate(undisturbed[1], 1) if moment["torn"]]
-    moments = every(torn, 50, 11)
+    moments = every(torn, 90, 11)
     disturb([{"fault": "SIGKILL", "at": at, "torn": True} for at in moments], -signal.SIGKILL)
 
 
 def test_a_terminated_run_resumes_to_the_same_bytes(undisturbed, disturb, every):
-    moments = every(range(6, len(undisturbed[1]) + 1, 10), 100, 7)
+    moments = every(range(6, len(undisturbed[1]) + 1, 20), 100, 7)
     disturb([{"fault": "SIGTERM", "at": at} for at in moments], -signal.SIGTERM)
 
 
@@ -46,7 +46,7 @@ def test_an_interrupted_run_says_so_and_resumes_to_the_same_bytes(undisturbed, d
     def said_so(project, ended):
         assert "Interrupted" in ended.said and "--resume" in ended.said and "Traceback" not in ended.said, ended.said
 
-    moments = every(range(2, len(undisturbed[1]) + 1, 3), 60, 9)
+    moments = every(range(2, len(undisturbed[1]) + 1, 9), 60, 9)
     disturb([{"fault": "SIGINT", "at": at} for at in moments], 130, said_so)
 
 

@@ -4,20 +4,22 @@ from faults.conftest import check_what_looks_finished, first, weights
 
 
 def test_data_workers_change_no_byte(runs, project, undisturbed):
-    for workers in (1, 2):
-        name = f"run{workers}"
-        ended = runs(project, "--set", f"args.dataloader_num_workers={workers}", "--output-dir", name)
+    straight = weights(undisturbed[0])
+    for workers, names in ((1, ["encoder"]), (2, [*straight])):
+        stages = [part for name in names for part in ("--stage", name)]
+        options = ["--set", f"args.dataloader_num_workers={workers}", "--output-dir", f"run{workers}"]
+        ended = runs(project, *options, *stages)
         assert ended.status == 0, ended.said
-        assert weights(project, name) == weights(undisturbed[0])
+        assert weights(project, f"run{workers}") == {name: straight[name] for name in names}
 
 
 def test_a_data_worker_that_dies_ends_the_run_in_a_line_and_it_resumes(runs, project):
-    # So many batches that the worker has not made all of them when it dies.
     options = ["--stage", "encoder", "--set", "args.dataloader_num_workers=1"]
     options += ["--set", "args.per_device_train_batch_size=2", "--set", "args.max_steps=12"]
     straight = runs(project, *options, "--output-dir", "straight")
     assert straight.status == 0, straight.said
-    ended = runs(project, *options, fault="worker", at=first(straight.moments, "straight/encoder/checkpoint-2"))
+    # Between two checkpoints, with batches still to come.
+    ended = runs(project, *options, fault="worker", at=first(straight.moments, "straight/encoder/checkpoint-4"))
     assert ended.status == 1 and "DataLoader worker" in ended.said and "Traceback" not in ended.said, ended.said
     check_what_looks_finished(project)
     resumed = runs(project, *options, "--resume")

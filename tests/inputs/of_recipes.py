@@ -91,6 +91,12 @@ ROWS = [
     staged("a later stage's model", "'{model}'", "stage:two", "stages[0].model.base: expected"),
     staged("a stage's own model", "'{model}'", "stage:one", "stages[0].model.base: expected"),
     staged("a list for a model", "{base: '{model}'}", "[a]", "stages[0].model: expected a mapping"),
+    staged(
+        "an adapter where nothing is trained",
+        "'{model}'}\n    loss: {type: SimCSELoss}",
+        "'{model}', lora: {r: 8}}\n    loss: null",
+        "r.yaml:5 stages[0]: expected a loss beside 'model.lora', found null.",
+    ),
     staged("a stage twice", STAGES, STAGES + STAGES.removeprefix("stages:\n"), "stages[1].name: expected"),
     overridden("an override without a value", "seed", "--set: expected KEY=VALUE, found 'seed'."),
     overridden("an override without a key", "=1", "--set: expected KEY=VALUE, found '=1'."),

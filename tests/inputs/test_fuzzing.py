@@ -20,7 +20,7 @@ from st_jtcse.recipe.load import load_recipe
 from st_jtcse.recipe.overrides import apply
 
 # The same examples in every run.
-bounded = settings(max_examples=40, derandomize=True, deadline=None, database=None)
+bounded = settings(max_examples=25, derandomize=True, deadline=None, database=None)
 
 RECIPE = {
     "name": "x",

@@ -350,6 +350,12 @@ def test_model_defaults_are_laid_where_they_go_with_the_kind_of_model(write, tmp
     assert loaded.model is None
 
 
+def test_a_default_adapter_is_laid_where_something_is_trained(write):
+    text = "name: demo\ndata: {train: a.txt}\nmodel: {base: x, pooling: cls, lora: {r: 4}}\nstages:\n"
+    text += "  - {name: trained, loss: {type: SimCSELoss}}\n  - {name: assembled, loss: null}\n"
+    assert [stage.model.lora for stage in load_recipe(write(text)).recipe.stages] == [{"r": 4}, None]
+
+
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [

@@ -58,7 +58,11 @@ def test_an_argument_that_only_the_libraries_judge_is_told_at_its_key(project, c
     assert f"stages[0].args.{key}: expected a value that a step of training takes" in told
     assert expected in told and reason.lower() in told.lower()
     assert told.count("\n") == 1 and "Traceback" not in told and "Correct it." in told
-    # The corrected recipe is the folder's first.
+
+
+def test_a_corrected_recipe_is_the_folders_first(project, capsys):  # noqa: F811
+    write(project, encoder(optim="lomo"))
+    refusal(project, capsys)
     write(project, encoder())
     assert train(project) == 0
 

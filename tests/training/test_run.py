@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -135,24 +134,6 @@ def test_stages_one_by_one_equal_the_whole_run(project, capsys):
     assert train(project, "--stage", "joint", "--resume") == 0
     assert train(project, "--resume") == 0
     assert weights(project) == weights(project, "whole")
-
-
-def test_a_killed_run_resumes_to_the_same_weights(project):
-    options = ["--stage", "encoder", "--stage", "joint", "--set", "args.max_steps=40"]
-    assert train(project, *options, "--output-dir", str(project / "straight")) == 0
-    command = [sys.executable, "-m", "st_jtcse.cli.train", str(project / "recipe.yaml"), *options]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 240
-    while not list((project / "run" / "joint").glob("checkpoint-*/trainer_state.json")):
-        assert process.poll() is None and time.monotonic() < deadline, "the run ended before it could be killed"
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (project / "run" / "joint" / "modules.json").exists()
-    # A checkpoint that was being written when the process died is not used.
-    (project / "run" / "joint" / "checkpoint-39").mkdir(exist_ok=True)
-    assert train(project, *options, "--resume") == 0
-    assert weights(project) == weights(project, "straight")
 
 
 def test_an_interrupt_saves_a_checkpoint_and_exits_130(project):

@@ -133,7 +133,7 @@ def test_a_fresh_student_of_another_size_learns_through_a_projection(project):
 def test_a_killed_distillation_resumes_with_its_projection(project):
     narrow = student(base="stage:twin", tower=1, fresh={"hidden_size": 16})
     narrow["loss"] = {"type": "EmbedDistillLoss", "distance_metric": "mse", "projection_dim": 32}
-    write(project, TWIN, narrow, max_steps=40)
+    write(project, TWIN, narrow, max_steps=20)
     assert train(project, "--output-dir", str(project / "straight")) == 0
     command = [sys.executable, "-m", "st_jtcse.cli.train", str(project / "recipe.yaml")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
