@@ -49,13 +49,11 @@ def quiet_libraries() -> Iterator[None]:
 
 
 @naming("stdout")
-def show_recipes(recipes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print the bundled recipes by method, a line each: name, what it needs, and what it is."""
-    needs = {name: str(recipe.get("needs", "")) for name, recipe in recipes.items()}
-    widths = [max(map(len, column), default=0) for column in (needs, needs.values())]
-    for method in sorted({str(recipe.get("method")) for recipe in recipes.values()}, key=str.lower):
-        out.print(method, style="bold", markup=False, highlight=False)
+def show_recipes(groups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+    """Print recipes under their headings, a line each: name, what it needs, and what it is."""
+    lines = [(name, str(recipe.get("needs", ""))) for recipes in groups.values() for name, recipe in recipes.items()]
+    names, needs = (max(map(len, column)) for column in zip(*lines))
+    for heading, recipes in groups.items():
+        out.print(heading, style="bold", markup=False, highlight=False)
         for name, recipe in recipes.items():
-            if str(recipe.get("method")) == method:
-                line = f"  {name:<{widths[0]}}  {needs[name]:<{widths[1]}}  {recipe.get('description', '')}"
-                out.print(line, markup=False, highlight=False, soft_wrap=True)
+            say(f"  {name:<{names}}  {recipe.get('needs', ''):<{needs}}  {recipe.get('description', '')}")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shlex
 import sys
 from pathlib import Path
 
-from st_jtcse import bundled
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import REPEATED, faults_of
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
-from st_jtcse.recipe import extends
+from st_jtcse.recipe import copies
 from st_jtcse.reports import run_tables
 
 
@@ -34,28 +34,38 @@ def _parser() -> argparse.ArgumentParser:
     )
     where = "then push as the recipe's 'push' says, or else the last stage's model, private, under the recipe's name"
     parser.add_argument("--push", action="store_true", help=where)
-    parser.add_argument("--list", action="store_true", help="list the bundled recipes")
-    parser.add_argument("--copy", nargs=2, metavar=("NAME", "FILE"), help="copy a bundled recipe to a file to edit it")
+    listed = "list the bundled recipes by what you need to have; with WORD those that speak of it"
+    parser.add_argument("--list", nargs="?", const="", metavar="WORD", help=listed)
+    parser.add_argument("--show", metavar="NAME", help="print a recipe whole: what it extends, and every default")
+    copied = "copy a bundled recipe to a file to edit it, with the data that it names"
+    parser.add_argument("--copy", nargs=2, metavar=("NAME", "FILE"), help=copied)
     return parser
 
 
 def _run(options: argparse.Namespace) -> None:
-    if options.list:
-        console.show_recipes({name: extends.load(path).data for name, path in bundled.recipes().items()})
+    if options.list is not None:
+        with faults_of("--list"):
+            console.show_recipes(copies.by_need(options.list))
         return
     if options.copy:
+        name, file = options.copy
         with faults_of("--copy"):
-            bundled.copy(options.copy[0], Path(options.copy[1]))
+            data = copies.copy(name, Path(file))
+        console.say("\n  ".join([f"Wrote {file}{', and the data that it reads:' if data else '.'}", *map(str, data)]))
+        console.say(f"Edit it, then check it: st-train {shlex.quote(file)} --dry-run")
         return
-    if options.recipe is None:
+    if options.recipe is None and options.show is None:
         raise UserError("Give a recipe: a YAML file, or a name that st-train --list shows.")
 
     # After the cheap answers: these imports take seconds.
     from accelerate import PartialState
 
-    from st_jtcse.recipe.load import load_recipe
+    from st_jtcse.recipe.load import load_recipe, resolved_yaml
     from st_jtcse.training import plan, publish, runner, sweep
 
+    if options.show is not None:
+        console.say(resolved_yaml(load_recipe(options.show, options.overrides).recipe).rstrip())
+        return
     overrides = list(options.overrides)
     if options.output_dir is not None:
         overrides.append(f"output_dir={json.dumps(options.output_dir)}")  # Quoted: a folder may be called 2024.

@@ -13,7 +13,6 @@ import yaml
 from conftest import make_sentences, save_encoder
 from sentence_transformers import SentenceTransformer
 
-from st_jtcse import bundled
 from st_jtcse.cli.train import main
 
 STEPS = 6
@@ -190,22 +189,9 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(project, capsys):
         assert word in plan
 
 
-def test_list_and_copy(tmp_path, capsys):
-    assert main(["--list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    groups = [line for line in lines if not line.startswith(" ")]
-    assert groups == ["CoSENT", "EDFSE", "JTCSE", "LS-RNS", "RankCSE", "SimCSE", "TNCSE"]
-    (line,) = (line for line in lines[lines.index("TNCSE") :] if line.split()[0] == "tncse-roberta")
-    assert "sentences; the Hub, a GPU, [translation]  TNCSE-RoBERTa with" in line
-    assert len(lines) == len(groups) + len(bundled.recipes())
-    target = tmp_path / "mine.yaml"
-    assert main(["--copy", "jtcse-mini", str(target)]) == 0
-    assert yaml.safe_load(target.read_text())["name"] == "jtcse-mini"
-    assert main(["--copy", "jtcse-mini", str(target)]) == 2
-    assert "exists already; choose another file." in capsys.readouterr().err
-    assert main(["--copy", "jtcse-mimi", str(tmp_path / "x")]) == 2
-    assert "jtcse-mini" in capsys.readouterr().err
+def test_a_command_without_a_recipe_says_where_they_are(capsys):
     assert main([]) == 2
+    assert capsys.readouterr().err == "Give a recipe: a YAML file, or a name that st-train --list shows.\n"
 
 
 def test_the_output_folder_is_not_shared(project, capsys):
