@@ -28,20 +28,18 @@ def plan_table(stages: Sequence[Any]) -> Table:
 def results_table(results: Mapping[str, Any]) -> Table:
     """Return the start models as shipped, and every stage, where it started -> where it ended: Spearman x 100."""
     sets = list(dict.fromkeys(name for record in results["stages"] for name in record["spearman"]))
-    rows = [[name, *[""] * 4, *scores] for name, *scores in shipped_rows(results, sets)]
+    rows = [[name, "", "", *scores] for name, *scores in shipped_rows(results, sets)]
     rows += [
         [
             f"{record['name']}, start kept" if record["steps"] and not record["best_step"] else record["name"],
             millions(record["parameters"]),
-            f"{record['gmac']:.2f}",
             str(record["steps"]),
-            f"{record['seconds']:.0f}",
             *(_change(record, name) for name in sets),
         ]
         for record in results["stages"]
     ]
     title = f"{results['recipe']}, seed {results['seed']}: Spearman x 100, start -> trained"
-    return Table(["stage", "parameters", "GMAC", "steps", "seconds", *sets], rows, title)
+    return Table(["stage", "parameters", "steps", *sets], rows, title)
 
 
 def _change(record: Mapping[str, Any], name: str) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import set_seed
+from transformers import TrainerCallback, set_seed
 
 from st_jtcse import processes
 from st_jtcse.recipe.data_blocks import DEV
@@ -19,6 +19,7 @@ from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import Resolve, build_cross_encoder, build_model, resolver
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs
+from st_jtcse.training.stage_lines import StageLines, tell_end
 from st_jtcse.training.stage_saving import save_stage
 from st_jtcse.training.stage_training import train
 
@@ -34,11 +35,17 @@ def start_model(stage: StageSpec, resolve: Resolve, seed: int) -> Any:
 
 
 def run_stage(
-    loaded: LoadedRecipe, stage: StageSpec, inputs: Inputs, folder: RunFolder, shipped: ShippedScores
+    loaded: LoadedRecipe,
+    stage: StageSpec,
+    inputs: Inputs,
+    folder: RunFolder,
+    shipped: ShippedScores,
+    callbacks: Sequence[TrainerCallback] = (),
 ) -> None:
     """Train, save and evaluate one stage, from its last checkpoint; afterwards the folder holds it finished.
 
-    `shipped` are the scores of the models that it starts from. A stage without a loss is saved as it is. Raises
+    `shipped` are the scores of the models that it starts from, `callbacks` watch the training. A stage without a loss
+    is saved as it is. Raises
     UserError if a model does not load or fit, or the loss is not finite, and KeyboardInterrupt after an orderly stop
     with a checkpoint.
     """
@@ -62,7 +69,9 @@ def run_stage(
     }
     if stage.loss is not None:
         cache = loaded.recipe.cache_dir
-        found |= train(stage, stage.loss, model, inputs, folder, seed, Path(cache).absolute() if cache else None)
+        watching = [StageLines(stage), *callbacks]
+        cached = Path(cache).absolute() if cache else None
+        found |= train(stage, stage.loss, model, inputs, folder, seed, cached, watching)
     result = model
     if _fell(found):
         told = found["spearman_start"][DEV], found["best_dev"]
@@ -71,6 +80,7 @@ def run_stage(
         result, found["best_step"] = start_model(stage, resolver(folder), seed), 0
     if processes.rank() == 0:
         save_stage(loaded, stage, inputs, folder, found, model, result)
+        tell_end(folder.record(stage.name) or found)
     processes.wait_for_all()
 
 
