@@ -92,8 +92,7 @@ def run_all(
             logger.info("run %d of %d: %s, seed %d", number, len(runs), run.point, run.seed)
             keys = stage_keys(run.loaded)
             finished = {name: done[key] for name, key in keys.items() if key in done}
-            known = {"finished": finished, "rehearsed": rehearsed}
-            runner.run(run.loaded, names, resume=resume, callbacks=callbacks, **known)
+            runner.run(run.loaded, names, resume=resume, finished=finished, rehearsed=rehearsed, callbacks=callbacks)
             folder = RunFolder(run.folder)
             done.update({key: folder.stage(name) for name, key in keys.items() if folder.record(name)})
 

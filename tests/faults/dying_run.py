@@ -55,6 +55,8 @@ class Moments:
         files = {}
         for folder, _, names in os.walk(self.root):
             for name in names:
+                if name == "run.log":  # Written all the time, and read by no run: a torn one is no fault to meet.
+                    continue
                 state = os.lstat(os.path.join(folder, name))
                 files[state.st_ino] = state.st_mtime_ns, state.st_size, os.path.join(folder, name)
         return files
