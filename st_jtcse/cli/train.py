@@ -7,9 +7,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import REPEATED, faults_of
@@ -17,10 +15,6 @@ from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import copies
 from st_jtcse.reports import run_tables
-
-if TYPE_CHECKING:
-    from st_jtcse.recipe.load import LoadedRecipe
-    from st_jtcse.training.sweep import Run
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,6 +60,7 @@ def _run(options: argparse.Namespace) -> None:
     # Bars that libraries cannot be asked to leave out; read when tqdm is imported.
     os.environ.setdefault("TQDM_DISABLE", "1")
     # After the cheap answers: these imports take seconds.
+    from st_jtcse.cli import running
     from st_jtcse.recipe.load import load_recipe, resolved_yaml
     from st_jtcse.training import plan, sweep
 
@@ -86,44 +81,7 @@ def _run(options: argparse.Namespace) -> None:
         console.say("\n  ".join(["Files:", *map(str, files)]))
         console.say("All of it fits together; the same command without --dry-run runs it.")
         return
-    _train(options, loaded, runs, names)
-
-
-def _train(options: argparse.Namespace, loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str]) -> None:
-    from accelerate import PartialState
-
-    from st_jtcse.cli.run_display import displayed
-    from st_jtcse.training import publish, runner, sweep
-
-    # Every process must know which one writes, before the first of them does.
-    speaks = PartialState(cpu=bool(loaded.recipe.args.get("use_cpu"))).is_main_process
-    # Before the training, which may take days: without a token there would be no push after it.
-    destination = publish.push_plan(loaded.recipe, options.push, names)
-    with console.own_lines(speaks=speaks):
-        if runs:
-            with displayed(names, speaks=speaks) as callbacks:
-                sweep.run_all(loaded, runs, names, resume=options.resume, callbacks=callbacks)
-            if speaks:
-                console.show(sweep.report(loaded, runs))
-            return
-        with displayed(names, speaks=speaks) as callbacks:
-            results = runner.run(loaded, names, resume=options.resume, callbacks=callbacks)
-        if speaks:
-            _tell_end(Path(loaded.recipe.output_dir), results)
-            for address in publish.push_models(loaded.recipe, destination) if destination else ():
-                console.say(f"Pushed to {address}")
-
-
-def _tell_end(folder: Path, results: Mapping[str, Any]) -> None:
-    """Print the table, the best model's folder and how it is used."""
-    from st_jtcse.hub.model_form import model_form
-    from st_jtcse.training.run_results import best_stage
-
-    console.show(run_tables.results_table(results))
-    if best := best_stage(results):
-        place = folder / best
-        console.say(f"Best model: {place}")
-        console.say(f"Use it: {model_form(place).usage(str(place))}")
+    running.train(options, loaded, runs, names)
 
 
 KEPT = "the same command with --resume goes on from the last checkpoint"

@@ -2,7 +2,7 @@
 
 A moment is the instant before a run's n-th operation under its folder that makes, moves or removes a file, as Python's
 audit events tell of it. What libraries write natively raises no event, but shows at the next: a torn moment is one at
-which the file written last is half written.
+which the file written last, but for run.log, is half written.
 """
 
 import ctypes
