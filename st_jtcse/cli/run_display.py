@@ -24,14 +24,14 @@ class _Display(TrainerCallback):
         self._progress = progress
         self._stages = stages
         self._told: dict[str, float] = {}
-        self._task = progress.add_task(f"before {stages[0]}", total=None, told="")
+        self._task = progress.add_task(f"before {stages[0]}", total=None, told="")  # No total: the bar pulses.
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
         """Take up a stage, at the step that it goes on from."""
         name = Path(str(args.output_dir)).name
         self._told = {}
         told = f"{self._stages.index(name) + 1}/{len(self._stages)} {name}"
-        self._progress.reset(self._task, total=state.max_steps, completed=state.global_step, description=told, told="")
+        self._turn_to(told, state.max_steps, state.global_step)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
         """Count a step."""
@@ -48,8 +48,12 @@ class _Display(TrainerCallback):
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
         """Say that the stage is saved and the next prepared."""
-        name = Path(str(args.output_dir)).name
-        self._progress.reset(self._task, total=None, description=f"after {name}", told="")
+        self._turn_to(f"after {Path(str(args.output_dir)).name}")
+
+    def _turn_to(self, told: str, total: int | None = None, completed: int = 0) -> None:
+        before = self._task
+        self._task = self._progress.add_task(told, total=total, completed=completed, told="")
+        self._progress.remove_task(before)
 
     def _tell(self, **found: float | None) -> None:
         self._told |= {name: value for name, value in found.items() if value is not None}
