@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Literal
-
-from st_jtcse.errors import UserError
-from st_jtcse.wording import unknown
 
 
 def folder(name: Literal["recipes", "model_cards"]) -> Path:
@@ -26,13 +22,3 @@ def recipes() -> dict[str, Path]:
             raise RuntimeError(f"two bundled recipes are called '{path.stem}': {found[path.stem]} and {path}")
         found[path.stem] = path
     return found
-
-
-def copy(name: str, destination: Path) -> None:
-    """Copy a bundled recipe to a new file; raises UserError where there is no such recipe or no new file."""
-    known = recipes()
-    if name not in known:
-        raise UserError(unknown("the name of a bundled recipe", name, known))
-    if destination.exists():
-        raise UserError(f"{destination} exists already; choose another file.")
-    shutil.copyfile(known[name], destination)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +14,9 @@ from st_jtcse.errors import naming
 from st_jtcse.reports.table import Table
 
 out = Console(emoji=False)
+# Libraries that print what they log by handlers of their own.
+_WITH_HANDLERS = ("transformers", "huggingface_hub", "datasets")
+
 err = Console(stderr=True, emoji=False, soft_wrap=True, highlight=False, markup=False)
 
 
@@ -39,29 +44,71 @@ def verdict(sentence: str, word: str) -> None:
 
 
 @contextmanager
-def quiet_libraries() -> Iterator[None]:
-    """Hold back progress bars and load reports: stderr is for faults, and each is one line."""
-    from transformers.utils import logging
+def quiet_libraries(*, errors_only: bool = True) -> Iterator[None]:
+    """Hold back progress bars, and load reports unless they may be logged: stderr is for faults, each one line."""
+    from transformers.utils import logging as theirs
 
-    verbosity, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    verbosity, had_bars = theirs.get_verbosity(), theirs.is_progress_bar_enabled()
+    if errors_only:
+        theirs.set_verbosity_error()
+    theirs.disable_progress_bar()
     try:
         yield
     finally:
-        logging.set_verbosity(verbosity)
+        theirs.set_verbosity(verbosity)
         if had_bars:
-            logging.enable_progress_bar()
+            theirs.enable_progress_bar()
+
+
+class _Lines(logging.Handler):
+    """Writes what is logged on stderr, whatever that is at the time: a display of progress may stand before it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except Exception:  # As logging's own handlers: a terminal that is gone ends no run.
+            self.handleError(record)
+
+
+@contextmanager
+def own_lines(*, speaks: bool = True) -> Iterator[None]:
+    """Show on stderr what the package logs, and nothing of libraries, whose words any handler of all logs still gets.
+
+    Of a distributed run's processes one `speaks`.
+    """
+    from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    own, *libraries = loggers = [logging.getLogger(name) for name in ("st_jtcse", *_WITH_HANDLERS)]
+    before = [(logger, logger.level, logger.handlers[:], logger.propagate) for logger in (logging.root, *loggers)]
+    for library in libraries:
+        library.handlers, library.propagate = [], True
+    logging.root.setLevel(logging.INFO)
+    logging.root.addHandler(logging.NullHandler())  # Without any, logging would print warnings itself.
+    own.setLevel(logging.DEBUG)
+    lines = _Lines(logging.INFO) if speaks else logging.NullHandler()
+    own.addHandler(lines)
+    logging.captureWarnings(True)
+    had_bars = not are_progress_bars_disabled()
+    disable_progress_bars()
+    try:
+        with quiet_libraries(errors_only=False):
+            yield
+    finally:
+        if had_bars:
+            enable_progress_bars()
+        logging.captureWarnings(False)
+        for logger, level, handlers, propagate in before:
+            logger.setLevel(level)
+            logger.handlers, logger.propagate = handlers, propagate
 
 
 @naming("stdout")
-def show_recipes(recipes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print the bundled recipes by method, a line each: name, what it needs, and what it is."""
-    needs = {name: str(recipe.get("needs", "")) for name, recipe in recipes.items()}
-    widths = [max(map(len, column), default=0) for column in (needs, needs.values())]
-    for method in sorted({str(recipe.get("method")) for recipe in recipes.values()}, key=str.lower):
-        out.print(method, style="bold", markup=False, highlight=False)
+def show_recipes(groups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+    """Print recipes under their headings, a line each: name, what it needs, and what it is."""
+    lines = [(name, str(recipe.get("needs", ""))) for recipes in groups.values() for name, recipe in recipes.items()]
+    names, needs = (max(map(len, column)) for column in zip(*lines))
+    for heading, recipes in groups.items():
+        out.print(heading, style="bold", markup=False, highlight=False)
         for name, recipe in recipes.items():
-            if str(recipe.get("method")) == method:
-                line = f"  {name:<{widths[0]}}  {needs[name]:<{widths[1]}}  {recipe.get('description', '')}"
-                out.print(line, markup=False, highlight=False, soft_wrap=True)
+            say(f"  {name:<{names}}  {recipe.get('needs', ''):<{needs}}  {recipe.get('description', '')}")

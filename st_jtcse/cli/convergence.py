@@ -46,6 +46,7 @@ def _run(options: argparse.Namespace) -> None:
     except OSError as error:
         raise UserError(f"--output-dir: {options.output_dir} cannot be written: {error.strerror}.") from error
     console.show(report.convergence_table(rows, score, curves))
+    console.say(f"Wrote {options.output_dir}.")
 
 
 main = command(_parser, _run, interrupted="nothing was written")

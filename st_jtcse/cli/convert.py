@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import choices_by_flag, faults_of, positive
@@ -15,6 +16,10 @@ def _run(options: argparse.Namespace) -> None:
     with faults_of(f"st-convert {options.command}"), choices_by_flag():
         options.convert(options)
     console.say(f"Saved {options.output}.")
+    if options.command == "join":
+        from st_jtcse.hub.model_form import model_form
+
+        console.say(f"Use it: {model_form(Path(options.output)).usage(options.output)}")
 
 
 def _parser() -> argparse.ArgumentParser:

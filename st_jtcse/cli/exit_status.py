@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+import st_jtcse
 from st_jtcse.errors import PushFailed, UserError, refusal
 
 FAILED, USER_FAULT, INTERRUPTED = 1, 2, 130
@@ -37,7 +38,9 @@ def command(
         left = "nothing was begun"
         try:
             try:
-                options = parser().parse_args(argv)
+                made = parser()
+                made.add_argument("--version", action="version", version=f"%(prog)s (st-jtcse) {st_jtcse.__version__}")
+                options = made.parse_args(argv)
                 left = interrupted if isinstance(interrupted, str) else interrupted(options)
                 return run(options) or 0
             finally:

@@ -59,6 +59,7 @@ def _run(options: argparse.Namespace) -> None:
     write_atomically(options.output, "".join(lines))
     told = f"{len(scores) - len(lines)} answers do not begin with a number from 0 to 1"
     console.say(f"Wrote {len(lines)} pairs to {options.output}; {told}.")
+    console.say("Name the file as 'pair_scores' of a stage whose loss is LSRNSLoss.")
 
 
 def _judged(options: argparse.Namespace, prompt: str | None) -> dict[tuple[str, str], float | None]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
+import os
+import shlex
 import sys
 from pathlib import Path
 
-from st_jtcse import bundled
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import REPEATED, faults_of
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
-from st_jtcse.recipe import extends
+from st_jtcse.recipe import copies
 from st_jtcse.reports import run_tables
 
 
@@ -34,28 +34,39 @@ def _parser() -> argparse.ArgumentParser:
     )
     where = "then push as the recipe's 'push' says, or else the last stage's model, private, under the recipe's name"
     parser.add_argument("--push", action="store_true", help=where)
-    parser.add_argument("--list", action="store_true", help="list the bundled recipes")
-    parser.add_argument("--copy", nargs=2, metavar=("NAME", "FILE"), help="copy a bundled recipe to a file to edit it")
+    listed = "list the bundled recipes by what you need to have; with WORD those that speak of it"
+    parser.add_argument("--list", nargs="?", const="", metavar="WORD", help=listed)
+    parser.add_argument("--show", metavar="NAME", help="print a recipe whole: what it extends, and every default")
+    copied = "copy a bundled recipe to a file to edit it, with the data that it names"
+    parser.add_argument("--copy", nargs=2, metavar=("NAME", "FILE"), help=copied)
     return parser
 
 
 def _run(options: argparse.Namespace) -> None:
-    if options.list:
-        console.show_recipes({name: extends.load(path).data for name, path in bundled.recipes().items()})
+    if options.list is not None:
+        with faults_of("--list"):
+            console.show_recipes(copies.by_need(options.list))
         return
     if options.copy:
+        name, file = options.copy
         with faults_of("--copy"):
-            bundled.copy(options.copy[0], Path(options.copy[1]))
+            data = copies.copy(name, Path(file))
+        console.say("\n  ".join([f"Wrote {file}{', and the data that it reads:' if data else '.'}", *map(str, data)]))
+        console.say(f"Edit it, then check it: st-train {shlex.quote(file)} --dry-run")
         return
-    if options.recipe is None:
+    if options.recipe is None and options.show is None:
         raise UserError("Give a recipe: a YAML file, or a name that st-train --list shows.")
 
+    # Bars that libraries cannot be asked to leave out; read when tqdm is imported.
+    os.environ.setdefault("TQDM_DISABLE", "1")
     # After the cheap answers: these imports take seconds.
-    from accelerate import PartialState
+    from st_jtcse.cli import running
+    from st_jtcse.recipe.load import load_recipe, resolved_yaml
+    from st_jtcse.training import plan, sweep
 
-    from st_jtcse.recipe.load import load_recipe
-    from st_jtcse.training import plan, publish, runner, sweep
-
+    if options.show is not None:
+        console.say(resolved_yaml(load_recipe(options.show, options.overrides).recipe).rstrip())
+        return
     overrides = list(options.overrides)
     if options.output_dir is not None:
         overrides.append(f"output_dir={json.dumps(options.output_dir)}")  # Quoted: a folder may be called 2024.
@@ -68,24 +79,9 @@ def _run(options: argparse.Namespace) -> None:
         console.show(run_tables.plan_table(stages))
         console.say("\n  ".join(["Models:", *(f"{stage.name}: {stage.begins_as}" for stage in stages)]))
         console.say("\n  ".join(["Files:", *map(str, files)]))
+        console.say("All of it fits together; the same command without --dry-run runs it.")
         return
-    # Every process must know which one writes, before the first of them does.
-    state = PartialState(cpu=bool(loaded.recipe.args.get("use_cpu")))
-    # Before the training, which may take days: without a token there would be no push after it.
-    destination = publish.push_plan(loaded.recipe, options.push, names)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    if runs:
-        sweep.run_all(loaded, runs, names, resume=options.resume)
-        if state.is_main_process:
-            console.show(sweep.report(loaded, runs))
-        return
-    results = runner.run(loaded, names, resume=options.resume)
-    if state.is_main_process:
-        console.show(run_tables.results_table(results))
-        for told in results["verdicts"]:
-            console.verdict(told["sentence"], told["verdict"])
-        for address in publish.push_models(loaded.recipe, destination) if destination else ():
-            console.say(f"Pushed to {address}")
+    running.train(options, loaded, runs, names)
 
 
 KEPT = "the same command with --resume goes on from the last checkpoint"

@@ -94,6 +94,8 @@ def _compute(job: Job, folder: Path, final: Path) -> None:
     own = list(enumerate(job.shards))[processes.rank() :: processes.count()]
     left = [(shard, rows) for shard, rows in own if not _finished_shard(folder, shard)]
     total, to_do = (sum(len(rows) for _, rows in shards) for shards in (own, left))
+    if to_do:
+        logger.info("%s: %d of %d sentences to compute, kept in %s", job.kind, to_do, total, folder.parent)
     bar = {"desc": job.kind, "unit": " sentences", "file": sys.stdout, "disable": processes.rank() > 0}
     with tqdm(initial=total - to_do, total=total, **bar) as progress:
         for shard, rows in left:
@@ -104,6 +106,7 @@ def _compute(job: Job, folder: Path, final: Path) -> None:
             # The name holds the hash: one rename makes the shard finished, and its content can be checked ever after.
             partial.replace(folder / f"{shard:05d}-{sha256(partial)[:16]}.arrow")
             progress.update(len(rows))
+            logger.debug("%s: shard %d of %d is done", job.kind, shard + 1, len(job.shards))
 
 
 def _finished_shard(folder: Path, shard: int) -> Path | None:

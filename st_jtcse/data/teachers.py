@@ -49,7 +49,8 @@ def with_teacher_labels(
     label_size(teachers, form)
 
     def encode(texts: list[str]) -> pa.Table:
-        embeddings = [np.asarray(teacher.encode(texts, batch_size=batch_size)) for teacher in teachers]
+        vectors_of = (teacher.encode(texts, batch_size=batch_size, show_progress_bar=False) for teacher in teachers)
+        embeddings = [np.asarray(vectors) for vectors in vectors_of]
         for vectors in embeddings:
             check_embeddings(vectors, texts, "teacher", sentences["sentence"], for_cosines=form == "concatenation")
         return pa.table({"label": _combined(embeddings, weights, form)})

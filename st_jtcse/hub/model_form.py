@@ -40,6 +40,15 @@ class ModelForm:
         """Name the kind of model."""
         return f"{self.architecture} {'cross-encoder' if self.cross_encoder else 'encoder'}"
 
+    def usage(self, place: str) -> str:
+        """Return a line of Python that loads the model from a folder or Hub id and uses it."""
+        kind, call = ("CrossEncoder", 'predict([("One text.", "Another.")])')
+        if not self.cross_encoder:
+            kind, call = ("SentenceTransformer", 'encode(["A sentence."])')
+        trust = ", trust_remote_code=True" if self.loading in ("own_modules", "remote_code") else ""
+        plugin = "import st_jtcse; " if self.loading in ("registered", "own_modules") else ""
+        return f"{plugin}from sentence_transformers import {kind}; {kind}({place!r}{trust}).{call}"
+
 
 def model_form(folder: Path) -> ModelForm:
     """Read the form of a saved model from its configuration files; raises UserError where one is no JSON."""

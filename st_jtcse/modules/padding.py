@@ -32,8 +32,8 @@ def check_padding(encoder: Transformer, pooling: Pooling) -> None:
             "tokenizer.pad_token = tokenizer.eos_token, and save the model again."
         )
     model = SentenceTransformer(modules=[encoder, pooling])
-    alone = model.encode([_SENTENCE], convert_to_tensor=True)[0]
-    padded = model.encode([_SENTENCE, " ".join([_SENTENCE] * 8)], convert_to_tensor=True)[0]
+    alone = model.encode([_SENTENCE], convert_to_tensor=True, show_progress_bar=False)[0]
+    padded = model.encode([_SENTENCE, " ".join([_SENTENCE] * 8)], convert_to_tensor=True, show_progress_bar=False)[0]
     if torch.cosine_similarity(alone.float(), padded.float(), dim=0) < _SAME:
         raise UserError(
             f"The last token of a {encoder.model.config.model_type} model depends on its padding, which is on the "

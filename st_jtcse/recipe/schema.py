@@ -352,8 +352,8 @@ class Recipe(Block):
         "relative path starts at the recipe's folder.",
     )
     description: str = Field("", description="What the run reproduces, in one or two sentences.")
-    method: Text | None = Field(None, description="The method, by which `st-train --list` groups.")
-    needs: Text | None = Field(None, description="What a run needs, in a few words for `st-train --list`.")
+    method: Text | None = Field(None, description="The method, e.g. JTCSE.")
+    needs: Text | None = Field(None, description="What a run needs, in a few words by which `st-train --list` groups.")
     seed: int = Field(42, ge=0, lt=2**32, description="Every random choice of the run follows from it.")
     output_dir: Folder = Field(
         description="Folder of the run; a relative path starts at the current folder. Default: runs/NAME."

@@ -28,21 +28,19 @@ def plan_table(stages: Sequence[Any]) -> Table:
 def results_table(results: Mapping[str, Any]) -> Table:
     """Return the start models as shipped, and every stage, where it started -> where it ended."""
     sets = list(dict.fromkeys(name for record in results["stages"] for name in record["spearman"]))
-    rows = [[name, *[""] * 4, *scores] for name, *scores in shipped_rows(results, sets)]
+    rows = [[name, "", "", *scores] for name, *scores in shipped_rows(results, sets)]
     rows += [
         [
             f"{record['name']}, start kept" if record["steps"] and not record["best_step"] else record["name"],
             millions(record["parameters"]),
-            f"{record['gmac']:.2f}",
             str(record["steps"]),
-            f"{record['seconds']:.0f}",
             *(_change(record, name) for name in sets),
         ]
         for record in results["stages"]
     ]
     metrics = {name: metric for record in results["stages"] for name, metric in record.get("metrics", {}).items()}
     title = f"{results['recipe']}, seed {results['seed']}: {scale(sets, metrics)}, start -> trained"
-    return Table(["stage", "parameters", "GMAC", "steps", "seconds", *sets], rows, title)
+    return Table(["stage", "parameters", "steps", *sets], rows, title)
 
 
 def _change(record: Mapping[str, Any], name: str) -> str:

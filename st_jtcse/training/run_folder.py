@@ -19,11 +19,12 @@ from st_jtcse.hashing import sha256
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.recipe.load import load_recipe, resolved_yaml
 from st_jtcse.recipe.schema import Recipe
+from st_jtcse.training.run_log import LOG
 
 RECIPE = "recipe.yaml"
 RESULTS = "results.json"
 _LOCK = ".in-use"
-_BEGUN = {f".{RECIPE}.partial", _LOCK}
+_BEGUN = {f".{RECIPE}.partial", _LOCK, LOG}
 
 
 @dataclass(frozen=True)

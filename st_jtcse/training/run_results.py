@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from st_jtcse import processes
 from st_jtcse.atomic import to_json, write_atomically
+from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.schema import Recipe
 from st_jtcse.training.as_shipped import ShippedScores
 from st_jtcse.training.provenance import environment
@@ -36,3 +38,10 @@ def results_of(recipe: Recipe, folder: RunFolder, shipped: ShippedScores) -> dic
         # Of the last stage that has any.
         "verdicts": next((record["verdicts"] for record in reversed(records) if record.get("verdicts")), []),
     }
+
+
+def best_stage(results: Mapping[str, Any]) -> str | None:
+    """Return the name of the stage that ended best on dev, without dev the last; None if none is finished."""
+    scored = {record["name"]: record["spearman"][DEV] for record in results["stages"] if DEV in record["spearman"]}
+    names = [max(scored, key=scored.__getitem__)] if scored else [record["name"] for record in results["stages"]]
+    return names[-1] if names else None

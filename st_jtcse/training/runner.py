@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from transformers import TrainerCallback
+
 from st_jtcse import processes
 from st_jtcse.errors import naming
 from st_jtcse.recipe.load import LoadedRecipe
-from st_jtcse.training.as_shipped import ShippedScores, begins_as
+from st_jtcse.training.as_shipped import ShippedScores
 from st_jtcse.training.chosen_stages import check_earlier, check_resumable
 from st_jtcse.training.rehearsal import rehearse
 from st_jtcse.training.run_folder import RESULTS, RunFolder
+from st_jtcse.training.run_log import run_log
 from st_jtcse.training.run_results import results_of, write_results
 from st_jtcse.training.stage import run_stage
 from st_jtcse.training.stage_inputs import load_inputs
 from st_jtcse.training.stage_training import training_arguments
-
-logger = logging.getLogger(__name__)
 
 
 def run(
@@ -30,15 +30,17 @@ def run(
     resume: bool = False,
     finished: Mapping[str, Path] | None = None,
     rehearsed: set[str] | None = None,
+    callbacks: Sequence[TrainerCallback] = (),
 ) -> dict[str, Any]:
     """Run a recipe's stages, by default all, leave recipe.yaml, a folder a stage and results.json, and return the last.
 
     `resume` goes on with the run in the output folder; `finished` are stages, by name, that another run has finished
-    and that would come out the same, `rehearsed` what :func:`~st_jtcse.training.rehearsal.rehearse_all` returned.
+    and that would come out the same, `rehearsed` what :func:`~st_jtcse.training.rehearsal.rehearse_all` returned;
+    `callbacks` watch the training of every stage. What is logged meanwhile goes into the folder's run.log too.
     Raises UserError, and KeyboardInterrupt with a checkpoint to resume from.
     """
     with naming(loaded.recipe.output_dir), ExitStack() as held:
-        return _run(loaded, loaded.choose(names), resume, finished or {}, rehearsed, held)
+        return _run(loaded, loaded.choose(names), resume, finished or {}, rehearsed, callbacks, held)
 
 
 def _run(
@@ -47,6 +49,7 @@ def _run(
     resume: bool,
     finished: Mapping[str, Path],
     rehearsed: set[str] | None,
+    callbacks: Sequence[TrainerCallback],
     held: ExitStack,
 ) -> dict[str, Any]:
     recipe, first = loaded.recipe, processes.rank() == 0
@@ -68,6 +71,8 @@ def _run(
         check_resumable(chosen, stages, inputs, folder)
     rehearse(loaded, [name for name in chosen if not ours or folder.record(name) is None], inputs, rehearsed)
     held.enter_context(folder.open(recipe, resume))
+    if first:
+        held.enter_context(run_log(folder.path))
     # Kept before a stage is trained: a run that is gone on with need not compute them again.
     shipped = ShippedScores(stages, keep=lambda: write_results(recipe, folder, shipped))
     shipped.take_up(folder.path / RESULTS)
@@ -76,7 +81,6 @@ def _run(
             folder.adopt(name, finished[name])
         processes.wait_for_all()
         if folder.record(name) is None:
-            logger.info("stage %s, from %s", name, begins_as(stages[name].model))
-            run_stage(loaded, stages[name], inputs[name], folder, shipped)
+            run_stage(loaded, stages[name], inputs[name], folder, shipped, callbacks)
         write_results(recipe, folder, shipped)
     return results_of(recipe, folder, shipped)

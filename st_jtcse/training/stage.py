@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import set_seed
+from transformers import TrainerCallback, set_seed
 
 from st_jtcse import processes
 from st_jtcse.recipe.load import LoadedRecipe
@@ -15,9 +16,9 @@ from st_jtcse.training.as_shipped import ShippedScores, begins_as
 from st_jtcse.training.held_out import with_reference
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import Resolve, build_cross_encoder, build_model, resolver
-from st_jtcse.training.retention import result_of
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs
+from st_jtcse.training.stage_lines import StageLines, tell_end
 from st_jtcse.training.stage_saving import save_stage
 from st_jtcse.training.stage_training import train
 
@@ -31,12 +32,17 @@ def start_model(stage: StageSpec, resolve: Resolve, seed: int) -> Any:
 
 
 def run_stage(
-    loaded: LoadedRecipe, stage: StageSpec, inputs: Inputs, folder: RunFolder, shipped: ShippedScores
+    loaded: LoadedRecipe,
+    stage: StageSpec,
+    inputs: Inputs,
+    folder: RunFolder,
+    shipped: ShippedScores,
+    callbacks: Sequence[TrainerCallback] = (),
 ) -> None:
     """Train, save and evaluate one stage, from its last checkpoint; afterwards the folder holds it finished.
 
-    `shipped` are the scores of the models that it starts from. A stage without a loss is saved as it is. Raises
-    UserError if a model does not load or fit, or the loss is not finite, and KeyboardInterrupt after an orderly stop
+    `shipped` are the scores of the models that it starts from, `callbacks` watch the training. A stage without a loss
+    is saved as it is. Raises UserError if a model does not load or fit, or the loss is not finite, and KeyboardInterrupt after an orderly stop
     with a checkpoint.
     """
     cache = Path(loaded.recipe.cache_dir).absolute() if loaded.recipe.cache_dir else None
@@ -61,13 +67,13 @@ def run_stage(
         "seconds": 0.0,
     }
     if stage.loss is not None:
-        found |= train(stage, stage.loss, model, inputs, folder, seed, cache)
+        found |= train(stage, stage.loss, model, inputs, folder, seed, cache, [StageLines(stage), *callbacks])
 
     def start() -> Any:
         set_seed(seed)
         return start_model(stage, resolver(folder), seed)
 
-    result = result_of(stage, model, start, inputs, found)
     if processes.rank() == 0:
-        save_stage(loaded, stage, inputs, folder, found, model, result)
+        save_stage(loaded, stage, inputs, folder, found, model, start)
+        tell_end(folder.record(stage.name) or found)
     processes.wait_for_all()

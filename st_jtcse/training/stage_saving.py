@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 from st_jtcse.diagnostics import gmac
@@ -11,6 +12,7 @@ from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.adapters import ADAPTER
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.provenance import environment
+from st_jtcse.training.retention import result_of
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.run_verdict import beside_start
 from st_jtcse.training.stage_card import describe
@@ -24,13 +26,14 @@ def save_stage(
     folder: RunFolder,
     found: dict[str, Any],
     trained: Any,
-    result: Any,
+    make_start: Callable[[], Any],
 ) -> None:
     """Put a stage's result in place of its checkpoints, with its record and its card.
 
-    `found` is what is known of the stage. The result is the trained model, or the start that was better.
+    `found` is what is known of the stage. The result is the trained model, or the start where that is better.
     """
     kind = kind_of(stage.model)
+    result = result_of(stage, trained, make_start, inputs, found)
     staging = folder.staging(stage.name)
     kind.save(result, staging)
     if result is trained and stage.loss is not None and stage.model.lora is not None:

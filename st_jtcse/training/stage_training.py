@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from sentence_transformers.base.model_card import BaseModelCardCallback
-from transformers import TrainerCallback, TrainerState, set_seed
+from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainerState, set_seed
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
@@ -112,6 +112,8 @@ def train(
             evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
             callbacks=[*callbacks, interrupt, patience, own_weights, keeper, clock],
         )
+        for printing in (ProgressCallback, PrinterCallback):  # What is told of a run is up to the callbacks given.
+            trainer.remove_callback(printing)
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
         set_seed(seed)
         began = time.perf_counter()

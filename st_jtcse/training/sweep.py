@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transformers import TrainerCallback
+
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.load import LoadedRecipe, load_recipe
@@ -69,8 +71,15 @@ def plan_runs(loaded: LoadedRecipe, reference: str, overrides: Sequence[str] = (
     return list(runs.values())
 
 
-def run_all(loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str] = (), *, resume: bool = False) -> None:
-    """Run them in order, below the output folder of the recipe.
+def run_all(
+    loaded: LoadedRecipe,
+    runs: Sequence[Run],
+    names: Sequence[str] = (),
+    *,
+    resume: bool = False,
+    callbacks: Sequence[TrainerCallback] = (),
+) -> None:
+    """Run them in order, below the output folder of the recipe; `callbacks` watch the training of every stage.
 
     A stage that has the same settings, seed and earlier stages in two runs is trained in the first and linked into the
     other.
@@ -83,7 +92,7 @@ def run_all(loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str] = ()
             logger.info("run %d of %d: %s, seed %d", number, len(runs), run.point, run.seed)
             keys = stage_keys(run.loaded)
             finished = {name: done[key] for name, key in keys.items() if key in done}
-            runner.run(run.loaded, names, resume=resume, finished=finished, rehearsed=rehearsed)
+            runner.run(run.loaded, names, resume=resume, finished=finished, rehearsed=rehearsed, callbacks=callbacks)
             folder = RunFolder(run.folder)
             done.update({key: folder.stage(name) for name, key in keys.items() if folder.record(name)})
 

@@ -1,6 +1,7 @@
 """What all commands share: answers at once, and exit statuses that tell a fault of the user from a defect."""
 
 import argparse
+import importlib
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import st_jtcse
 from st_jtcse.cli import convert, exit_status
 from st_jtcse.errors import PushFailed, UserError
 from st_jtcse.modules import twin_encoder
@@ -61,6 +63,13 @@ def test_help_and_lists_come_without_torch(answer, answers):
     assert told["heavy"] == []
     assert told["ours"] <= OUR_MODULES and told["all"] <= ALL_MODULES
     assert "jtcse" in told["text"] if answer.endswith("--list") else "usage: st-" in told["text"]
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_every_command_tells_its_version(name, capsys):
+    with pytest.raises(SystemExit, match=r"^0$"):
+        importlib.import_module(f"st_jtcse.cli.{name}").main(["--version"])
+    assert capsys.readouterr().out == f"st-{name} (st-jtcse) {st_jtcse.__version__}\n"
 
 
 def made(run, interrupted="nothing was kept"):

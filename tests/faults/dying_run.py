@@ -2,7 +2,7 @@
 
 A moment is the instant before a run's n-th operation under its folder that makes, moves or removes a file, as Python's
 audit events tell of it. What libraries write natively raises no event, but shows at the next: a torn moment is one at
-which the file written last is half written.
+which the file written last, but for run.log, is half written.
 """
 
 import ctypes
@@ -55,6 +55,8 @@ class Moments:
         files = {}
         for folder, _, names in os.walk(self.root):
             for name in names:
+                if name == "run.log":  # Written all the time, and read by no run: a torn one is no fault to meet.
+                    continue
                 state = os.lstat(os.path.join(folder, name))
                 files[state.st_ino] = state.st_mtime_ns, state.st_size, os.path.join(folder, name)
         return files

@@ -1,0 +1,87 @@
+"""Copies of bundled recipes to edit, and the choice among them."""
+
+from __future__ import annotations
+
+import os.path
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from st_jtcse import bundled
+from st_jtcse.atomic import write_atomically
+from st_jtcse.errors import UserError
+from st_jtcse.recipe import extends, yaml_source
+from st_jtcse.wording import unknown
+
+# What a user has, by what a recipe's `needs` names; the first that fits. All others start from sentences alone.
+_HEADINGS = {
+    "the Hub": "You reproduce a paper",
+    "teacher": "You have sentences and a good model, which teaches",
+    "pairs": "You have graded pairs",
+    "sentences": "You have sentences",
+}
+
+
+def by_need(word: str = "") -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the trees of the bundled recipes by name, under a heading that says what one has to have.
+
+    `word` leaves those that hold it in their name, description, method or needs; raises UserError where none does.
+    """
+    groups: dict[str, dict[str, dict[str, Any]]] = {heading: {} for heading in reversed(_HEADINGS.values())}
+    for name, path in bundled.recipes().items():
+        tree = extends.load(path).data
+        needs = str(tree.get("needs"))
+        if word.lower() in f"{name} {tree.get('description')} {tree.get('method')} {needs}".lower():
+            heading = next((heading for part, heading in _HEADINGS.items() if part in needs), _HEADINGS["sentences"])
+            groups[heading][name] = tree
+    found = {heading: recipes for heading, recipes in groups.items() if recipes}
+    if not found:
+        raise UserError(f"no bundled recipe speaks of {word!r}; st-train --list shows all.")
+    return found
+
+
+def copy(name: str, destination: Path) -> list[Path]:
+    """Copy a bundled recipe to a new file, called and headed for what it is, and beside it the data that it names.
+
+    Returns the data's files; what a recipe inherits needs none. Raises UserError where there is no such recipe, or a
+    file is in the way.
+    """
+    known = bundled.recipes()
+    if name not in known:
+        raise UserError(unknown("the name of a bundled recipe", name, known))
+    if destination.exists():
+        raise UserError(f"{destination} exists already; choose another file.")
+    here, beside = known[name].parent, destination.parent
+    data = [file for file in _texts(yaml_source.load(known[name]).data) if os.path.isfile(here / file)]
+    for file in data:
+        if (beside / file).exists() and (beside / file).read_bytes() != (here / file).read_bytes():
+            raise UserError(f"the recipe reads {file}, and {beside / file} is another file; choose another folder.")
+    write_atomically(destination, _renamed(known[name].read_text(encoding="utf-8"), name, destination))
+    try:
+        for file in data:
+            (beside / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(here / file, beside / file)
+    except BaseException:
+        destination.unlink()  # Without its data it would only look like a copy.
+        raise
+    return [beside / file for file in data]
+
+
+def _renamed(text: str, name: str, destination: Path) -> str:
+    """Return a recipe's text with the name, the heading and the command of its copy."""
+    own = re.sub(r"[^A-Za-z0-9_.-]+", "-", destination.stem).strip("-._") or f"my-{name}"
+    text = text.replace("# What: ", f"# What: a copy of the bundled {name}: ", 1)
+    text = text.replace(f"# Run: st-train {name}", f"# Run: st-train {shlex.quote(str(destination))}", 1)
+    return text.replace(f"name: {name}\n", yaml_source.dump({"name": own}), 1)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text of a tree."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)

@@ -1,0 +1,62 @@
+"""What a run says of a stage: a line as it begins, one an evaluation, one as it ends."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from st_jtcse.recipe.data_blocks import DEV
+from st_jtcse.recipe.schema import StageSpec
+from st_jtcse.training.as_shipped import begins_as
+
+logger = logging.getLogger(__name__)
+
+# What a log entry has beside the loss and its terms.
+_NO_TERMS = {"loss", "grad_norm", "learning_rate", "epoch"}
+
+
+class StageLines(TrainerCallback):
+    """Says how a stage's training begins and what each evaluation finds; what the trainer logs is of level DEBUG."""
+
+    def __init__(self, stage: StageSpec) -> None:
+        self._stage = stage
+        self._loss = ""
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        """Say what the stage starts from, its loss and its steps."""
+        at = f", on from step {state.global_step}" if state.global_step else ""
+        loss = self._stage.loss.type if self._stage.loss else None
+        told = (self._stage.name, loss, state.max_steps, at, begins_as(self._stage.model))
+        logger.info("%s: %s, %d steps%s, from %s", *told)
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        """Keep the loss and its terms for the next evaluation's line."""
+        logs: Mapping[str, Any] = kw.get("logs") or {}
+        logger.debug("%s: step %d, %s", self._stage.name, state.global_step, logs)
+        if "loss" in logs:
+            terms = ", ".join(f"{name} {value:.3g}" for name, value in logs.items() if name not in _NO_TERMS)
+            self._loss = f", loss {logs['loss']:.3g}{f' ({terms})' if terms else ''}"
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        """Say how far it is, the loss and dev."""
+        found = dev_of(args, kw.get("metrics") or {})
+        told = (self._stage.name, state.global_step, state.max_steps, self._loss, found)
+        logger.info("%s: step %d of %d%s%s", *told[:4], "" if found is None else f", {DEV} {found:.2f}")
+
+
+def dev_of(args: TrainingArguments, metrics: Mapping[str, float]) -> float | None:
+    """Return an evaluation's Spearman x 100 on dev; None where none chooses the checkpoint."""
+    found = metrics.get(args.metric_for_best_model or "")
+    return None if found is None else 100 * found
+
+
+def tell_end(record: Mapping[str, Any]) -> None:
+    """Say of a finished stage, by its record, how long it took and what became of dev."""
+    start, end = record["spearman_start"].get(DEV), record["spearman"].get(DEV)
+    dev = "" if end is None else f", {DEV} {start:.2f} -> {end:.2f}"
+    best = f" (step {record['best_step']})" if dev and record["steps"] else ""
+    trained = f" after {record['steps']} steps, {record['seconds']:.0f} s" if record["steps"] else ", not trained"
+    logger.info("%s: finished%s%s%s", record["name"], trained, dev, best)
