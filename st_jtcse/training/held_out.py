@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from sentence_transformers import SentenceTransformer
 
 from st_jtcse.data.neighbours import neighbourhood_means, topic_weight
 from st_jtcse.data.shards import DEFAULT_CACHE
@@ -14,7 +14,6 @@ from st_jtcse.data.teachers import with_teacher_labels
 from st_jtcse.evaluation.unlabelled import check_words, neighbours_set
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.schema import NeighboursSpec, StageSpec
-from st_jtcse.training.as_shipped import start_models
 from st_jtcse.training.evaluation_sets import evaluator_of
 from st_jtcse.training.models import load_frozen, resolver
 from st_jtcse.training.run_folder import RunFolder
@@ -22,24 +21,24 @@ from st_jtcse.training.stage_inputs import Inputs
 
 
 def with_reference(
-    stage: StageSpec, stages: Sequence[StageSpec], inputs: Inputs, folder: RunFolder, cache_dir: Path | None
+    stage: StageSpec, model: SentenceTransformer, inputs: Inputs, folder: RunFolder, cache_dir: Path | None
 ) -> Inputs:
     """Return a stage's inputs with the evaluator that held-out sentences make, if there are any.
 
-    Its reference are the vectors of the stage's teachers, or without any of the models it starts from as shipped, drawn
-    to their neighbours among the training text as far as that has topics. Raises UserError where a model cannot be
-    loaded, or does not know the text's script.
+    Its reference are the vectors of the stage's teachers, or without any of the model that it starts from, drawn to
+    their neighbours among the training text as far as that has topics. Raises UserError where a teacher cannot be
+    loaded, or the model does not know the text's script.
     """
     if inputs.held_out is None or inputs.sentences is None:
         return inputs
-    specs = stage.teachers or start_models(stage, {other.name: other for other in stages})
-    models = [load_frozen(spec, resolver(folder)) for spec in specs]
     texts = inputs.held_out.dataset["sentence"][:]
-    check_words(models[0], texts)
+    check_words(model, texts)
+    teachers = [load_frozen(spec, resolver(folder)) for spec in stage.teachers] or [model]
+    weights = [spec.weight for spec in stage.teachers] or [1.0]
     form = stage.declaration.teachers or "sum"
     text, held = (
         with_teacher_labels(
-            part.dataset, part.sha256, models, [spec.weight for spec in specs], cache_dir or DEFAULT_CACHE, form=form
+            part.dataset, part.sha256, teachers, weights, cache_dir or DEFAULT_CACHE, form=form
         ).with_format("numpy")["label"][:]
         for part in (inputs.sentences, inputs.held_out)
     )

@@ -42,18 +42,22 @@ def run_stage(
     """Train, save and evaluate one stage, from its last checkpoint; afterwards the folder holds it finished.
 
     `shipped` are the scores of the models that it starts from, `callbacks` watch the training. A stage without a loss
-    is saved as it is. Raises UserError if a model does not load or fit, or the loss is not finite, and KeyboardInterrupt after an orderly stop
-    with a checkpoint.
+    is saved as it is. Raises UserError if a model does not load or fit, or the loss is not finite, and
+    KeyboardInterrupt after an orderly stop with a checkpoint.
     """
     cache = Path(loaded.recipe.cache_dir).absolute() if loaded.recipe.cache_dir else None
     # The stage's own seed, in 0..2^31-1.
     digest = hashlib.sha256(f"{loaded.recipe.seed}/{stage.name}".encode()).digest()
     seed = int.from_bytes(digest[:4], "big") >> 1
-    inputs = with_reference(stage, loaded.stages, inputs, folder, cache)
-    as_shipped = shipped.of(stage, inputs)
-    set_seed(seed)
     kind = kind_of(stage.model)
-    model = start_model(stage, resolver(folder), seed)
+
+    def start() -> Any:
+        set_seed(seed)
+        return start_model(stage, resolver(folder), seed)
+
+    model = start()
+    inputs = with_reference(stage, model, inputs, folder, cache)
+    as_shipped = shipped.of(stage, inputs)
     shipped.keep()
     found: dict[str, Any] = {
         "seed": seed,
@@ -68,11 +72,6 @@ def run_stage(
     }
     if stage.loss is not None:
         found |= train(stage, stage.loss, model, inputs, folder, seed, cache, [StageLines(stage), *callbacks])
-
-    def start() -> Any:
-        set_seed(seed)
-        return start_model(stage, resolver(folder), seed)
-
     if processes.rank() == 0:
         save_stage(loaded, stage, inputs, folder, found, model, start)
         tell_end(folder.record(stage.name) or found)
