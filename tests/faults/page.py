@@ -2,6 +2,8 @@
 
 python -m pytest tests/faults tests/training tests/modules tests/hub --all-faults --junitxml=report.xml
 PYTHONPATH=.:tests python -m faults.page report.xml
+
+Several reports, of runs that shared the tests, count as one.
 """
 
 import json
@@ -30,10 +32,10 @@ run that nothing disturbed.
 """
 
 
-def counted(report):
+def counted(*reports):
     """Passed and failed cases by test, FILE::FUNCTION; one test may tell that it met several cases."""
     found = {}
-    for case in ElementTree.parse(report).iter("testcase"):
+    for case in (case for report in reports for case in ElementTree.parse(report).iter("testcase")):
         name = (
             f"{case.get('classname').removeprefix('tests.').replace('.', '/')}.py::{case.get('name').partition('[')[0]}"
         )
@@ -80,7 +82,7 @@ if __name__ == "__main__":
     known = json.loads(COUNTED.read_text(encoding="utf-8"))
     if len(sys.argv) > 1:
         known["tests"] = {
-            name: cases for name, cases in counted(sys.argv[1]).items() if name in {p.test for p in PROMISES}
+            name: cases for name, cases in counted(*sys.argv[1:]).items() if name in {p.test for p in PROMISES}
         }
         COUNTED.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(render(known), encoding="utf-8")
