@@ -42,7 +42,7 @@ def test_a_copy_says_what_it_wrote_and_what_comes_next(tmp_path, monkeypatch, ca
     ]
     assert load_recipe("my own 1.yaml").recipe.name == "my-own-1"
     # A number is a name too, data that lie there already are taken, and what is inherited brings none.
-    assert main(["--copy", "quickstart", "2024.yaml"]) == main(["--copy", "jtcse-mini", "other.yaml"]) == 0
+    assert main(["--copy", "quickstart", "2024.yaml"]) == main(["--copy", "tncse-mini", "other.yaml"]) == 0
     assert capsys.readouterr().out.splitlines()[-2:] == [
         "Wrote other.yaml.",
         "Edit it, then check it: st-train other.yaml --dry-run",
