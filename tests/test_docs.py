@@ -5,8 +5,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from conftest import make_model, make_pipeline, make_sentences
-from datasets import Dataset
+from conftest import make_model, make_pipeline
 
 from st_jtcse import bundled
 from st_jtcse.cli import convergence, convert, diagnose, push, score
@@ -105,7 +104,7 @@ def runnable(code, tower_folders):
 def test_readme_examples_run(tower_folders, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     encode, script = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    names = {"train_dataset": Dataset.from_dict({"sentence": make_sentences(16)})}
+    names = {}
     exec(runnable(script, tower_folders), names)
     (tmp_path / "runs" / "quickstart").mkdir(parents=True)
     (tmp_path / "my-twin").rename(tmp_path / "runs" / "quickstart" / "joint")
