@@ -109,6 +109,16 @@ ROWS = [
     overridden("an override below a number", "seed.a=1", "--set seed.a: expected keys below seed, found 1."),
     overridden("an override of the wrong type", "seed=fast", "--set seed: expected a whole number, found 'fast'."),
     overridden("an override with an alias", "args=*a", "--set args"),
+    overridden("too few sentences to choose by", "evaluate={dev: unlabelled}", "and 'dev: unlabelled' needs 100; add"),
+    overridden(
+        "a limit of held-out sentences",
+        "evaluate={dev: {unlabelled: true, limit: 3}}",
+        "expected no 'limit' beside 'unlabelled', found one.",
+    ),
+    overridden(
+        "a bound without sets", "evaluate={retention: 0.3}", "expected 'general' beside 'retention', found none."
+    ),
+    overridden("a bound below zero", "evaluate={general: {a: p.jsonl}, retention: -1}", "evaluate.retention: expected"),
     Row(
         "an unknown stage", "st-train {recipe} --output-dir out --stage tow", "--stage: 'tow' is no stage of the recipe"
     ),
