@@ -85,7 +85,7 @@ def frames(shown):
 
 def is_restored(shown):
     """Whether the cursor was hidden and is shown again."""
-    return 0 < shown.rfind("\x1b[?25l") < shown.rfind("\x1b[?25h")
+    return 0 <= shown.rfind("\x1b[?25l") < shown.rfind("\x1b[?25h")
 
 
 def test_a_narrow_terminal_without_colours_shows_how_far_a_run_is(project, terminal):  # noqa: F811
