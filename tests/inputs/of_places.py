@@ -34,7 +34,11 @@ ROWS = [
         files=LOOP,
     ),
     Row("a run where the system keeps its own", f"{TRAIN} /proc/none/out", "/proc/none"),
-    Row("a copy into no folder", "st-train --copy quickstart none/my.yaml", "none/my.yaml: there is no such file"),
+    Row(
+        "a copy into no folder",
+        "st-train --copy quickstart none/my.yaml",
+        "none/my.yaml: there is no such file or folder; check the path.",
+    ),
     Row(
         "a copy under a name too long",
         f"st-train --copy quickstart {LONG}",

@@ -119,7 +119,7 @@ def test_an_argument_of_a_loss_is_told_at_its_key(project, capsys):  # noqa: F81
 def test_a_test_set_has_a_name_of_its_own(project, capsys, name):  # noqa: F811
     write(project, ENCODER | {"evaluate": {"dev": "dev.jsonl", "test": {name: "test.jsonl"}}})
     told = refusal(project, capsys)
-    assert "stages[0].evaluate.test: expected a name of its own for each set ('dev', 'train' and" in told
+    assert "stages[0].evaluate.test: expected a name of its own for each set ('dev', 'train', " in told
     assert f"are taken), found '{name}'. Choose another." in told
 
 
