@@ -14,12 +14,14 @@ import st_jtcse.losses
 import st_jtcse.modules  # noqa: F401
 
 SCRIPT = """
+from pathlib import Path
+
 import torch
 from datasets import Dataset
 from sentence_transformers.{package} import {model}, {model}Trainer, {model}TrainingArguments
 from sentence_transformers.{package}.losses import {losses}
 {setup}
-data = Dataset.from_dict(json.load(open(place + "/rows.json")))
+data = Dataset.from_dict(json.loads(Path(place, "rows.json").read_text()))
 arguments = {model}TrainingArguments(
     output_dir=place + "/run", max_steps=2, per_device_train_batch_size=4, report_to="none", disable_tqdm=True,
     use_cpu=True, logging_steps=1, seed=1, save_strategy="no", learning_rate=1e-3,
