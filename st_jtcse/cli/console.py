@@ -13,10 +13,10 @@ from rich.console import Console
 from st_jtcse.errors import naming
 from st_jtcse.reports.table import Table
 
-out = Console(emoji=False)
 # Libraries that print what they log by handlers of their own.
 _WITH_HANDLERS = ("transformers", "huggingface_hub", "datasets")
 
+out = Console(emoji=False)
 err = Console(stderr=True, emoji=False, soft_wrap=True, highlight=False, markup=False)
 
 

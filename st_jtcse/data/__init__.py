@@ -5,7 +5,7 @@ from __future__ import annotations
 from st_jtcse.data.labelled import Kind, Labelled, load_labelled
 from st_jtcse.data.pairs import Pairs, PairScores, load_pair_scores, load_pairs
 from st_jtcse.data.rows import Source
-from st_jtcse.data.sentences import Sentences, load_sentences
+from st_jtcse.data.sentences import Sentences, hold_out, load_sentences, sentences_sha256
 
 __all__ = [
     "Kind",
@@ -14,8 +14,10 @@ __all__ = [
     "Pairs",
     "Sentences",
     "Source",
+    "hold_out",
     "load_labelled",
     "load_pair_scores",
     "load_pairs",
     "load_sentences",
+    "sentences_sha256",
 ]

@@ -7,11 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
 import pyarrow as pa
 from datasets import Dataset
 
 from st_jtcse.data.rows import Row, Source, read_rows
 from st_jtcse.errors import UserError
+
+# Of the different sentences: the fewest, the most that are held out, and their share.
+_LEAST, _MOST, _SHARE = 100, 1000, 0.1
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,40 @@ def load_sentences(sources: Sequence[Source]) -> Sentences:
         if len(chunks) == before:
             raise UserError(f"{source.label} holds no sentence, only blank lines; give a source with text.")
     return Sentences(Dataset(pa.table({"sentence": pa.chunked_array(chunks)})), skipped, digest.hexdigest())
+
+
+def hold_out(sentences: Sentences) -> tuple[Sentences, Sentences]:
+    """Split training sentences: those to train on, and a tenth of the different ones, at most 1,000, to measure by.
+
+    Which ones follows from the sentences alone. Raises UserError for fewer than 100 different sentences.
+    """
+    texts = list(dict.fromkeys(sentences.dataset["sentence"][:]))
+    if len(texts) < _LEAST:
+        raise UserError(
+            f"the training text has {len(texts)} different sentences, and 'dev: unlabelled' needs {_LEAST}; add "
+            f"{_LEAST - len(texts)}, or give evaluate.dev a set with labels."
+        )
+    draw = np.random.default_rng(int(sentences.sha256[:16], 16))
+    held = {texts[at] for at in draw.choice(len(texts), min(_MOST, int(_SHARE * len(texts))), replace=False)}
+    first: dict[str, int] = {}
+    for row, text in enumerate(sentences.dataset["sentence"]):
+        first.setdefault(text, row)
+    kept = [row for row, text in enumerate(sentences.dataset["sentence"]) if text not in held]
+    out = [row for text, row in first.items() if text in held]
+    return _part(sentences, kept), _part(sentences, out)
+
+
+def sentences_sha256(sentences: Dataset) -> str:
+    """Return the hash of a data set's sentences, newline-separated."""
+    digest = hashlib.sha256()
+    for batch in sentences.iter(10_000):
+        digest.update("".join(f"{text}\n" for text in batch["sentence"]).encode())
+    return digest.hexdigest()
+
+
+def _part(sentences: Sentences, rows: Sequence[int]) -> Sentences:
+    part = sentences.dataset.select(rows)
+    return Sentences(part, sentences.skipped_blank, sentences_sha256(part))
 
 
 def _texts(source: Source) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from functools import partial
 
@@ -10,33 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from sentence_transformers import SentenceTransformer
 
-from st_jtcse.data import Sentences
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.own_sets import NEIGHBOURS, OwnSet, Statistic, nearest_others
 from st_jtcse.evaluation.unique_texts import Vectors
-
-_LEAST, _MOST, _SHARE = 100, 1000, 0.1
-
-
-def hold_out(sentences: Sentences) -> tuple[Sentences, Sentences]:
-    """Split training sentences: those to train on, and a tenth of the different ones, at most 1,000, to measure by.
-
-    Which ones follows from the sentences alone. Raises UserError for fewer than 100 different sentences.
-    """
-    texts = list(dict.fromkeys(sentences.dataset["sentence"][:]))
-    if len(texts) < _LEAST:
-        raise UserError(
-            f"the training text has {len(texts)} different sentences, and 'dev: unlabelled' needs {_LEAST}; add "
-            f"{_LEAST - len(texts)}, or give evaluate.dev a set with labels."
-        )
-    draw = np.random.default_rng(int(sentences.sha256[:16], 16))
-    held = {texts[at] for at in draw.choice(len(texts), min(_MOST, int(_SHARE * len(texts))), replace=False)}
-    first: dict[str, int] = {}
-    for row, text in enumerate(sentences.dataset["sentence"]):
-        first.setdefault(text, row)
-    kept = [row for row, text in enumerate(sentences.dataset["sentence"]) if text not in held]
-    out = [row for text, row in first.items() if text in held]
-    return _part(sentences, kept), _part(sentences, out)
 
 
 def neighbours_set(texts: Sequence[str], reference: Vectors, sha256: str) -> OwnSet:
@@ -73,9 +48,3 @@ def _shared(expected: npt.NDArray[np.int64], texts: Vectors) -> Statistic:
     found = nearest_others(texts, expected.shape[1])
     shares = (found[:, :, None] == expected[:, None, :]).any(axis=2).mean(axis=1)
     return lambda items: float(shares[items].mean())
-
-
-def _part(sentences: Sentences, rows: Sequence[int]) -> Sentences:
-    part = sentences.dataset.select(rows)
-    digest = hashlib.sha256("".join(f"{text}\n" for text in part["sentence"][:]).encode())
-    return Sentences(part, sentences.skipped_blank, digest.hexdigest())

@@ -8,12 +8,9 @@ from typing import Any
 from st_jtcse import data
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.own_sets import OwnSet, OwnSetEvaluator, load_own_set
-from st_jtcse.evaluation.unlabelled import hold_out
 from st_jtcse.recipe.data_blocks import DevSpec, SourceSpec
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.model_kinds import EVALUATION_BATCH, kind_of
-
-__all__ = ["Known", "Sets", "evaluator_of", "hold_out", "load_sets", "source_of"]
 
 _HINT = ", or name those of graded pairs with 'columns'"
 

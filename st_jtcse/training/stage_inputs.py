@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from st_jtcse.errors import UserError
 from st_jtcse.recipe.data_blocks import DEV, DataSpec
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.yaml_source import dotted
-from st_jtcse.training.evaluation_sets import Known, Sets, evaluator_of, hold_out, load_sets, source_of
+from st_jtcse.training.evaluation_sets import Known, Sets, evaluator_of, load_sets, source_of
 from st_jtcse.training.models import load_frozen, resolver
 from st_jtcse.training.run_folder import RunFolder
 
@@ -58,7 +57,7 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
         sets = load_sets(stage, known)
         held_out = None
         if isinstance(sentences, data.Sentences) and stage.evaluate and stage.evaluate.is_unlabelled:
-            sentences, held_out = hold_out(sentences)
+            sentences, held_out = data.hold_out(sentences)
             hashes |= {"train": sentences.sha256, DEV: held_out.sha256}
         hashes |= {name: own.sha256 for name, own in sets.items()}
         evaluators = {name: evaluator_of(stage, name, own) for name, own in sets.items()}
@@ -101,7 +100,7 @@ def training_set(
         pivots = [Pivot(**dict(pivot)) for pivot in settings.pop("pivots")]
         trip = round_trip(dataset, digest, pivots, settings.pop("mode"), cache, **settings)
         dataset, told["round_trip"] = trip.dataset, trip.counts
-        digest = _digest(dataset)
+        digest = data.sentences_sha256(dataset)
     if stage.teachers:
         teachers = [load_frozen(teacher, resolver(folder)) for teacher in stage.teachers]
         weights = [teacher.weight for teacher in stage.teachers]
@@ -119,13 +118,6 @@ def training_set(
                 rows = np.arange(round(len(dataset) * own.anchor_share / (1 - own.anchor_share))) % len(anchors)
                 dataset = concatenate_datasets([dataset, anchors.select(rows)])
     return dataset, told
-
-
-def _digest(sentences: Dataset) -> str:
-    digest = hashlib.sha256()
-    for batch in sentences.iter(10_000):
-        digest.update("".join(f"{text}\n" for text in batch["sentence"]).encode())
-    return digest.hexdigest()
 
 
 def check_size(stage: StageSpec, loss: Any, size: int) -> None:

@@ -5,9 +5,9 @@ import pytest
 from conftest import make_encoder, make_sentences, make_tokenizer
 from sentence_transformers import SentenceTransformer
 
-from st_jtcse.data import Source, load_sentences
+from st_jtcse.data import Source, hold_out, load_sentences
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.unlabelled import check_words, hold_out, neighbours_set
+from st_jtcse.evaluation.unlabelled import check_words, neighbours_set
 
 
 @pytest.fixture

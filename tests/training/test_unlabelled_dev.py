@@ -9,8 +9,7 @@ from sentence_transformers import SentenceTransformer
 from test_run import project, refusal, results, train  # noqa: F401  # project is a fixture
 
 from st_jtcse.cli.train import main
-from st_jtcse.data import Source, load_sentences
-from st_jtcse.evaluation.unlabelled import hold_out
+from st_jtcse.data import Source, hold_out, load_sentences
 
 DISTILLED = ["--stage", "encoder", "--set", "evaluate={dev: unlabelled, test: {test: test.jsonl}}"]
 TEACHER = "{model: ./b, pooling: mean}"
