@@ -11,6 +11,7 @@ from sentence_transformers import SentenceTransformer
 from st_jtcse.data.neighbours import neighbourhood_means, topic_weight
 from st_jtcse.data.shards import DEFAULT_CACHE
 from st_jtcse.data.teachers import with_teacher_labels
+from st_jtcse.errors import UserError
 from st_jtcse.evaluation.unlabelled import check_words, neighbours_set
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.schema import NeighboursSpec, StageSpec
@@ -44,6 +45,11 @@ def with_reference(
     )
     near = stage.neighbours or NeighboursSpec.model_validate({})
     weight = topic_weight(text, near.count) if near.weight is None else near.weight
+    if not stage.teachers and not weight:
+        raise UserError(
+            f"Stage {stage.name!r}: 'dev: unlabelled' compares with teachers or with topics; the stage has no teachers "
+            "and its text no topics, so the start would always be the best; give teachers or graded pairs."
+        )
     reference = neighbourhood_means(np.asarray(held), near.count, weight, np.asarray(text))
     own = neighbours_set(texts, reference, inputs.held_out.sha256)
     return replace(

@@ -40,10 +40,9 @@ def test_held_out_sentences_choose_and_are_not_trained_on(enough):
     assert found["best_dev"] > found["spearman_start"]["dev"]
 
 
-def test_without_teachers_the_start_is_the_reference(enough):
-    assert train(enough, *DISTILLED, "--set", "args.max_steps=2") == 0
-    found = results(enough)["stages"][0]
-    assert set(found["spearman"]) == {"dev", "test"} and 0 < found["spearman"]["dev"] <= 100
+def test_without_teachers_and_topics_nothing_could_beat_the_start(enough, capsys):
+    assert train(enough, *DISTILLED, "--set", "args.max_steps=2") == 2
+    assert "the stage has no teachers and its text no topics, so the start would always be" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -65,6 +64,7 @@ def test_adapt_ends_with_a_plain_model_of_the_same_modules(tmp_path, monkeypatch
     texts = list(dict.fromkeys(make_sentences(220)))[:160]
     (tmp_path / "my.txt").write_text("\n".join(texts) + "\n")
     small = ["--set", "args.max_steps=2", "--set", "args.use_cpu=true", "--set", "stages.adapted.args.eval_steps=1"]
+    small += ["--set", "stages.adapted.args.max_steps=2"]
     own = ["--set", "data.train=my.txt", "--set", "model=./model", "--output-dir", "out"]
     assert main(["adapt", *own, *small, "--set", "cache_dir=cache"]) == 0
     found = json.loads((tmp_path / "out" / "results.json").read_text())
