@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ import pytest
 from conftest import make_sentences, save_encoder
 from sentence_transformers import CrossEncoder
 
-from st_jtcse.hashing import weight_files_sha256
+from st_jtcse.hashing import sha256, weight_files_sha256
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.modules import load_sentence_transformer
 
@@ -98,6 +100,11 @@ class Undisturbed:
         """The number of the first moment at a path that begins so."""
         return next(n for n, moment in enumerate(self.moments, 1) if moment["path"].startswith(path))
 
+    def next_stage(self, at):
+        """The path at which a stage begins after a moment, and the number of that moment; None in the last stage."""
+        begins = {path: self.first(path) for path in ("run/joint", "run/distilled")}
+        return next(((path, first) for path, first in begins.items() if first > at), None)
+
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
@@ -178,7 +185,7 @@ def disturb(runs, undisturbed, record_property):
             ended = runs(project, **order)
             assert ended.status == status, f"status {ended.status}: {ended.said}"
             check(project, ended)
-            check_that_it_ends_alike(runs, project, undisturbed)
+            check_that_it_goes_on_alike(runs, project, undisturbed, order.get("at"))
 
         check_each(orders, one)
         record_property("cases", len(orders))
@@ -196,7 +203,7 @@ def kill(runs, undisturbed, record_property):
         def one(at):
             project = undisturbed.back_to(at, torn)
             then(project)
-            check_that_it_ends_alike(runs, project, undisturbed)
+            check_that_it_goes_on_alike(runs, project, undisturbed, at)
 
         check_each(states.values(), one)
         record_property("cases", len(moments))
@@ -272,14 +279,53 @@ def check_that_it_loads(stage):
         assert CrossEncoder(str(stage), device="cpu").predict([("the dog", "a dog")]).shape == (1,)
 
 
+def check_that_it_goes_on_alike(runs, project, undisturbed, at):
+    """Resume a run that was stopped at a moment of its own.
+
+    One in ten goes on to its end. The others are killed where the next stage begins: there the disk must hold what it
+    held for the undisturbed run, from where that moment's own case goes on to the end.
+    """
+    following = at and at % 10 and undisturbed.next_stage(at)
+    if not following:
+        check_that_it_ends_alike(runs, project, undisturbed)
+        return
+    check_what_looks_finished(project)
+    path, moment = following
+    ended = runs(project, "--resume", fault="SIGKILL", on=path)
+    assert ended.status == -signal.SIGKILL, ended.said
+    assert steady(tree_of(project)) == steady(undisturbed.moments[moment - 1]["tree"])
+    assert [line for line in told(project) if line not in told(undisturbed.folder)] == []
+
+
 def check_that_it_ends_alike(runs, project, undisturbed, *options):
     """--resume, or the command itself where nothing was begun, ends with 0 and with the undisturbed run's weights."""
     check_what_looks_finished(project)
     ended = runs(project, "--resume", *options)
     assert ended.status == 0, ended.said
+    check_that_it_has_ended_alike(project, undisturbed, ended)
+    return ended
+
+
+def check_that_it_has_ended_alike(project, undisturbed, ended):
     assert weights(project) == weights(undisturbed.folder), ended.said
     assert [line for line in told(project) if line not in told(undisturbed.folder)] == []
     check_what_looks_finished(project)
     left = [path.name for path in (project / "run").rglob("*") if "checkpoint" in path.name or path.name[0] == "."]
     assert not left
-    return ended
+
+
+# Files that tell of times or of the process, without a leading dot, and the end of names that do.
+TIMED = {"run.log", "results.json", "training_results.json", "README.md", "trainer_state.json"}
+TIMED |= {"checkpoint_manifest.json", "in-use"}
+PROCESS = re.compile(r"\.\d+\.partial$")
+
+
+def steady(tree):
+    """What lies in a folder, but for what two runs never have alike."""
+    timed = {path for path in tree if Path(path).name.removeprefix(".").removesuffix(".partial") in TIMED}
+    return {PROCESS.sub("", path): digest for path, digest in tree.items() if path not in timed} | dict.fromkeys(timed)
+
+
+def tree_of(project):
+    """What lies in a folder: folders, and files by their hashes."""
+    return {str(path.relative_to(project)): None if path.is_dir() else sha256(path) for path in project.rglob("*")}

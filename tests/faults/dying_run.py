@@ -88,6 +88,8 @@ class Moments:
             line["tree"] = self._tree()
         os.write(self.diary, (json.dumps(line) + "\n").encode())
         fault, at = self.order.get("fault"), self.order.get("at")
+        if self.order.get("on") == under(path):
+            at = self.count
         if fault == "full" and self.count >= at and event in TAKE_SPACE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         if fault is None or fault == "full" or self.count != at:

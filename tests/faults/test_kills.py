@@ -1,28 +1,14 @@
 """A process that is killed, stopped or interrupted at a moment of its run."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from faults.conftest import check_that_it_ends_alike, sampled, weights
-from st_jtcse.hashing import sha256
-
-# Files that tell of times or of the process, and the parts of names that do.
-TIMED = {"run.log", "results.json", "training_results.json", "README.md", "trainer_state.json"}
-TIMED |= {"checkpoint_manifest.json", "in-use"}
-PROCESS = re.compile(r"\.\d+\.partial$")
-
-
-def steady(tree):
-    """What lies in a folder, but for what two runs never have alike."""
-    timed = {path for path in tree if Path(path).name.removeprefix(".").removesuffix(".partial") in TIMED}
-    return {PROCESS.sub("", path): digest for path, digest in tree.items() if path not in timed} | dict.fromkeys(timed)
+from faults.conftest import check_that_it_ends_alike, sampled, steady, tree_of, weights
 
 
 @pytest.mark.all_faults
@@ -38,8 +24,7 @@ def test_a_process_killed_leaves_what_the_disk_held_at_its_moment(runs, undistur
     """By which the other tests lay out the disk, and kill nobody."""
 
     def as_it_was(project, ended):
-        found = {str(path.relative_to(project)): None if path.is_dir() else sha256(path) for path in project.rglob("*")}
-        assert steady(found) == steady(undisturbed.moments[len(ended.moments) - 1]["tree"])
+        assert steady(tree_of(project)) == steady(undisturbed.moments[len(ended.moments) - 1]["tree"])
 
     moments = every(range(6, len(undisturbed.moments) + 1, 40), 100, 3)
     disturb([{"fault": name, "at": at} for at in moments], -signal.Signals[name], as_it_was)
@@ -53,7 +38,7 @@ def test_a_run_killed_at_a_moment_resumes_to_the_same_bytes(undisturbed, kill, e
         for n, moment in enumerate(moments, 1)
         if moment["event"] == "os.rename" and moment["path"].startswith(("run/joint", "run/.joint"))
     ]
-    kill(every(range(1, len(moments) + 1), 180, 23, finishing[-2:]))
+    kill(every(range(1, len(moments) + 1), 180, 69, finishing[-2:]))
 
 
 def test_a_run_killed_while_it_writes_a_file_resumes_to_the_same_bytes(undisturbed, kill, every):
