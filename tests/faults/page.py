@@ -8,9 +8,11 @@ Several reports, of runs that shared the tests, count as one.
 """
 
 import json
+import platform
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from importlib.metadata import version
 from pathlib import Path
 
 from inputs.table import GROUPS, ROWS
@@ -88,5 +90,9 @@ if __name__ == "__main__":
         known["tests"] = {
             name: cases for name, cases in counted(*sys.argv[1:]).items() if name in {p.test for p in PROMISES}
         }
+        named = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers"))
+        known["of"] = (
+            f"Counted on {platform.system()} {platform.machine()}, Python {platform.python_version()}, {named}."
+        )
         COUNTED.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(render(known), encoding="utf-8")
