@@ -74,7 +74,8 @@ def _run(options: argparse.Namespace) -> None:
     names = loaded.choose(options.stages)
     runs = sweep.plan_runs(loaded, options.recipe, overrides)
     if options.dry_run:
-        stages = plan.plan([run.loaded for run in runs] or [loaded], names)
+        with console.own_lines():
+            stages = plan.plan([run.loaded for run in runs] or [loaded], names)
         files = [run.folder for run in runs] or plan.expected_files(loaded, names)
         console.show(run_tables.plan_table(stages))
         console.say("\n  ".join(["Models:", *(f"{stage.name}: {stage.begins_as}" for stage in stages)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from st_jtcse.data.known_words import unknown_share
 from st_jtcse.data.labelled import Kind, Labelled, load_labelled
 from st_jtcse.data.pairs import Pairs, PairScores, load_pair_scores, load_pairs
 from st_jtcse.data.rows import Source
@@ -20,4 +21,5 @@ __all__ = [
     "load_pairs",
     "load_sentences",
     "sentences_sha256",
+    "unknown_share",
 ]

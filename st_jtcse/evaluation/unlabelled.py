@@ -7,9 +7,7 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-from sentence_transformers import SentenceTransformer
 
-from st_jtcse.errors import UserError
 from st_jtcse.evaluation.own_sets import NEIGHBOURS, OwnSet, Statistic, nearest_others
 from st_jtcse.evaluation.unique_texts import Vectors
 
@@ -29,19 +27,6 @@ def neighbours_set(texts: Sequence[str], reference: Vectors, sha256: str) -> Own
     count = min(NEIGHBOURS, len(texts) - 1)
     measure = partial(_shared, nearest_others(reference, count))
     return OwnSet("unlabelled", "shared_neighbours", (texts,), len(texts), sha256, measure)
-
-
-def check_words(model: SentenceTransformer, texts: Sequence[str]) -> None:
-    """Refuse texts of which a model's tokenizer does not know more than half of the tokens."""
-    unknown = getattr(model.tokenizer, "unk_token_id", None)
-    if unknown is None:
-        return
-    tokens = [token for text in texts for token in model.tokenizer(text, add_special_tokens=False)["input_ids"]]
-    if (share := tokens.count(unknown) / max(1, len(tokens))) > 0.5:
-        raise UserError(
-            f"the model's tokenizer does not know {100 * share:.0f} % of the text's tokens, so nothing can be learned "
-            "from it; choose a model for the text's language and script."
-        )
 
 
 def _shared(expected: npt.NDArray[np.int64], texts: Vectors) -> Statistic:

@@ -12,7 +12,7 @@ from st_jtcse.data.neighbours import neighbourhood_means, topic_weight
 from st_jtcse.data.shards import DEFAULT_CACHE
 from st_jtcse.data.teachers import with_teacher_labels
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.unlabelled import check_words, neighbours_set
+from st_jtcse.evaluation.unlabelled import neighbours_set
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.schema import NeighboursSpec, StageSpec
 from st_jtcse.training.evaluation_sets import evaluator_of
@@ -28,12 +28,11 @@ def with_reference(
 
     Its reference are the vectors of the stage's teachers, or without any of the model that it starts from, drawn to
     their neighbours among the training text as far as that has topics. Raises UserError where a teacher cannot be
-    loaded, or the model does not know the text's script.
+    loaded.
     """
     if inputs.held_out is None or inputs.sentences is None:
         return inputs
     texts = inputs.held_out.dataset["sentence"][:]
-    check_words(model, texts)
     teachers = [load_frozen(spec, resolver(folder)) for spec in stage.teachers] or [model]
     weights = [spec.weight for spec in stage.teachers] or [1.0]
     form = stage.declaration.teachers or "sum"

@@ -49,6 +49,8 @@ class SmallRun:
         self._stages = loaded.stages
         self._copies: dict[Any, str] = {}
         self._attempts = 0
+        # What is to be said of stages that go, by their names.
+        self.remarks: dict[str, str] = {}
         self._card = folder / ".card.md"
         self._card.touch()
         # How a place in the folder is called outside.

@@ -18,11 +18,12 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from st_jtcse import processes
+from st_jtcse import data, processes
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.faults import Fault, tell
 from st_jtcse.recipe.load import LoadedRecipe
@@ -32,7 +33,11 @@ from st_jtcse.training.one_step import REPLACED, SmallRun
 from st_jtcse.training.stage_inputs import Inputs, is_local, load_inputs
 from st_jtcse.wording import shown
 
+logger = logging.getLogger(__name__)
+
 _PACKAGE = Path(__file__).parents[1]
+# The share of unknown tokens from which on it is remarked.
+_REMARKABLE = 0.05
 
 
 def rehearse(
@@ -64,6 +69,8 @@ def rehearse(
                 raise UserError(*map(run.as_written, error.faults)) from error
             except Exception as error:
                 raise _told(loaded, run, stage, inputs.get(stage.name), error) from error
+    for name, remark in run.remarks.items():
+        logger.warning("%s: %s", name, remark)
     keys = _keys(loaded)
     done.update(keys[name] for name in wanted)
 
@@ -84,8 +91,22 @@ def rehearse_all(recipes: Sequence[LoadedRecipe], names: Sequence[str] = ()) -> 
 def _go(run: SmallRun, stage: StageSpec, inputs: Inputs | None, *, train: bool = True) -> None:
     model = run.start(stage)
     if train and stage.loss is not None:
+        if inputs is not None and isinstance(inputs.sentences, data.Sentences):
+            _look_at_words(run, stage, model, inputs.sentences)
         run.train(stage, model, inputs)
     run.save(stage, model)
+
+
+def _look_at_words(run: SmallRun, stage: StageSpec, model: Any, sentences: data.Sentences) -> None:
+    """Refuse text that the model cannot read, and remark on what of it is lost."""
+    try:
+        share = data.unknown_share(getattr(model, "tokenizer", None), sentences.dataset["sentence"])
+    except UserError as error:
+        raise UserError(f"Stage {stage.name!r}: {error}") from error
+    if share >= _REMARKABLE:
+        run.remarks[stage.name] = (
+            f"the model's tokenizer does not know {100 * share:.0f} % of the text's tokens, and takes them for one word"
+        )
 
 
 def _told(loaded: LoadedRecipe, run: SmallRun, stage: StageSpec, inputs: Inputs | None, error: Exception) -> UserError:

@@ -7,10 +7,12 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from st_jtcse import processes
 from st_jtcse.atomic import write_atomically
@@ -23,8 +25,8 @@ from st_jtcse.training.run_log import LOG
 
 RECIPE = "recipe.yaml"
 RESULTS = "results.json"
-_LOCK = ".in-use"
-_BEGUN = {f".{RECIPE}.partial", _LOCK, LOG}
+_LOCK, _OWNER = ".in-use.lock", ".in-use"
+_BEGUN = {f".{RECIPE}.partial", _LOCK, _OWNER, LOG}
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,28 @@ class RunFolder:
         # In a distributed run one process writes; the others must not look before it has.
         claimed = processes.rank() == 0 and self._claim(recipe, resume)
         processes.wait_for_all()
-        with self.in_use() if claimed else nullcontext():
-            try:
-                yield
-            except BaseException:
-                if claimed and self._files() <= {RECIPE} | _BEGUN:
-                    shutil.rmtree(self.path)  # So that the recipe can be corrected: it would be another one.
-                raise
+        try:
+            with self.in_use() if claimed else nullcontext():
+                try:
+                    yield
+                except BaseException:
+                    if claimed and self._files() <= {RECIPE} | _BEGUN:
+                        self._clear()  # So that the recipe can be corrected: it would be another one.
+                    raise
+        finally:
+            with suppress(OSError):
+                self.path.rmdir()  # Which only an empty folder lets do.
 
     def _files(self) -> set[str]:
         return {path.relative_to(self.path).as_posix() for path in self.path.rglob("*") if not path.is_dir()}
+
+    def _clear(self) -> None:
+        # The lock and its owner go last: without them another run could begin here.
+        for path in self.path.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name not in {_LOCK, _OWNER}:
+                path.unlink()
 
     def _claim(self, recipe: Recipe, resume: bool) -> bool:
         """Return whether the folder was free."""
@@ -89,31 +103,25 @@ class RunFolder:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Keep other runs out of the folder; the lock dies with its process, and a run that meets it is told whose.
-
-        Where the system has no such locks, as on Windows, nothing is kept out.
-        """
+        """Keep other runs out of the folder; the lock dies with its process, and a run that meets it is told whose."""
+        # The owner is told in a file of its own: where locks are mandatory, as on Windows, nobody reads a locked one.
+        path, owner = self.path / _LOCK, self.path / _OWNER
+        # A file that its owner has just removed is no lock: filelock sees that, and tries again.
+        lock = FileLock(path, timeout=0.3, poll_interval=0.05)
         try:
-            import fcntl
-        except ImportError:
+            lock.acquire()
+        except Timeout:
+            told = owner.read_text(encoding="utf-8").strip() if owner.is_file() else ""
+            raise UserError(f"{self.path} is in use by {told or 'another process'}; wait for it, or stop it.") from None
+        try:
+            owner.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
             yield
-            return
-        path = self.path / _LOCK
-        with path.open("a+", encoding="utf-8") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                lock.seek(0)
-                raise UserError(
-                    f"{self.path} is in use by {lock.read().strip() or 'another process'}; wait for it, or stop it."
-                ) from None
-            lock.truncate(0)
-            lock.write(f"process {os.getpid()} on {platform.node()}")
-            lock.flush()
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
+        finally:
+            # Before it is released, lest another run's is removed; Windows keeps open files, and filelock removes it.
+            for file in (owner, path):
+                with suppress(OSError):
+                    file.unlink()
+            lock.release()
 
     def stage(self, name: str) -> Path:
         """Return a stage's folder: checkpoints while it runs, then the saved model."""

@@ -58,7 +58,7 @@ def small_copy(
     try:
         small = type(config).from_dict(_cut(config.to_dict(), depth, all_words))
         architecture = getattr(transformers, (config.architectures or [""])[0], None)
-        model = architecture(small) if architecture else AutoModel.from_config(small)
+        model = architecture(small) if architecture else AutoModel.from_config(small, trust_remote_code=False)
         folder = Path(place)
         if not folder.is_dir():
             folder = Path(snapshot_download(place, revision=revision, ignore_patterns=[*_WEIGHTS, *_OTHER_FORMS]))

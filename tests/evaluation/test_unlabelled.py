@@ -1,13 +1,12 @@
-"""What is held out, the share of neighbours against the sum by hand, and text that a model cannot read."""
+"""What is held out, and the share of neighbours against the sum by hand."""
 
 import numpy as np
 import pytest
-from conftest import make_encoder, make_sentences, make_tokenizer
-from sentence_transformers import SentenceTransformer
+from conftest import make_sentences
 
 from st_jtcse.data import Source, hold_out, load_sentences
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.unlabelled import check_words, neighbours_set
+from st_jtcse.evaluation.unlabelled import neighbours_set
 
 
 @pytest.fixture
@@ -63,12 +62,3 @@ def test_the_score_is_the_share_of_neighbours_by_hand():
     for vectors, expected in ((reference, np.mean(shares)), (own, 1.0)):
         found = neighbours_set(texts, vectors.astype(np.float32), "")
         assert found.score(found.statistic(Model())) == pytest.approx(expected)
-
-
-def test_text_that_a_tokenizer_does_not_know_is_refused(tmp_path):
-    make_encoder(1, num_hidden_layers=1).save_pretrained(tmp_path)
-    make_tokenizer().save_pretrained(tmp_path)
-    model = SentenceTransformer(str(tmp_path))
-    check_words(model, ["the dog runs", "слово"])
-    with pytest.raises(UserError, match="does not know 67 % of the text's tokens"):
-        check_words(model, ["dog слово", "слово"])

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ import pytest
 from conftest import make_sentences, save_encoder
 from sentence_transformers import CrossEncoder
 
-from st_jtcse.hashing import weight_files_sha256
+from st_jtcse.hashing import sha256, weight_files_sha256
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.modules import load_sentence_transformer
 
@@ -34,10 +36,11 @@ class Ended:
 
 
 class Runs:
-    """Starts runs on copies of a project, each in a process of its own with everything imported."""
+    """Starts runs in projects, each in a process of its own with everything imported."""
 
     def __init__(self, folder):
-        self.folder = folder
+        self.kept, self._files = folder / "kept", {name: str(folder / name) for name in ("log", "diary")}
+        self.kept.mkdir()
         script = Path(__file__).with_name("dying_run.py")
         command, environment = [sys.executable, str(script)], {**os.environ, "HF_HUB_OFFLINE": "1"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -47,15 +50,60 @@ class Runs:
     def close(self):
         self._server.communicate()
 
-    def __call__(self, project, *options, recipe="recipe.yaml", **order):
-        """Run st-train in a project; the order says which fault it meets."""
-        files = {name: str(self.folder / name) for name in ("log", "diary")}
-        order = {"folder": str(project), "root": str(project), "arguments": [recipe, *options], **files, **order}
-        self._server.stdin.write(json.dumps(order) + "\n")
+    def __call__(self, project, *options, recipe="recipe.yaml", rehearse=False, **order):
+        """Run st-train in a project; the order says which fault it meets.
+
+        Only a first run of a recipe need rehearse it: a rehearsal sees nothing of the folders where faults strike.
+        """
+        order = {"folder": str(project), "root": str(project), "arguments": [recipe, *options], **order}
+        self._server.stdin.write(json.dumps({**order, **self._files, "rehearse": rehearse}) + "\n")
         self._server.stdin.flush()
         status = int(self._server.stdout.readline())
-        moments = [json.loads(line) for line in Path(files["diary"]).read_text().splitlines()]
-        return Ended(status, Path(files["log"]).read_text(errors="replace"), moments)
+        moments = [json.loads(line) for line in Path(self._files["diary"]).read_text().splitlines()]
+        return Ended(status, Path(self._files["log"]).read_text(errors="replace"), moments)
+
+
+class Undisturbed:
+    """A run to which nothing happened: what it made, and its moments, each of which can be gone back to.
+
+    A kill leaves the disk as it was at its moment, so one run serves for all kills. Whoever goes back finds the project
+    in one place, for a recipe names its data by whole paths.
+    """
+
+    def __init__(self, runs, project):
+        ended = runs(project, rehearse=True, keep=str(runs.kept))
+        assert ended.status == 0, ended.said
+        self.moments, self._kept, self._place = ended.moments, runs.kept, project
+        self.folder = Path(shutil.copytree(project, project.with_name("undisturbed")))
+
+    def state(self, at, torn=False):
+        """What of a moment, the first being 1, a run that goes on from it can see."""
+        moment = self.moments[at - 1]
+        return frozenset((moment["tree"] | {"run/run.log": None}).items()), torn and moment["torn"]
+
+    def back_to(self, at, torn=False):
+        """Lay out the project as a kill at a moment leaves it."""
+        moment = self.moments[at - 1]
+        shutil.rmtree(self._place, ignore_errors=True)
+        self._place.mkdir()
+        for path, digest in moment["tree"].items():
+            if digest is None:
+                (self._place / path).mkdir(exist_ok=True, parents=True)
+            else:
+                (self._place / path).parent.mkdir(exist_ok=True, parents=True)
+                shutil.copyfile(self._kept / digest, self._place / path)
+        if torn:
+            os.truncate(self._place / moment["torn"], (self._place / moment["torn"]).stat().st_size // 2)
+        return self._place
+
+    def first(self, path):
+        """The number of the first moment at a path that begins so."""
+        return next(n for n, moment in enumerate(self.moments, 1) if moment["path"].startswith(path))
+
+    def next_stage(self, at):
+        """The path at which a stage begins after a moment, and the number of that moment; None in the last stage."""
+        begins = {path: self.first(path) for path in ("run/joint", "run/distilled")}
+        return next(((path, first) for path, first in begins.items() if first > at), None)
 
 
 @pytest.fixture(scope="session")
@@ -115,42 +163,63 @@ def untouched(tmp_path_factory):
     return write_project(tmp_path_factory.mktemp("project"), stages)
 
 
-@pytest.fixture
-def project(untouched, tmp_path):
-    """A fresh copy of it."""
-    return Path(shutil.copytree(untouched, tmp_path / "project"))
-
-
 @pytest.fixture(scope="session")
-def undisturbed(runs, untouched, tmp_path_factory):
+def undisturbed(runs, untouched):
     """What the project's run gives when nothing happens, and its moments."""
-    folder = tmp_path_factory.mktemp("undisturbed") / "project"
-    shutil.copytree(untouched, folder)
-    ended = runs(folder, root=str(folder))
-    assert ended.status == 0, ended.said
-    return folder, ended.moments
+    return Undisturbed(runs, untouched)
 
 
 @pytest.fixture
-def disturb(runs, untouched, undisturbed, tmp_path, record_property):
-    """Let a run meet each of some faults, on a copy of the project of its own, and have it resumed."""
+def project(undisturbed):
+    """The project before any run."""
+    return undisturbed.back_to(1)
+
+
+@pytest.fixture
+def disturb(runs, undisturbed, record_property):
+    """Let a run meet each of some faults, and have it resumed."""
 
     def meet(orders, status, check=lambda project, ended: None):
-        failures = []
-        for order in orders:
-            project = Path(shutil.copytree(untouched, tmp_path / "disturbed"))
-            try:
-                ended = runs(project, **order)
-                assert ended.status == status, f"status {ended.status}: {ended.said}"
-                check(project, ended)
-                check_that_it_ends_alike(runs, project, undisturbed)
-            except AssertionError as error:
-                failures.append(f"{order}: {str(error)[-900:]}")
-            shutil.rmtree(project)
+        def one(order):
+            project = undisturbed.back_to(1)
+            ended = runs(project, **order)
+            assert ended.status == status, f"status {ended.status}: {ended.said}"
+            check(project, ended)
+            check_that_it_goes_on_alike(runs, project, undisturbed, order.get("at"))
+
+        check_each(orders, one)
         record_property("cases", len(orders))
-        assert not failures, f"{len(failures)} of {len(orders)} failed:\n" + "\n".join(failures)
 
     return meet
+
+
+@pytest.fixture
+def kill(runs, undisturbed, record_property):
+    """Have the run resumed as kills at some moments leave it; those that leave the same bytes are one case for it."""
+
+    def meet(moments, torn=False, then=lambda project: None):
+        states = {undisturbed.state(at, torn): at for at in moments}
+
+        def one(at):
+            project = undisturbed.back_to(at, torn)
+            then(project)
+            check_that_it_goes_on_alike(runs, project, undisturbed, at)
+
+        check_each(states.values(), one)
+        record_property("cases", len(moments))
+
+    return meet
+
+
+def check_each(cases, check):
+    """Meet all cases, whatever becomes of some, and fail with those that failed."""
+    failures = []
+    for case in cases:
+        try:
+            check(case)
+        except AssertionError as error:
+            failures.append(f"{case}: {str(error)[-900:]}")
+    assert not failures, f"{len(failures)} of {len(cases)} failed:\n" + "\n".join(failures)
 
 
 @pytest.fixture(scope="session")
@@ -167,11 +236,6 @@ def every(request):
 def sampled(values, *sample):
     """Parameters of a test, of which all but the sample's are left to the option."""
     return [value if value in sample else pytest.param(value, marks=pytest.mark.all_faults) for value in values]
-
-
-def first(moments, path):
-    """The number of the first moment at a path that begins so."""
-    return next(n for n, moment in enumerate(moments, 1) if moment["path"].startswith(path))
 
 
 def told(project, folder="run"):
@@ -194,13 +258,43 @@ def check_what_looks_finished(project, folder="run"):
     for path in (project / folder).glob(f"*/{TRAINING_RECORD}"):
         record = json.loads(path.read_text())
         assert record["weights_sha256"] == weight_files_sha256(path.parent), path.parent.name
-        if (path.parent / "modules.json").exists():
-            assert load_sentence_transformer(path.parent, device="cpu").encode(["the dog"]).shape == (1, 8)
-        else:
-            assert CrossEncoder(str(path.parent), device="cpu").predict([("the dog", "a dog")]).shape == (1,)
+        # What has loaded once need not be loaded again.
+        files = [file for file in path.parent.rglob("*") if file.is_file() and file.suffix != ".md" and file != path]
+        bytes_of = frozenset((str(file.relative_to(path.parent)), file.read_bytes()) for file in files)
+        if bytes_of not in _LOADED:
+            check_that_it_loads(path.parent)
+            _LOADED.add(bytes_of)
     results = project / folder / "results.json"
     # It may hold the scores of the models as shipped before a stage is finished.
     assert not results.exists() or (found := json.loads(results.read_text()))["stages"] or not found["finished"]
+
+
+_LOADED = set()
+
+
+def check_that_it_loads(stage):
+    if (stage / "modules.json").exists():
+        assert load_sentence_transformer(stage, device="cpu").encode(["the dog"]).shape == (1, 8)
+    else:
+        assert CrossEncoder(str(stage), device="cpu").predict([("the dog", "a dog")]).shape == (1,)
+
+
+def check_that_it_goes_on_alike(runs, project, undisturbed, at):
+    """Resume a run that was stopped at a moment of its own.
+
+    One in ten goes on to its end. The others are killed where the next stage begins: there the disk must hold what it
+    held for the undisturbed run, from where that moment's own case goes on to the end.
+    """
+    following = at and at % 10 and undisturbed.next_stage(at)
+    if not following:
+        check_that_it_ends_alike(runs, project, undisturbed)
+        return
+    check_what_looks_finished(project)
+    path, moment = following
+    ended = runs(project, "--resume", fault="SIGKILL", on=path)
+    assert ended.status == -signal.SIGKILL, ended.said
+    assert steady(tree_of(project)) == steady(undisturbed.moments[moment - 1]["tree"])
+    assert [line for line in told(project) if line not in told(undisturbed.folder)] == []
 
 
 def check_that_it_ends_alike(runs, project, undisturbed, *options):
@@ -208,9 +302,30 @@ def check_that_it_ends_alike(runs, project, undisturbed, *options):
     check_what_looks_finished(project)
     ended = runs(project, "--resume", *options)
     assert ended.status == 0, ended.said
-    assert weights(project) == weights(undisturbed[0]), ended.said
-    assert [line for line in told(project) if line not in told(undisturbed[0])] == []
+    check_that_it_has_ended_alike(project, undisturbed, ended)
+    return ended
+
+
+def check_that_it_has_ended_alike(project, undisturbed, ended):
+    assert weights(project) == weights(undisturbed.folder), ended.said
+    assert [line for line in told(project) if line not in told(undisturbed.folder)] == []
     check_what_looks_finished(project)
     left = [path.name for path in (project / "run").rglob("*") if "checkpoint" in path.name or path.name[0] == "."]
     assert not left
-    return ended
+
+
+# Files that tell of times or of the process, without a leading dot, and the end of names that do.
+TIMED = {"run.log", "results.json", "training_results.json", "README.md", "trainer_state.json"}
+TIMED |= {"checkpoint_manifest.json", "in-use"}
+PROCESS = re.compile(r"\.\d+\.partial$")
+
+
+def steady(tree):
+    """What lies in a folder, but for what two runs never have alike."""
+    timed = {path for path in tree if Path(path).name.removeprefix(".").removesuffix(".partial") in TIMED}
+    return {PROCESS.sub("", path): digest for path, digest in tree.items() if path not in timed} | dict.fromkeys(timed)
+
+
+def tree_of(project):
+    """What lies in a folder: folders, and files by their hashes."""
+    return {str(path.relative_to(project)): None if path.is_dir() else sha256(path) for path in project.rglob("*")}

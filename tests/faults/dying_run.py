@@ -2,13 +2,15 @@
 
 A moment is the instant before a run's n-th operation under its folder that makes, moves or removes a file, as Python's
 audit events tell of it. What libraries write natively raises no event, but shows at the next: a torn moment is one at
-which the file written last, but for run.log, is half written.
+which the file written last, but for run.log, is half written. One run tells of all its moments what lay on the disk
+then, which is what a kill at that moment would leave.
 """
 
 import ctypes
 import errno
 import functools
 import gc
+import hashlib
 import json
 import multiprocessing
 import os
@@ -61,6 +63,19 @@ class Moments:
                 files[state.st_ino] = state.st_mtime_ns, state.st_size, os.path.join(folder, name)
         return files
 
+    def _tree(self):
+        """What lies under the folder: its folders, and its files by their hashes, under which they are kept."""
+        tree = {}
+        for folder, folders, names in os.walk(self.root):
+            place = Path(folder).relative_to(self.root)
+            tree |= {str(place / name): None for name in folders}
+            for name in names:
+                content = Path(folder, name).read_bytes()
+                tree[str(place / name)] = digest = hashlib.sha256(content).hexdigest()
+                if not Path(self.order["keep"], digest).exists():
+                    Path(self.order["keep"], digest).write_bytes(content)
+        return tree
+
     def _meet(self, event, path):
         self.count += 1
         files = self._files()
@@ -69,8 +84,12 @@ class Moments:
         self.seen = files
         under = functools.partial(os.path.relpath, start=self.root)
         line = {"event": event, "path": under(path), "torn": torn and under(torn)}
+        if "keep" in self.order:
+            line["tree"] = self._tree()
         os.write(self.diary, (json.dumps(line) + "\n").encode())
         fault, at = self.order.get("fault"), self.order.get("at")
+        if self.order.get("on") == under(path):
+            at = self.count
         if fault == "full" and self.count >= at and event in TAKE_SPACE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         if fault is None or fault == "full" or self.count != at:
@@ -124,7 +143,10 @@ def make_read_only(folder):
 def run(order):
     """Be the run: its output goes to its log, its moments to its diary."""
     from st_jtcse.cli.train import main
+    from st_jtcse.training import runner
 
+    if not order["rehearse"]:
+        runner.rehearse = lambda *_: None
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     diary = os.open(order["diary"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     output = os.open(order["stdout"], os.O_WRONLY) if "stdout" in order else log

@@ -1,15 +1,18 @@
-"""Make docs/reliability.md from the tables of faults and inputs, and from what a run of the harness counted.
+r"""Make docs/reliability.md from the tables of faults and inputs, and from what a run of the harness counted.
 
-python -m pytest tests/faults tests/training tests/modules tests/hub --all-faults --junitxml=report.xml
+python -m pytest tests/faults tests/training/test_resume_checks.py tests/training/test_older_runs.py \
+    tests/modules/test_older_models.py tests/hub/test_upload.py --all-faults --junitxml=report.xml
 PYTHONPATH=.:tests python -m faults.page report.xml
 
 Several reports, of runs that shared the tests, count as one.
 """
 
 import json
+import platform
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from importlib.metadata import version
 from pathlib import Path
 
 from inputs.table import GROUPS, ROWS
@@ -28,7 +31,10 @@ run of the tests with `--all-faults` counted. {of} The test command meets a samp
 The faults strike a run of three small stages: an encoder chosen by dev, a twin without dev, and a student of the twin.
 A run meets its fault at its n-th operation on the file system, as Python's audit events tell of them; then every stage
 that looks finished is loaded and hashed, the run is resumed, and its weights and record are compared with those of a
-run that nothing disturbed.
+run that nothing disturbed. A kill leaves the disk as it is, so one run tells what each of its moments would leave; that
+is laid out, moments that leave the same bytes once, and gone on from: one in ten to the end, the others to where the
+next stage begins, where every file must be the undisturbed run's. At some moments a process is killed indeed, and
+leaves just what was laid out.
 """
 
 
@@ -84,5 +90,9 @@ if __name__ == "__main__":
         known["tests"] = {
             name: cases for name, cases in counted(*sys.argv[1:]).items() if name in {p.test for p in PROMISES}
         }
+        named = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers"))
+        known["of"] = (
+            f"Counted on {platform.system()} {platform.machine()}, Python {platform.python_version()}, {named}."
+        )
         COUNTED.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(render(known), encoding="utf-8")

@@ -34,7 +34,11 @@ PROMISES = [
         "`--resume` ends with 0, the same bytes and the same record, no step more",
         "faults/test_finishing.py::test_a_stage_killed_while_it_finishes_resumes_to_the_same_bytes",
     ),
-    Promise("SIGTERM at a moment", ALIKE, f"{KILLS}::test_a_terminated_run_resumes_to_the_same_bytes"),
+    Promise(
+        "kill -9 or SIGTERM of a process",
+        f"the disk is as it was at the moment; {ALIKE}",
+        f"{KILLS}::test_a_process_killed_leaves_what_the_disk_held_at_its_moment",
+    ),
     Promise(
         "Ctrl-C at a moment",
         f"exit status 130 and one line; {ALIKE}",

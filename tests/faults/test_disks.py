@@ -1,11 +1,10 @@
 """Disks that are full or read-only, and limits on files."""
 
-import signal
 import subprocess
 
 import pytest
 
-from faults.conftest import check_that_it_ends_alike, first, sampled
+from faults.conftest import check_that_it_ends_alike, sampled
 
 
 def told_in_a_sentence(project, ended, *words):
@@ -19,8 +18,8 @@ def no_space(project, ended):
 
 
 def test_a_disk_that_is_full_from_some_moment_on_is_told_and_the_run_resumes(undisturbed, disturb, every):
-    makes = [n for n, moment in enumerate(undisturbed[1], 1) if moment["event"] in {"open", "os.mkdir"}]
-    moments = every(makes, 1000, 20)
+    makes = [n for n, moment in enumerate(undisturbed.moments, 1) if moment["event"] in {"open", "os.mkdir"}]
+    moments = every(makes[::4], 1000, 5)
     disturb([{"fault": "full", "at": at} for at in moments], 2, no_space)
 
 
@@ -68,9 +67,8 @@ def test_a_table_that_nobody_can_read_loses_no_model(runs, project, undisturbed)
 
 
 @pytest.mark.parametrize("path", sampled(["", "run/encoder/checkpoint-2", "run/joint", "cache"], "run/joint"))
-def test_a_folder_without_permission_is_told_and_the_run_resumes(runs, project, undisturbed, path):
-    if path:
-        assert runs(project, fault="SIGKILL", at=first(undisturbed[1], path)).status == -signal.SIGKILL
+def test_a_folder_without_permission_is_told_and_the_run_resumes(runs, undisturbed, path):
+    project = undisturbed.back_to(undisturbed.first(path))
     folders = [project, *(path for path in project.rglob("*") if path.is_dir())]
     for folder in folders:
         folder.chmod(0o555)
@@ -81,9 +79,9 @@ def test_a_folder_without_permission_is_told_and_the_run_resumes(runs, project, 
     check_that_it_ends_alike(runs, project, undisturbed)
 
 
-def test_a_read_only_disk_is_told_and_the_run_resumes(runs, project, undisturbed):
+def test_a_read_only_disk_is_told_and_the_run_resumes(runs, undisturbed):
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         pytest.skip("no disk can be mounted here")
-    assert runs(project, fault="SIGKILL", at=first(undisturbed[1], "run/joint/checkpoint")).status == -signal.SIGKILL
+    project = undisturbed.back_to(undisturbed.first("run/joint/checkpoint"))
     told_in_a_sentence(project, runs(project, "--resume", read_only=str(project)), "the disk is read-only")
     check_that_it_ends_alike(runs, project, undisturbed)

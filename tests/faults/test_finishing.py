@@ -1,12 +1,18 @@
 """A stage without dev, of every kind of loss, killed while its finished form is made."""
 
-import shutil
-import signal
-
 import pytest
 from conftest import make_labelled, write_rows
 
-from faults.conftest import ENCODER, WITHOUT_DEV, check_what_looks_finished, sampled, told, weights, write_project
+from faults.conftest import (
+    ENCODER,
+    WITHOUT_DEV,
+    Undisturbed,
+    check_what_looks_finished,
+    sampled,
+    told,
+    weights,
+    write_project,
+)
 
 PLAIN = {"base": "./a", "pooling": "cls"}
 TWIN = {"towers": ["./a", "./b"], "pooling": "cls", "dropout": 0.2}
@@ -43,14 +49,12 @@ def test_a_stage_killed_while_it_finishes_resumes_to_the_same_bytes(runs, tmp_pa
     project = write_project(tmp_path / "project", [stage], evaluate={})
     rows = [{"sentence1": row["text"], "sentence2": row["text"], "label": row["label"]} for row in make_labelled(24, 3)]
     write_rows(project / "classes.jsonl", rows)
-    straight = runs(project)
-    assert straight.status == 0, straight.said
+    straight = Undisturbed(runs, project)
     moments = [n for n, moment in enumerate(straight.moments, 1) if "run/.encoder.new" in moment["path"]]
     for at in every((moments[0], moments[len(moments) // 2], moments[-1]), 3, 1):
-        killed = shutil.copytree(project, tmp_path / "killed" / str(at), ignore=shutil.ignore_patterns("run", "cache"))
-        assert runs(killed, fault="SIGKILL", at=at).status == -signal.SIGKILL
+        killed = straight.back_to(at)
         check_what_looks_finished(killed)
         ended = runs(killed, "--resume")
         assert ended.status == 0, ended.said
-        assert weights(killed) == weights(project)
-        assert told(killed) == told(project)
+        assert weights(killed) == weights(straight.folder)
+        assert told(killed) == told(straight.folder)

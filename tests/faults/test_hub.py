@@ -21,4 +21,4 @@ def test_a_hub_that_vanishes_is_told_and_the_run_goes_on_when_it_is_back(
     assert not weights(project)
     hub.heal()
     assert main([*command, "--resume"]) == 0
-    assert weights(project)["encoder"] == weights(undisturbed[0])["encoder"]
+    assert weights(project)["encoder"] == weights(undisturbed.folder)["encoder"]

@@ -5,9 +5,12 @@ import os
 import shutil
 import subprocess
 import sys
+from threading import Event, Thread
 
+import pytest
 from test_run import project, refusal, train, weights  # noqa: F401  # project is a fixture
 
+from st_jtcse.errors import UserError
 from st_jtcse.training.run_folder import RunFolder
 
 
@@ -59,4 +62,26 @@ def test_a_run_killed_before_its_recipe_was_whole_can_start_again(project):  # n
 def test_the_lock_is_this_processs(tmp_path):
     with RunFolder(tmp_path).in_use():
         assert (tmp_path / ".in-use").read_text().startswith(f"process {os.getpid()} on ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_that_was_waited_for_is_a_lock(tmp_path):
+    begun, taken, over = Event(), Event(), Event()
+
+    def wait():
+        begun.set()
+        with RunFolder(tmp_path).in_use():
+            taken.set()
+            over.wait()
+
+    with RunFolder(tmp_path).in_use():
+        waiting = Thread(target=wait)
+        waiting.start()
+        begun.wait()
+    # The one before removed its file at the end: that must not be the one which is held now.
+    assert taken.wait(10)
+    with pytest.raises(UserError, match="is in use by process"), RunFolder(tmp_path).in_use():
+        pass
+    over.set()
+    waiting.join()
     assert not list(tmp_path.iterdir())

@@ -57,6 +57,23 @@ def test_what_cannot_choose_is_refused(project, capsys, monkeypatch, options, to
     assert told in refusal(project, capsys, *DISTILLED, *options)
 
 
+@pytest.mark.parametrize("options", [[], ["--dry-run"]])
+def test_text_that_the_model_cannot_read_is_refused_before_anything_is_written(enough, capsys, options):
+    (enough / "text.txt").write_text("\n".join(f"слово номер {number} the" for number in range(160)) + "\n")
+    told = refusal(enough, capsys, *DISTILLED, *options)
+    assert "Stage 'encoder': the model's tokenizer does not know 75 % of the text's tokens" in told
+    assert not (enough / "run").exists()
+
+
+def test_words_that_the_model_does_not_know_are_remarked(enough, capsys):
+    texts = [f"слово {text}" if number % 2 else text for number, text in enumerate(make_sentences(160))]
+    (enough / "text.txt").write_text("\n".join(texts) + "\n")
+    words = sum(len(text.split()) for text in texts)
+    told = f"encoder: the model's tokenizer does not know {100 * 80 / words:.0f} % of the text's tokens"
+    assert train(enough, *DISTILLED, "--dry-run") == 0
+    assert told in capsys.readouterr().err
+
+
 def test_adapt_ends_with_a_plain_model_of_the_same_modules(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     base = SentenceTransformer(str(save_encoder(tmp_path / "plain", 3)))
