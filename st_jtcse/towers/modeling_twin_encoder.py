@@ -93,14 +93,14 @@ def _check_crossing(tower: PretrainedConfig, every: int) -> None:
     if tower.model_type not in CROSSING_TYPES:
         raise ValueError(
             f"Towers of the type {tower.model_type!r} have no cross-attention, which is there for "
-            f"{', '.join(CROSSING_TYPES)}; set cross_attention_every to none."
+            f"{', '.join(CROSSING_TYPES)}; do without it (cross_attention_every: null)."
         )
     depth = tower.num_hidden_layers
     periods = [k for k in range(1, depth + 1) if depth % k == 0]
     if every not in periods:
         raise ValueError(
             f"cross_attention_every must divide the towers' {depth} layers, found {every}; use one of "
-            f"{', '.join(map(str, periods))}, or none for no cross-attention."
+            f"{', '.join(map(str, periods))}, or null for no cross-attention."
         )
 
 

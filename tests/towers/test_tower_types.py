@@ -292,7 +292,9 @@ def test_a_type_without_poolers_has_some_of_the_seed_or_none():
 
 def test_what_makes_no_twin_is_refused_in_one_sentence():
     first = make_tower("modernbert", 1)
-    with pytest.raises(UserError, match=r"'albert' have no cross-attention, .* set cross_attention_every to none\.$"):
+    with pytest.raises(
+        UserError, match=r"'albert' have no cross-attention, .* do without it \(cross_attention_every: null\)\.$"
+    ):
         twin_of(make_tower("albert", 1), make_tower("albert", 2))
     with pytest.raises(UserError, match=r"The towers differ in local_attention: 4 in the first, 6 in the second"):
         twin_of(first, make_tower("modernbert", 2, local_attention=6))
