@@ -298,5 +298,10 @@ def test_what_makes_no_twin_is_refused_in_one_sentence():
         twin_of(make_tower("albert", 1), make_tower("albert", 2))
     with pytest.raises(UserError, match=r"The towers differ in local_attention: 4 in the first, 6 in the second"):
         twin_of(first, make_tower("modernbert", 2, local_attention=6))
+    tokenizer = make_tokenizer()
+    tokenizer.padding_side = "left"  # BERT counts positions from the row's start.
+    berts = [make_tower("bert", seed) for seed in (1, 2)]
+    with pytest.raises(UserError, match=r"last token of a twin_encoder model depends on its padding, .* the left"):
+        TwinCrossAttentionEncoder.from_towers(*berts, pooling="lasttoken", tokenizer=tokenizer)
     with pytest.raises(UserError, match="A tower must be one encoder, found 'twin_encoder', which is made of several"):
         twin_of(first, twin_of(first, first))
