@@ -198,7 +198,10 @@ def pooling_of(
     """
     config = encoder.model.config
     if isinstance(config, SumConfig):
-        return [_repooled(encoder, name)]
+        pooling = _repooled(encoder, name)
+        if name == "lasttoken":
+            check_padding(encoder, pooling)
+        return [pooling]
     if name == "pooler":
         raise UserError(f"The pooling 'pooler' is for twins, found a {config.model_type} model; use 'cls' or 'mean'.")
     # Code of an earlier version, which came with the model.

@@ -9,7 +9,7 @@ from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Module
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_jtcse.errors import UserError
+from st_jtcse.errors import PoolerNeeded
 
 
 class PoolerModulusHead(Module):
@@ -23,7 +23,7 @@ class PoolerModulusHead(Module):
     The poolers are the encoder's own: the head holds no weights, and trains and saves those of the first module.
 
     Raises:
-        UserError: The first module of the model has no pooler.
+        PoolerNeeded: The first module of the model has no pooler.
 
     Example:
         ::
@@ -54,9 +54,9 @@ class PoolerModulusHead(Module):
         else:
             self._poolers = tuple(pooler for pooler in [getattr(encoder, "pooler", None)] if hasattr(pooler, "dense"))
         if not self._poolers:
-            raise UserError(
-                f"PoolerModulusHead needs an encoder with a pooler, found {type(encoder).__name__} without one; "
-                "load it with its pooling layer, or leave the head out."
+            raise PoolerNeeded(
+                f"PoolerModulusHead needs an encoder with a pooler, found {type(encoder).__name__} without one",
+                "load it with its pooling layer, or leave the head out",
             )
         behind = list(model)[list(model).index(self) + 1 :]
         end = next((number for number, module in enumerate(behind, start=1) if isinstance(module, Pooling)), 0)

@@ -15,6 +15,7 @@ from st_jtcse.errors import UserError
 from st_jtcse.modules.inference import save_for_inference
 from st_jtcse.modules.joining import Encoder, JoinedEncoder, tokenizer_of, transformer_of, twin_of
 from st_jtcse.modules.loading import load_config, reading
+from st_jtcse.modules.padding import check_padding
 from st_jtcse.modules.tower_form import TowerForm, shared_form
 from st_jtcse.modules.whole_models import check_length
 from st_jtcse.towers import TwinEncoderConfig
@@ -93,7 +94,8 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
 
         Raises:
             PoolerNeeded: A tower of a type with poolers has none, and `pooler_seed` is None.
-            UserError: The towers differ (the first difference is named), lack weights, or cannot cross.
+            UserError: The towers differ (the first difference is named), lack weights, or cannot cross, or their last
+                token depends on padding.
         """
         form: dict[str, Any] = dict(pooling=pooling, normalize=normalize, include_prompt=include_prompt)
         twin = twin_of(tower_1, tower_2, cross_attention_every, cross_residual, pooler_seed, **form, **load_kwargs)
@@ -101,7 +103,10 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
             tokenizer = tokenizer_of(tower_1, load_kwargs)
         attention = load_kwargs.get("attn_implementation")
         check_length(twin, max_seq_length)
-        return transformer_of(cls, twin, tokenizer, max_seq_length=max_seq_length, attn_implementation=attention)
+        encoder = transformer_of(cls, twin, tokenizer, max_seq_length=max_seq_length, attn_implementation=attention)
+        if pooling == "lasttoken":
+            check_padding(encoder, Pooling(encoder.get_embedding_dimension(), "cls"))
+        return encoder
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add ``token_embeddings``, and the towers' own states where ``tower_outputs`` is asked for."""

@@ -132,6 +132,13 @@ def pooled(rows: Tensor, attention_mask: Tensor, pooling: TowerPooling) -> Tenso
     return rows[torch.arange(rows.shape[0], device=rows.device), places]
 
 
+def begins_rows(attention_mask: Tensor) -> bool:
+    """Tell whether every sentence's first row is a token that counts, as a graph that is traced takes for granted."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return True
+    return bool(attention_mask[:, 0].all())
+
+
 def without_prompt(attention_mask: Tensor, prompt_length: int | Tensor | None) -> Tensor:
     """Take a prompt's tokens out of a mask, behind any padding."""
     if prompt_length is None:

@@ -19,6 +19,7 @@ from .modeling_tower_pooling import (
     MIRRORED_KEYS,
     SumConfig,
     TowerPooling,
+    begins_rows,
     flattened,
     lasting,
     padded,
@@ -33,8 +34,9 @@ from .modeling_tower_pooling import (
 CrossResidual = Literal["stream", "local", "layers"]
 CROSS_RESIDUALS: tuple[CrossResidual, ...] = ("stream", "local", "layers")
 CROSSING_TYPES = tuple(LAYERS)
-# Poolings that read the first row alone: the last layer is computed for no other.
+# Poolings that read the first row alone: the last layer is computed for no other, and with all rows the cross streams.
 _OF_FIRST_ROW = ("cls", "pooler")
+_CROSS_OF_FIRST_ROW = (*_OF_FIRST_ROW, "none")
 
 
 class TwinEncoderConfig(SumConfig):
@@ -91,14 +93,14 @@ def _check_crossing(tower: PretrainedConfig, every: int) -> None:
     if tower.model_type not in CROSSING_TYPES:
         raise ValueError(
             f"Towers of the type {tower.model_type!r} have no cross-attention, which is there for "
-            f"{', '.join(CROSSING_TYPES)}; set cross_attention_every to none."
+            f"{', '.join(CROSSING_TYPES)}; do without it (cross_attention_every: null)."
         )
     depth = tower.num_hidden_layers
     periods = [k for k in range(1, depth + 1) if depth % k == 0]
     if every not in periods:
         raise ValueError(
             f"cross_attention_every must divide the towers' {depth} layers, found {every}; use one of "
-            f"{', '.join(map(str, periods))}, or none for no cross-attention."
+            f"{', '.join(map(str, periods))}, or null for no cross-attention."
         )
 
 
@@ -232,15 +234,17 @@ class TwinEncoderModel(PreTrainedModel):
             attention_mask = padded(torch.ones_like(input_ids), cu_seq_lens_q, 0)
             input_ids, token_type_ids = padded(input_ids, cu_seq_lens_q, self.config.pad_token_id or 0), None
         attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        counted = attention_mask if self.config.include_prompt else without_prompt(attention_mask, prompt_length)
         inputs: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
         cross: list[Tensor] | None = None
         if self.config.tower.model_type in LAYERS:
-            hidden, cross = self._through_layers(inputs, token_type_ids, tower_outputs, pooling)
+            # Behind padding or a prompt, the first token is not the first row: all are computed, as for a mean.
+            behind = pooling in _CROSS_OF_FIRST_ROW and not begins_rows(counted)
+            hidden, cross = self._through_layers(inputs, token_type_ids, tower_outputs, "mean" if behind else pooling)
         else:
             inputs |= {"token_type_ids": token_type_ids} if self._takes_segments else {}
             hidden = [rows_of(tower, inputs, pooling) for tower in self.towers]
 
-        counted = attention_mask if self.config.include_prompt else without_prompt(attention_mask, prompt_length)
         # All rows have one state too, for a loss: that of the first.
         states, crossed = ([] if rows is None else self._pooled(rows, counted, pooling) for rows in (hidden, cross))
         total = hidden[0] + hidden[1] if pooling == "none" else self._sum(states)
@@ -309,7 +313,7 @@ class TwinEncoderModel(PreTrainedModel):
         if is_last and pooling in _OF_FIRST_ROW:
             return FirstRow
         goes_on_whole = self.config.cross_residual == "layers" and not is_last
-        return EveryRow if pooling in (*_OF_FIRST_ROW, "none") and not goes_on_whole else EveryRowOfBoth
+        return EveryRow if pooling in _CROSS_OF_FIRST_ROW and not goes_on_whole else EveryRowOfBoth
 
     def _cross_layer(
         self,

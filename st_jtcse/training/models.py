@@ -28,7 +28,7 @@ from st_jtcse.training.run_folder import RunFolder
 # How a recipe says what a model leaves open.
 _KEYS = {
     PoolingNeeded: "name its pooling beside it, e.g. 'pooling: cls'",
-    PoolerNeeded: "say 'random_pooler: true' to draw them",
+    PoolerNeeded: "say 'random_pooler: true' beside 'towers' to draw one, or 'ictm_weight: 0' in the loss",
     CodeNotTrusted: "if you trust it, say 'trust_remote_code: true'",
 }
 
@@ -78,7 +78,8 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
         size = int(model.get_embedding_dimension() or 0)
         modules.append((Dense if spec.training_head == "kept" else TrainingHead)(size, size))
     if len(modules) > len(model):
-        model = _with_modules(model, modules)
+        with ways_out(_KEYS):
+            model = _with_modules(model, modules)
     if spec.dropout is not None:
         set_dropout(model, spec.dropout)
     return model

@@ -1,5 +1,6 @@
 """Twins of every type of tower against the plain encoders, and against what their own attention says."""
 
+import numpy as np
 import pytest
 import torch
 from conftest import make_sentences, make_tokenizer, make_tower
@@ -14,6 +15,7 @@ from st_jtcse.errors import PoolerNeeded, UserError
 from st_jtcse.losses import JTCSELoss
 from st_jtcse.modules import EnsembleEncoder, PoolerModulusHead, TwinCrossAttentionEncoder
 from st_jtcse.modules.joining import transformer_of, twin_of
+from st_jtcse.modules.loading import pooling_of
 from st_jtcse.towers.modeling_twin_encoder import CROSS_RESIDUALS, CROSSING_TYPES
 
 SENTENCES = make_sentences(6)
@@ -44,15 +46,18 @@ def pooled(tower, ids, mask, pooling):
     return torch.stack([pool(row, seen.bool()) for row, seen in zip(rows, mask)])
 
 
+def padded_on(side):
+    ids, mask = make_batch()
+    return (ids.flip(1), mask.flip(1)) if side == "left" else (ids, mask)
+
+
 @pytest.mark.parametrize("pooling", ["cls", "mean", "first_last", "lasttoken"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_embedding_is_the_sum_of_the_towers_own(kind, pooling):
     towers = [make_tower(kind, seed) for seed in (1, 2)]
     twin = twin_of(*towers, 2 if kind in CROSSING_TYPES else None, pooling=pooling).eval()
-    sides = ["right", "left"] if kind == "qwen3" else ["right"]
-    for side in sides:
-        ids, mask = make_batch()
-        ids, mask = (ids.flip(1), mask.flip(1)) if side == "left" else (ids, mask)
+    for side in ("right", "left"):
+        ids, mask = padded_on(side)
         expected = sum(pooled(tower, ids, mask, pooling) for tower in towers)
         with torch.no_grad():
             found = twin(ids, mask).last_hidden_state
@@ -61,6 +66,23 @@ def test_the_embedding_is_the_sum_of_the_towers_own(kind, pooling):
         torch.testing.assert_close(found[:, 0], expected, rtol=0, atol=1e-6 * scale)
         torch.testing.assert_close(with_outputs.tower_embedding.sum(1), expected, rtol=0, atol=1e-6 * scale)
         assert (with_outputs.cross_embedding is None) == (kind in ALONE)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "first_last", "lasttoken"])
+def test_prompts_that_do_not_count_are_left_out_as_sentence_transformers_leaves_them_out(pooling):
+    towers = [make_tower("bert", seed) for seed in (1, 2)]
+    form = {"pooling": pooling, "include_prompt": False, "tokenizer": make_tokenizer()}
+    twin = TwinCrossAttentionEncoder.from_towers(*towers, **form)
+    joined = SentenceTransformer(modules=[twin, Pooling(32, "cls")], device="cpu")
+    expected = 0
+    for tower in towers:
+        alone = transformer_of(Transformer, tower, make_tokenizer())
+        modules = pooling_of(alone, pooling)
+        modules[-1].include_prompt = False
+        expected += SentenceTransformer(modules=[alone, *modules], device="cpu").encode(SENTENCES, prompt="red dog ")
+    found = joined.encode(SENTENCES, prompt="red dog ")
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
+    assert np.abs(found - joined.encode(SENTENCES)).max() > 1e-3
 
 
 def own_attention(tower, ids, mask):
@@ -127,17 +149,24 @@ def reference_cross_streams(towers, ids, mask, every, residual):
     return [norm(rows) for norm, rows in zip(end, cross)]
 
 
-@pytest.mark.parametrize("residual", CROSS_RESIDUALS)
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize(
+    ("residual", "pooling", "side"),
+    [
+        *((residual, pooling, "right") for residual in CROSS_RESIDUALS for pooling in ("cls", "mean")),
+        ("stream", "cls", "left"),
+        ("stream", "mean", "left"),
+    ],
+)
 @pytest.mark.parametrize("kind", CROSSING_TYPES)
-def test_the_cross_stream_is_the_explicit_softmax_over_all_rows(kind, pooling, residual):
+def test_the_cross_stream_is_the_explicit_softmax_over_all_rows(kind, residual, pooling, side):
     eager = {} if kind == "modernbert" else {"attn_implementation": "eager"}
     towers = [make_tower(kind, seed, **eager).double() for seed in (1, 2)]
     twin = twin_of(*towers, 2, residual, pooling=pooling).eval()
-    ids, mask = make_batch()
+    ids, mask = padded_on(side)
     rows = reference_cross_streams(towers, ids, mask, 2, residual)
     seen = mask.unsqueeze(-1).double()
-    expected = [row[:, 0] if pooling == "cls" else (row * seen).sum(1) / seen.sum(1) for row in rows]
+    first = (torch.arange(len(ids)), mask.argmax(1))
+    expected = [row[first] if pooling == "cls" else (row * seen).sum(1) / seen.sum(1) for row in rows]
     found = twin(ids, mask, tower_outputs=True).cross_embedding
     torch.testing.assert_close(found, torch.stack(expected, 1), rtol=1e-9, atol=1e-9)
 
@@ -263,9 +292,16 @@ def test_a_type_without_poolers_has_some_of_the_seed_or_none():
 
 def test_what_makes_no_twin_is_refused_in_one_sentence():
     first = make_tower("modernbert", 1)
-    with pytest.raises(UserError, match=r"'albert' have no cross-attention, .* set cross_attention_every to none\.$"):
+    with pytest.raises(
+        UserError, match=r"'albert' have no cross-attention, .* do without it \(cross_attention_every: null\)\.$"
+    ):
         twin_of(make_tower("albert", 1), make_tower("albert", 2))
     with pytest.raises(UserError, match=r"The towers differ in local_attention: 4 in the first, 6 in the second"):
         twin_of(first, make_tower("modernbert", 2, local_attention=6))
+    tokenizer = make_tokenizer()
+    tokenizer.padding_side = "left"  # BERT counts positions from the row's start.
+    berts = [make_tower("bert", seed) for seed in (1, 2)]
+    with pytest.raises(UserError, match=r"last token of a twin_encoder model depends on its padding, .* the left"):
+        TwinCrossAttentionEncoder.from_towers(*berts, pooling="lasttoken", tokenizer=tokenizer)
     with pytest.raises(UserError, match="A tower must be one encoder, found 'twin_encoder', which is made of several"):
         twin_of(first, twin_of(first, first))

@@ -288,7 +288,7 @@ def test_a_newer_format_is_refused_with_the_way_out():
 
 
 def test_towers_that_cannot_cross_or_give_rows_are_refused():
-    with pytest.raises(ValueError, match=r"'albert' have no cross-attention, .* set cross_attention_every to none"):
+    with pytest.raises(ValueError, match=r"'albert' have no cross-attention, .* do without it"):
         TwinEncoderConfig({"model_type": "albert"})
     with pytest.raises(ValueError, match="A tower must be an encoder or a decoder alone, found 't5', which is both"):
         TwinEncoderConfig({"model_type": "t5"}, None)
