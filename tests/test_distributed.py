@@ -1,12 +1,10 @@
 """Two processes on half a batch each against one process on the whole batch."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-from conftest import free_port, make_pipeline, make_sentences
+import torch.distributed as dist
+from conftest import make_pipeline, make_sentences
+from processes import run_two
 
 from st_jtcse.losses import JTCSELoss, LSRNSLoss, RankCSELoss, SimCSELoss
 
@@ -14,32 +12,26 @@ SENTENCES = make_sentences(12, seed=4)
 LABELS = torch.nn.functional.normalize(torch.randn(12, 8, generator=torch.Generator().manual_seed(0)))
 LOSSES = {"JTCSELoss": JTCSELoss, "SimCSELoss": SimCSELoss, "RankCSELoss": RankCSELoss, "LSRNSLoss": LSRNSLoss}
 
-WORKER = """
-import sys
-import torch
-import torch.distributed as dist
-sys.path.insert(0, {tests!r})
-from conftest import make_pipeline
-from test_distributed import LABELS, LOSSES, SENTENCES, build, total, without_dropout
 
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-half = SENTENCES[rank * 6 : rank * 6 + 6]
-found = {{}}
-for name in LOSSES:
-    model = without_dropout(make_pipeline({towers!r}))
-    loss = build(name, model, gather_across_devices=True)
-    wrapped = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
-    wrapped.preprocess = model.preprocess
-    loss.model = wrapped
-    value = total(loss([model.preprocess(half)], LABELS[rank * 6 : rank * 6 + 6]))
-    value.backward()
-    gradients = {{name: p.grad for name, p in model.named_parameters() if p.grad is not None}}
-    found[name] = {{"loss": value.detach(), "gradients": gradients}}
-if rank == 0:
-    torch.save(found, {result!r})
-dist.destroy_process_group()
-"""
+def half_a_batch(towers, result):
+    """What one of two processes does: every loss of its half, with the gradients that both come to."""
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    half = SENTENCES[rank * 6 : rank * 6 + 6]
+    found = {}
+    for name in LOSSES:
+        model = without_dropout(make_pipeline(towers))
+        loss = build(name, model, gather_across_devices=True)
+        wrapped = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+        wrapped.preprocess = model.preprocess
+        loss.model = wrapped
+        value = total(loss([model.preprocess(half)], LABELS[rank * 6 : rank * 6 + 6]))
+        value.backward()
+        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        found[name] = {"loss": value.detach(), "gradients": gradients}
+    if rank == 0:
+        torch.save(found, result)
+    dist.destroy_process_group()
 
 
 def without_dropout(model):
@@ -65,12 +57,8 @@ def total(value):
 def of_two_processes(tower_folders, tmp_path_factory):
     """Every loss with its gradients, as two processes have them; one start of the two serves all."""
     folder = tmp_path_factory.mktemp("distributed")
-    script, result = folder / "worker.py", folder / "found.pt"
-    towers = tuple(map(str, tower_folders))
-    script.write_text(WORKER.format(tests=str(Path(__file__).parent), towers=towers, result=str(result)))
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
-    done = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    result = folder / "found.pt"
+    run_two(half_a_batch, tuple(map(str, tower_folders)), result, folder=folder)
     return torch.load(result, weights_only=True)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from sentence_transformers.cross_encoder import losses as theirs_of_cross_encoders
@@ -115,6 +117,11 @@ def taught_by_teachers() -> list[str]:
 
 
 def _installed() -> dict[str, EntryPoint]:
+    return _found_on(tuple(sys.path))
+
+
+@cache  # Every installed package is asked.
+def _found_on(path: tuple[str, ...]) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from st_jtcse.errors import UserError
 from st_jtcse.signatures import arguments_of, misfits, model_of
@@ -81,7 +82,7 @@ class DeclaredLoss:
     @classmethod
     def misfits(cls, arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return what is wrong with arguments, all or some: each name, and ``expected X, found Y. Do Z.``."""
-        found = misfits(model_of(cls.__name__, arguments_of(cls.__init__)), arguments)
+        found = misfits(_signature(cls.__name__, cls.__init__), arguments)
         together = cls.declaration.one_above_zero
         if together and all(arguments.get(name) == 0 for name in together):
             names = f"{', '.join(together[:-1])} and {together[-1]}"
@@ -98,3 +99,8 @@ class DeclaredLoss:
     def get_config_dict(self) -> dict[str, Any]:
         """Return the constructor's arguments, for the model card."""
         return {name: getattr(self, name) for name in arguments_of(type(self).__init__)}
+
+
+@cache
+def _signature(name: str, function: Callable[..., Any]) -> type[BaseModel]:
+    return model_of(name, arguments_of(function))

@@ -155,7 +155,7 @@ def argument_faults(args: Mapping[str, Any]) -> list[tuple[str, str]]:
         for key, value in args.items()
         if key not in faults and (type(value), value) != (type(known[key].default), known[key].default)
     }
-    faults |= dict(misfits(model_of("SentenceTransformerTrainingArguments", known), given))
+    faults |= dict(misfits(model_of("SentenceTransformerTrainingArguments", {key: known[key] for key in given}), given))
     return [(key, faults[key]) for key in args if key in faults]
 
 

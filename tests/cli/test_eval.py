@@ -2,12 +2,11 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
 from conftest import make_model, make_pairs, write_rows
+from processes import run_code
 
 from st_jtcse.cli import eval as command
 from st_jtcse.evaluation.mteb_models import UniqueTextEncoder
@@ -210,14 +209,13 @@ def test_the_list_names_every_suite(capsys):
         assert name in told.out
 
 
-def test_without_mteb_the_command_says_what_to_install(model_folders):
+def test_without_mteb_the_command_says_what_to_install(model_folders, tmp_path):
     script = (
         "import sys; sys.modules['mteb'] = None; from st_jtcse.cli.eval import main; "
-        f"sys.exit(main([{str(model_folders[0])!r}, '--task', 'STS12']))"
+        f"assert main([{str(model_folders[0])!r}, '--task', 'STS12']) == 2"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.strip() == "--task: MTEB is not installed; install it with: pip install 'st-jtcse[evaluation]'."
+    told = run_code(script, folder=tmp_path).strip()
+    assert told == "--task: MTEB is not installed; install it with: pip install 'st-jtcse[evaluation]'."
 
 
 @pytest.fixture

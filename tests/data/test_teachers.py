@@ -1,16 +1,12 @@
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import free_port, make_model, make_sentences, save_encoder
+from conftest import make_model, make_sentences, save_encoder
 from datasets import Dataset
+from processes import run_two, start
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -135,8 +131,10 @@ def test_another_prompt_or_a_members_pooling_is_another_file(tower_folders, tmp_
         assert len(list(tmp_path.glob("*.arrow"))) == number
 
 
-def label_forty(tower, cache, log, pause=0.0):
+def label_forty(tower, cache, log, pause=0.0, processes=1):
     """Encode 40 sentences in shards of four; a line in the log for every shard that is computed."""
+    if processes > 1:
+        torch.distributed.init_process_group("gloo")
     model = teacher(tower)
     encode = model.encode
 
@@ -149,36 +147,8 @@ def label_forty(tower, cache, log, pause=0.0):
 
     model.encode = logged
     label([model], [1.0], cache, make_sentences(40), shard_size=4)
-
-
-WORKER = """
-import os, sys
-from pathlib import Path
-import torch
-sys.path.insert(0, {tests!r})
-sys.path.insert(0, {tests!r} + "/data")
-from test_teachers import label_forty
-
-distributed = "RANK" in os.environ
-if distributed:
-    torch.distributed.init_process_group("gloo")
-label_forty({tower!r}, Path({cache!r}), {log!r}, {pause})
-if distributed:
-    torch.distributed.destroy_process_group()
-"""
-
-
-def start(tmp_path, tower, cache, log, pause=0.0, processes=1):
-    script = tmp_path / f"{cache}.py"
-    tests = str(Path(__file__).parents[1])
-    script.write_text(
-        WORKER.format(tests=tests, tower=str(tower), cache=str(tmp_path / cache), log=str(tmp_path / log), pause=pause)
-    )
-    launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={processes}", f"--master_port={free_port()}"]
-    # Sums of floats depend on the number of threads.
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *(launcher if processes > 1 else []), str(script)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if processes > 1:
+        torch.distributed.destroy_process_group()
 
 
 def only_file(folder):
@@ -188,13 +158,13 @@ def only_file(folder):
 
 def test_killed_and_repeated_is_byte_identical_and_does_no_shard_twice(tower_folders, tmp_path):
     label_forty(tower_folders[0], tmp_path / "whole", tmp_path / "whole.log")
-    killed = start(tmp_path, tower_folders[0], "cut", "cut.log", pause=0.3)
     log = tmp_path / "cut.log"
+    killed = start(label_forty, tower_folders[0], tmp_path / "cut", log, 0.3)
     while not log.exists() or len(log.read_text().splitlines()) < 4:
-        assert killed.poll() is None
+        assert killed.is_alive()
         time.sleep(0.02)
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate()
+    killed.kill()
+    killed.join()
     shards = list((tmp_path / "cut").glob("*.shards/*.arrow"))
     assert 3 <= len(shards) < 10
     done = len(log.read_text().splitlines())
@@ -207,9 +177,7 @@ def test_killed_and_repeated_is_byte_identical_and_does_no_shard_twice(tower_fol
 
 def test_two_processes_write_the_file_of_one(tower_folders, tmp_path):
     label_forty(tower_folders[0], tmp_path / "one", tmp_path / "one.log")
-    process = start(tmp_path, tower_folders[0], "two", "two.log", processes=2)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
+    run_two(label_forty, tower_folders[0], tmp_path / "two", tmp_path / "two.log", 0.0, 2, folder=tmp_path)
     assert sorted((tmp_path / "two.log").read_text().splitlines()) == sorted(
         (tmp_path / "one.log").read_text().splitlines()
     )

@@ -5,20 +5,17 @@ A cat becomes a dog, what begins with "with" has no translation, and what begins
 
 import gc
 import json
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import sentencepiece
 import torch
-from conftest import WORDS, free_port, save_translator
+from conftest import WORDS, save_translator
 from datasets import Dataset
+from processes import run_two, start
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
@@ -358,25 +355,6 @@ def test_a_revision_follows_the_hubs_name(tmp_path, monkeypatch):
     assert asked == [("org/opus", "refs/pr/4"), ("org/opus", None)]
 
 
-# Translates 40 sentences in shards of four; a line in the log for every shard that is computed.
-WORKER = """
-import os, sys, time
-from pathlib import Path
-import torch
-sys.path.insert(0, {tests!r})
-sys.path.insert(0, {tests!r} + "/data")
-from test_translation import Pivot, log_legs, trip
-
-distributed = "RANK" in os.environ
-if distributed:
-    torch.distributed.init_process_group("gloo")
-log_legs(setattr, Path({log!r}), {pause})
-trip([Pivot("fr", {forward!r}, {back!r})], Path({cache!r}), shard_size=4)
-if distributed:
-    torch.distributed.destroy_process_group()
-"""
-
-
 def log_legs(set_attribute, log, pause=0.0):
     translate = Translator.translate
 
@@ -391,15 +369,14 @@ def log_legs(set_attribute, log, pause=0.0):
     set_attribute(Translator, "translate", logged)
 
 
-def start(tmp_path, pivot, name, pause=0.0, processes=1):
-    script = tmp_path / f"{name}.py"
-    paths = {"cache": str(tmp_path / name), "log": str(tmp_path / f"{name}.log")}
-    tests = str(Path(__file__).parents[1])
-    script.write_text(WORKER.format(tests=tests, forward=pivot.forward, back=pivot.back, pause=pause, **paths))
-    launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={processes}", f"--master_port={free_port()}"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *(launcher if processes > 1 else []), str(script)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+def translate_logged(pivot, cache, log, pause=0.0, processes=1):
+    """Translate 40 sentences in shards of four; a line in the log for every shard that is computed."""
+    if processes > 1:
+        torch.distributed.init_process_group("gloo")
+    log_legs(setattr, log, pause)
+    trip([pivot], cache, shard_size=4)
+    if processes > 1:
+        torch.distributed.destroy_process_group()
 
 
 def only_file(folder):
@@ -409,13 +386,13 @@ def only_file(folder):
 
 def test_killed_and_repeated_is_byte_identical_and_does_no_shard_twice(marian, tmp_path, monkeypatch):
     trip([marian], tmp_path / "whole", shard_size=4)
-    killed = start(tmp_path, marian, "cut", pause=0.3)
     log = tmp_path / "cut.log"
+    killed = start(translate_logged, marian, tmp_path / "cut", log, 0.3, said=tmp_path / "said.txt")
     while not log.exists() or len(log.read_text().splitlines()) < 4:
-        assert killed.poll() is None, killed.communicate()[1]
+        assert killed.is_alive(), (tmp_path / "said.txt").read_text()
         time.sleep(0.02)
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate()
+    killed.kill()
+    killed.join()
     shards = list((tmp_path / "cut").glob("*.shards/*.arrow"))
     assert 3 <= len(shards) < 10
     log.unlink()
@@ -428,9 +405,7 @@ def test_killed_and_repeated_is_byte_identical_and_does_no_shard_twice(marian, t
 
 def test_two_processes_write_the_file_of_one(marian, tmp_path):
     trip([marian], tmp_path / "one", shard_size=4)
-    process = start(tmp_path, marian, "two", processes=2)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
+    run_two(translate_logged, marian, tmp_path / "two", tmp_path / "two.log", 0.0, 2, folder=tmp_path)
     assert sorted((tmp_path / "two.log").read_text().splitlines()) == sorted(SENTENCES[::4])
     assert sha256(only_file(tmp_path / "two")) == sha256(only_file(tmp_path / "one"))
     assert only_file(tmp_path / "two").name == only_file(tmp_path / "one").name

@@ -68,10 +68,10 @@ def test_with_all_rows_a_left_out_prompt_leaves_the_first_row_behind_it(encoder,
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_processes_encode_as_one_does(encoder, kind):
+def test_processes_encode_as_one_does(encoder):
     encoder.prompts = {"question": PROMPT}
-    # Each takes seconds to start, and what two share out is Sentence-Transformers' own.
-    pool = encoder.start_multi_process_pool(["cpu"] * (2 if kind == "twin" else 1))
+    # Each takes seconds to start, and how several share out is Sentence-Transformers' own.
+    pool = encoder.start_multi_process_pool(["cpu"])
     try:
         for options in ({}, {"prompt_name": "question", "truncate_dim": 8, "normalize_embeddings": True}):
             found = encoder.encode(SENTENCES, pool=pool, chunk_size=2, **options)

@@ -1,13 +1,11 @@
 """Sentence-Transformers' other models train after `import st_jtcse` as they do without it."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
 from conftest import make_config, make_tokenizer, save_encoder
+from processes import run_code
 from transformers import BertForMaskedLM
 
 import st_jtcse.losses
@@ -64,6 +62,7 @@ def save_masked_model(folder, seed):
     make_tokenizer().save_pretrained(folder)
 
 
+# In a process where the package cannot be imported.
 WITHOUT_PACKAGE = """
 import json, sys
 sys.modules["st_jtcse"] = None
@@ -72,15 +71,6 @@ for place, script in json.loads(sys.argv[1]).items():
     exec(script, {"json": json, "place": place, "losses": losses})
 print(json.dumps(losses))
 """
-
-
-def losses_without(scripts):
-    """The losses of every script by its folder, in a fresh process where the package cannot be imported."""
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", WITHOUT_PACKAGE, json.dumps(scripts)]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout.strip().splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +89,8 @@ def losses(tmp_path_factory):
     with_package: dict[str, list[float]] = {}
     for place, script in scripts.items():
         exec(script, {"json": json, "place": place, "losses": with_package})
-    without = losses_without(scripts)
+    said = run_code(WITHOUT_PACKAGE, json.dumps(scripts), folder=root)
+    (without,) = (json.loads(line) for line in said.splitlines() if line.startswith("{"))
     return {kind: (with_package[str(root / kind)], without[str(root / kind)]) for kind in KINDS}
 
 

@@ -103,7 +103,8 @@ def test_a_dev_split_chooses_c_and_is_not_trained_on(model):
 
 
 def test_the_same_model_and_rows_give_the_same_figures(model):
-    evaluator = SentEvalTransferEvaluator({"train": rows(50, 9), "test": rows(30, 10)}, name="cr")
+    splits = {"train": rows(40, 9), "dev": rows(30, 11), "test": rows(30, 10)}
+    evaluator = SentEvalTransferEvaluator(splits, name="cr")
     assert evaluator(model) == evaluator(model)
     assert evaluator.primary_metric == "cr_accuracy"
 

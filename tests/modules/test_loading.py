@@ -1,14 +1,12 @@
 """Saved twins and ensembles in the three situations a reader can be in, with and without the package."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 from conftest import make_pipeline, make_sentences, make_tokenizer, make_tower
+from processes import run_code
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
@@ -98,16 +96,8 @@ def saved(request, saved_models):
 
 def results_of(script, saved_models, place):
     """Load every saved model in one process, and return the folder of what came out."""
-    environment = {
-        **os.environ,
-        "PYTHONSAFEPATH": "1",
-        "HF_HUB_OFFLINE": "1",
-        "HF_MODULES_CACHE": str(place / "modules"),
-    }
     pairs = [path for folder in saved_models for path in (str(folder), str(place / f"{folder.name}.npy"))]
-    command = [sys.executable, "-c", script.format(sentences=SENTENCES), *pairs]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=place)
-    assert done.returncode == 0, done.stderr
+    run_code(script.format(sentences=SENTENCES), *pairs, folder=place, HF_MODULES_CACHE=str(place / "modules"))
     return place
 
 

@@ -1,11 +1,11 @@
 """Pictures: the same numbers give the same bytes, whatever the user's settings, and any name can be drawn."""
 
-import subprocess
 import sys
 
 import matplotlib
 import numpy as np
 import pytest
+from processes import run_code
 
 from st_jtcse.diagnostics import AttentionSink, Modulus, SentenceMap, cosine_density
 from st_jtcse.diagnostics.encoders import CLSEnergy
@@ -86,7 +86,7 @@ def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch):
     assert caught.value.faults == ("Pictures need matplotlib; install it with: pip install 'st-jtcse[plots]'.",)
 
 
-def test_drawing_needs_no_window_and_nothing_is_imported_before_it():
+def test_drawing_needs_no_window_and_nothing_is_imported_before_it(tmp_path):
     program = (
         "import sys; from st_jtcse.reports import diagnosis_pictures as pictures\n"
         "from st_jtcse.reports.drawing import to_bytes\n"
@@ -94,4 +94,4 @@ def test_drawing_needs_no_window_and_nothing_is_imported_before_it():
         "to_bytes(pictures.draw_score_and_cost({'a': (1.0, 2.0)}), 'png')\n"
         "assert 'matplotlib.figure' in sys.modules and 'matplotlib.pyplot' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    run_code(program, folder=tmp_path)

@@ -15,6 +15,8 @@ from st_jtcse import embedded
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.reports.run_tables import results_table
 
+pytestmark = pytest.mark.usefixtures("unrehearsed")
+
 TEXTS = [*make_sentences(7, seed=9), "dog " * 60]
 
 
@@ -35,7 +37,7 @@ def save_shipped(folder, seed=1, pooling="mean", dense=True, **said):
 def project(tmp_path):
     """A shipped model, a plain encoder, text and pairs; `write` makes the recipe of given stages."""
     save_shipped(tmp_path / "mine")
-    save_encoder(tmp_path / "plain", 1)
+    save_encoder(tmp_path / "plain", 1, num_hidden_layers=2)
     (tmp_path / "text.txt").write_text("\n".join(make_sentences(24)) + "\n")
     for seed, name in enumerate(("dev", "test")):
         write_rows(tmp_path / f"{name}.jsonl", make_pairs(16, seed))

@@ -13,6 +13,8 @@ from st_jtcse.training import checkpoints, stage_saving
 from st_jtcse.training import stage as stages
 from st_jtcse.training.checkpoints import MANIFEST, Checkpoints
 
+pytestmark = pytest.mark.usefixtures("unrehearsed")
+
 ENCODER = ["--stage", "encoder"]
 WITHOUT_DEV = ["--set", "args.eval_strategy=no", "--set", "args.save_strategy=steps", "--set", "args.save_steps=2"]
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from conftest import make_sentences
+from conftest import make_sentences, save_encoder
 from safetensors.torch import load_file
 from test_run import project, refusal, results, train  # noqa: F401  # project is a fixture
 
@@ -16,6 +16,7 @@ NO_DEV = ["--set", "args.eval_strategy=no", "--set", "args.max_steps=4", "--set"
 def general(project, monkeypatch):  # noqa: F811
     """The project with pairs whose scores are the start's own cosines, so that every change loses."""
     monkeypatch.chdir(project)
+    save_encoder(project / "a", 1)
     from st_jtcse.modules import load_sentence_transformer
 
     start = load_sentence_transformer(project / "a", pooling="cls")
@@ -26,6 +27,7 @@ def general(project, monkeypatch):  # noqa: F811
     return project
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_the_largest_share_within_the_bound_is_taken(general, capsys):
     free = [*GENERAL[:2], "--set", "evaluate={general: {everyday: everyday.jsonl}}"]
     assert train(general, *free, *NO_DEV, "--output-dir", str(general / "free")) == 0

@@ -1,14 +1,15 @@
 """st-train from a recipe to finished stages, on tiny models."""
 
 import json
+import os
 import signal
-import subprocess
-import sys
+import time
 
 import numpy as np
 import pytest
 import yaml
 from conftest import make_sentences, save_encoder
+from processes import start
 from sentence_transformers import SentenceTransformer
 
 from st_jtcse.cli.train import main
@@ -19,8 +20,8 @@ STEPS = 6
 @pytest.fixture
 def project(tmp_path):
     """A folder with two encoders, text, pairs and a three-stage recipe."""
-    save_encoder(tmp_path / "a", 1)
-    save_encoder(tmp_path / "b", 2)
+    save_encoder(tmp_path / "a", 14, num_hidden_layers=2)  # Trained, it is best after four of the six steps.
+    save_encoder(tmp_path / "b", 2, num_hidden_layers=2)
     (tmp_path / "text.txt").write_text("\n".join([*make_sentences(64), "", "the dog runs"]) + "\n")
     left, right = make_sentences(30, seed=5), make_sentences(30, seed=6)
     for name, rows in (("dev", range(15)), ("test", range(15, 30))):
@@ -55,7 +56,7 @@ def project(tmp_path):
             },
             {
                 "name": "distilled",
-                "model": {"base": "stage:encoder", "layers": [0, 2]},
+                "model": {"base": "stage:encoder", "layers": [1]},
                 "teachers": [{"model": "stage:joint"}],
                 "loss": {"type": "MSELoss"},
             },
@@ -101,7 +102,7 @@ def test_a_run_leaves_a_recipe_results_and_models_that_load(project, capsys):
         SentenceTransformer(str(project / "run" / name), device="cpu") for name in ("encoder", "joint", "distilled")
     )
     assert joint.encode(["the dog runs"]).shape == (1, 32)
-    assert distilled[0].model.config.num_hidden_layers == 2
+    assert distilled[0].model.config.num_hidden_layers == 1
     assert encoder[0].model.config.hidden_dropout_prob == joint[0].model.config.tower.hidden_dropout_prob == 0.1
     assert len(found["stages"][2]["weights_sha256"]) == 1
     # The best dev score among the evaluations is the saved model's.
@@ -119,12 +120,14 @@ def test_a_run_leaves_a_recipe_results_and_models_that_load(project, capsys):
     assert weights(project, "again") == weights(project)
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_another_seed_gives_other_weights(project):
     assert train(project, "--stage", "encoder") == 0
     assert train(project, "--stage", "encoder", "--set", "seed=8", "--output-dir", str(project / "other")) == 0
     assert weights(project)["encoder"] != weights(project, "other")["encoder"]
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_stages_one_by_one_equal_the_whole_run(project, capsys):
     assert train(project, "--output-dir", str(project / "whole")) == 0
     assert train(project, "--stage", "encoder") == 0
@@ -136,19 +139,20 @@ def test_stages_one_by_one_equal_the_whole_run(project, capsys):
 
 def test_an_interrupt_saves_a_checkpoint_and_exits_130(project):
     options = ["--stage", "encoder", "--set", "args.max_steps=400", "--set", "args.eval_steps=200"]
-    command = [sys.executable, "-m", "st_jtcse.cli.train", str(project / "recipe.yaml"), *options]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    for line in process.stderr:
-        if "encoder: SimCSELoss, 400 steps" in line:
-            break
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
-    (told,) = errors.splitlines()
+    said = project / "said.txt"
+    process = start(train, project, *options, said=said)
+    while not said.exists() or "encoder: SimCSELoss, 400 steps" not in said.read_text():
+        assert process.is_alive(), said.read_text()
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGINT)
+    process.join(120)
+    assert process.exitcode == 130, said.read_text()
+    (told,) = said.read_text().partition("400 steps")[2].splitlines()[1:]
     assert told.startswith("Interrupted in stage 'encoder' at step") and "--resume" in told
     assert list((project / "run" / "encoder").glob("checkpoint-*/trainer_state.json"))
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_a_loss_that_is_not_finite_stops_at_its_step_and_keeps_the_checkpoint(project, capsys):
     # A step of 1e30 turns the weights, and so the next loss, into NaN.
     options = ["--stage", "encoder", "--set", "args.learning_rate=1e30", "--set", "args.eval_strategy=no"]
@@ -174,6 +178,7 @@ def test_a_command_without_a_recipe_says_where_they_are(capsys):
     assert capsys.readouterr().err == "Give a recipe: a YAML file, or a name that st-train --list shows.\n"
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_the_output_folder_is_not_shared(project, capsys):
     assert train(project, "--stage", "encoder") == 0
     capsys.readouterr()
@@ -206,10 +211,10 @@ def test_faulty_input_is_told_before_anything_is_written(project, capsys, option
     ("options", "message"),
     [
         (["--set", "stages.encoder.model.base=nobody/nothing"], "The model 'nobody/nothing' cannot be loaded"),
-        (["--set", "stages.encoder.model.layers=[0, 9]"], "'layers' names layer 9, but the model has 4"),
+        (["--set", "stages.encoder.model.layers=[0, 9]"], "'layers' names layer 9, but the model has 2"),
         (
             ["--set", "stages.encoder.model={towers: [./a, ./b], pooling: cls, cross_attention_every: 3}"],
-            "cross_attention_every must divide the towers' 4 layers, found 3; use one of 1, 2, 4",
+            "cross_attention_every must divide the towers' 2 layers, found 3; use one of 1, 2",
         ),
     ],
 )
@@ -224,11 +229,12 @@ def test_a_model_that_does_not_fit_is_told_and_leaves_no_stage(project, capsys, 
 
 def test_towers_of_two_shapes_are_told(project, capsys, monkeypatch):
     monkeypatch.chdir(project)
-    save_encoder(project / "c", 3, hidden_size=16)
+    save_encoder(project / "c", 3, num_hidden_layers=2, hidden_size=16)
     assert train(project, "--stage", "encoder", "--set", "stages.encoder.model={towers: [./a, ./c], pooling: cls}") == 2
     assert "The towers differ in hidden_size: 32 in the first, 16 in the second" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_distilling_moves_the_student_towards_the_teacher(project):
     assert train(project, "--set", "args.max_steps=30", "--set", "args.eval_steps=10") == 0
     stage = results(project)["stages"][2]

@@ -33,7 +33,7 @@ def test_a_run_says_a_line_a_stage_and_an_evaluation_and_keeps_the_rest_in_its_l
     begun = {
         "encoder": "SimCSELoss, 4 steps, from a: CLS state (pooling: cls), a plain encoder",
         "joint": "JTCSELoss, 4 steps, from stage:encoder and b: CLS state (pooling: cls)",
-        "distilled": "MSELoss, 4 steps, from stage:encoder: as that stage leaves it, layers [0, 2]",
+        "distilled": "MSELoss, 4 steps, from stage:encoder: as that stage leaves it, layers [1]",
     }
     stages = {record["name"]: record for record in results(project)["stages"]}
     for name, record in stages.items():

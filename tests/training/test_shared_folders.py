@@ -3,15 +3,17 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
+import time
 from threading import Event, Thread
 
 import pytest
+from processes import start
 from test_run import project, refusal, train, weights  # noqa: F401  # project is a fixture
 
 from st_jtcse.errors import UserError
 from st_jtcse.training.run_folder import RunFolder
+
+pytestmark = pytest.mark.usefixtures("unrehearsed")
 
 
 def test_somebody_elses_hidden_folders_are_left_alone(project, capsys):  # noqa: F811
@@ -30,26 +32,26 @@ def test_another_recipes_run_is_left_alone(project, capsys):  # noqa: F811
     assert "holds the run of another recipe" in refusal(project, capsys, "--resume", "--set", "seed=1")
 
 
+def hold(folder):
+    with RunFolder(folder).in_use():
+        time.sleep(300)
+
+
 def test_a_second_run_is_told_whose_the_folder_is(project, capsys):  # noqa: F811
     assert train(project, "--stage", "encoder") == 0
     capsys.readouterr()
-    hold = (
-        "import sys, pathlib\n"
-        "from st_jtcse.training.run_folder import RunFolder\n"
-        "with RunFolder(pathlib.Path(sys.argv[1])).in_use():\n"
-        "    print('held', flush=True)\n"
-        "    sys.stdin.read()\n"
-    )
-    command = [sys.executable, "-c", hold, str(project / "run")]
-    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert holder.stdout.readline() == "held\n"
+    holder = start(hold, project / "run")
+    lock = project / "run" / ".in-use"
+    while not lock.exists() or not lock.read_text():
+        assert holder.is_alive()
+        time.sleep(0.01)
     assert f"run is in use by process {holder.pid} on " in refusal(project, capsys, "--resume")
     # The lock dies with its process, however that ends, and what it leaves is in nobody's way.
     holder.kill()
-    holder.communicate()
-    assert (project / "run" / ".in-use").exists()
+    holder.join()
+    assert lock.exists()
     assert train(project, "--stage", "encoder", "--resume") == 0
-    assert not (project / "run" / ".in-use").exists()
+    assert not lock.exists()
 
 
 def test_a_run_killed_before_its_recipe_was_whole_can_start_again(project):  # noqa: F811

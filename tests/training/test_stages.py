@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -12,8 +11,9 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import free_port, make_sentences, save_encoder, save_translator
+from conftest import make_sentences, save_encoder, save_translator
 from datasets import Dataset
+from processes import free_port, run_two, start
 from sentence_transformers import SentenceTransformer
 from test_run import results, train, weights
 
@@ -72,6 +72,7 @@ def student(**model):
     }
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_an_assembled_stage_is_the_sum_of_its_members(project, capsys):
     ensemble = {
         "name": "uc",
@@ -91,6 +92,7 @@ def test_an_assembled_stage_is_the_sum_of_its_members(project, capsys):
     assert records["student"]["steps"] == 4
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_gmac_counts_the_products_of_an_encoder(project):
     save_encoder(project / "a", 1, max_position_embeddings=80)
     write(project, ENCODER | {"model": ENCODER["model"] | {"max_seq_length": 80}})
@@ -103,6 +105,7 @@ def test_gmac_counts_the_products_of_an_encoder(project):
     assert results(project)["stages"][0]["gmac"] == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_a_student_takes_layers_of_a_tower(project):
     write(project, TWIN, student(base="stage:twin", tower=2, layers=[1, 3]), learning_rate=0.0)
     assert train(project) == 0
@@ -119,6 +122,7 @@ def test_a_student_takes_layers_of_a_tower(project):
     ]
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_a_fresh_student_of_another_size_learns_through_a_projection(project):
     narrow = student(base="stage:twin", tower=1, fresh={"num_hidden_layers": 2, "hidden_size": 16})
     narrow["loss"] = {"type": "EmbedDistillLoss", "distance_metric": "mse", "projection_dim": 32}
@@ -130,24 +134,25 @@ def test_a_fresh_student_of_another_size_learns_through_a_projection(project):
     assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_a_killed_distillation_resumes_with_its_projection(project):
     narrow = student(base="stage:twin", tower=1, fresh={"hidden_size": 16})
     narrow["loss"] = {"type": "EmbedDistillLoss", "distance_metric": "mse", "projection_dim": 32}
     write(project, TWIN, narrow, max_steps=20)
     assert train(project, "--output-dir", str(project / "straight")) == 0
-    command = [sys.executable, "-m", "st_jtcse.cli.train", str(project / "recipe.yaml")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = start(train, project)
     deadline = time.monotonic() + 240
     while not list((project / "run" / "student").glob("checkpoint-*/loss.safetensors")):
-        assert process.poll() is None and time.monotonic() < deadline, "the run ended before it could be killed"
+        assert process.is_alive() and time.monotonic() < deadline, "the run ended before it could be killed"
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     assert not (project / "run" / "student" / "modules.json").exists()
     assert train(project, "--resume") == 0
     assert weights(project) == weights(project, "straight")
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_first_last_pooling_is_the_mean_of_two_layers_tokens(project):
     write(
         project, {"name": "pooled", "model": {"base": "./a", "pooling": "first_last"}, "loss": {"type": "SimCSELoss"}}
@@ -163,6 +168,7 @@ def test_first_last_pooling_is_the_mean_of_two_layers_tokens(project):
     assert {type(module).__module__.split(".")[0] for module in model} == {"sentence_transformers"}
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_a_stage_goes_on_with_the_attention_that_an_earlier_one_learned(project):
     pooled = {"name": "pooled", "model": {"base": "./a", "pooling": "attention"}, "loss": {"type": "SimCSELoss"}}
     again = {"name": "again", "model": {"base": "stage:pooled", "pooling": "attention"}, "loss": None}
@@ -174,6 +180,7 @@ def test_a_stage_goes_on_with_the_attention_that_an_earlier_one_learned(project)
     np.testing.assert_array_equal(models[0].encode(TEXTS), models[1].encode(TEXTS))
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_a_stage_cut_off_while_it_took_its_place_is_not_trained_again(project):
     write(project, ENCODER)
     assert train(project) == 0
@@ -185,6 +192,7 @@ def test_a_stage_cut_off_while_it_took_its_place_is_not_trained_again(project):
     assert (final / "model.safetensors").stat().st_mtime_ns == before and not old.exists()
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_the_training_head_is_dropped_unless_it_is_kept(project):
     with_head = {
         "name": "headed",
@@ -254,6 +262,7 @@ def test_stages_that_make_no_sense_are_refused(project, capsys, stage, message):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_labels_are_taken_from_the_cache_of_an_earlier_run(project):
     write(project, TWIN, student(base="./a", pooling="cls"))
     assert train(project) == 0
@@ -267,6 +276,7 @@ def test_labels_are_taken_from_the_cache_of_an_earlier_run(project):
     np.testing.assert_allclose(labels, load(project, "twin").encode(texts), rtol=2**-11, atol=1e-5)
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_round_trips_replace_the_sentences_or_are_their_second_view(project):
     save_translator(project / "mt", 0)
     pivots = [{"name": "xx", "forward": "./mt", "back": "./mt"}]
@@ -283,7 +293,10 @@ def test_round_trips_replace_the_sentences_or_are_their_second_view(project):
     assert len({tuple(stage["weights_sha256"].values()) for stage in (plain, replaced, paired)}) == 3
 
 
-def train_by_two(project):
+def test_two_processes_train_as_one_run(project):
+    gathering = {"type": "SimCSELoss", "gather_across_devices": True}
+    write(project, ENCODER | {"loss": gathering}, TWIN, student(base="./a", pooling="cls"))
+    # As a user starts them.
     command = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
     worker = ["-m", "st_jtcse.cli.train", str(project / "recipe.yaml")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -291,27 +304,20 @@ def train_by_two(project):
         [sys.executable, *command, *worker], env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    return done
+    found = results(project)
+    assert found["finished"] and [stage["steps"] for stage in found["stages"]] == [4, 0, 4]
+    assert done.stdout.count("Spearman x 100") == 1
+    assert load(project, "student").encode(TEXTS).shape == (6, 32)
+    assert not [path for path in (project / "run").rglob("*") if path.name[0] == "."]
 
 
 def test_two_processes_run_a_sweep(project):
     write(project, ENCODER)
     recipe = json.loads((project / "recipe.yaml").read_text())
     (project / "recipe.yaml").write_text(json.dumps(recipe | {"seeds": [1, 2]}))
-    train_by_two(project)
+    run_two(train, project, folder=project)
     told = json.loads((project / "run" / "sweep.json").read_text())
     assert [run["seed"] for run in told["runs"]] == [1, 2]
-
-
-def test_two_processes_train_as_one_run(project):
-    gathering = {"type": "SimCSELoss", "gather_across_devices": True}
-    write(project, ENCODER | {"loss": gathering}, TWIN, student(base="./a", pooling="cls"))
-    done = train_by_two(project)
-    found = results(project)
-    assert found["finished"] and [stage["steps"] for stage in found["stages"]] == [4, 0, 4]
-    assert done.stdout.count("Spearman x 100") == 1
-    assert load(project, "student").encode(TEXTS).shape == (6, 32)
-    assert not [path for path in (project / "run").rglob("*") if path.name[0] == "."]
 
 
 def test_ls_rns_learns_from_a_scorer_and_judged_pairs(project, capsys):

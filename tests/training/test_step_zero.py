@@ -6,6 +6,8 @@ from sentence_transformers import SentenceTransformer
 from test_resume_checks import cut
 from test_run import project, refusal, results, train  # noqa: F401  # project is a fixture
 
+pytestmark = pytest.mark.usefixtures("unrehearsed")
+
 ENCODER = ["--stage", "encoder"]
 STANDS_STILL = ["--set", "args.learning_rate=1e-30", "--set", "args.max_steps=12"]
 

@@ -39,6 +39,7 @@ def stage(loss, **data):
     return ENCODER | {"model": {"base": "./a", "pooling": "mean"}, "loss": loss, "data": PAIRS | data}
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_cosent_learns_the_order_of_the_scores(rows):
     write(rows, stage({"type": "CoSENTLoss", "scale": 20.0}), max_steps=60, eval_steps=20)
     assert train(rows) == 0
@@ -65,6 +66,7 @@ def test_cosent_learns_the_order_of_the_scores(rows):
         ),
     ],
 )
+@pytest.mark.usefixtures("unrehearsed")
 def test_the_baselines_train(rows, loss, data):
     write(rows, stage(loss, **data))
     assert train(rows, "--dry-run") == 0
@@ -76,6 +78,7 @@ def cross(loss, **data):
     return {"name": "cross", "model": {"cross_encoder": "./a"}, "loss": loss, "data": PAIRS | data}
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_a_cross_encoder_learns_the_order_of_the_scores(rows, capsys):
     write(rows, cross({"type": "CrossEncoderCoSENTLoss", "scale": 1.0}), max_steps=80, eval_steps=20)
     assert train(rows, "--dry-run") == 0
@@ -227,6 +230,7 @@ def test_outputs_that_do_not_fit_the_classes_are_refused(rows, capsys, block, me
     assert message in refusal(rows, capsys, "--dry-run")
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_a_stage_of_several_outputs_opts_out_of_the_recipes_evaluation(rows):
     write(rows, outputs(cross({"type": "CrossEntropyLoss"}, **CLASSES), 3, evaluate={}), eval_strategy="no")
     assert train(rows, "--dry-run") == 0

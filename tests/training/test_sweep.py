@@ -5,11 +5,14 @@ import statistics
 
 import pytest
 import yaml
+from conftest import save_encoder
 from test_run import project  # noqa: F401  # a fixture
 
 from st_jtcse.cli.train import main
 from st_jtcse.recipe.load import load_recipe
 from st_jtcse.training.sweep import plan_runs
+
+pytestmark = pytest.mark.usefixtures("unrehearsed")
 
 
 def sweep(project, *options, **keys):  # noqa: F811
@@ -49,6 +52,8 @@ def test_seeds_are_runs_of_their_own_and_one_table(project, capsys):  # noqa: F8
 
 
 def test_a_stage_that_the_sweep_leaves_alone_is_trained_once(project, capsys):  # noqa: F811
+    for seed, name in ((1, "a"), (2, "b")):
+        save_encoder(project / name, seed)
     keys = {"stages.joint.model.cross_attention_every": [1, 2], "stages.joint.args.learning_rate": [1e-3]}
     assert sweep(project, sweep=keys) == 0
     first, second = (json.loads((project / "run" / at / "seed-7" / "results.json").read_text()) for at in ("01", "02"))

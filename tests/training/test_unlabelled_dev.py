@@ -19,11 +19,14 @@ TEACHER = "{model: ./b, pooling: mean}"
 def enough(project, monkeypatch):  # noqa: F811
     """The project with sentences enough to hold some out."""
     monkeypatch.chdir(project)
+    for seed, name in ((1, "a"), (2, "b")):
+        save_encoder(project / name, seed)
     texts = list(dict.fromkeys(make_sentences(220)))[:160]
     (project / "text.txt").write_text("\n".join(texts) + "\n")
     return project
 
 
+@pytest.mark.usefixtures("unrehearsed")
 def test_held_out_sentences_choose_and_are_not_trained_on(enough):
     loss = "{type: EmbedDistillLoss, distance_metric: cosine}"
     own = ["--set", f"stages.encoder.teachers=[{TEACHER}]", "--set", f"stages.encoder.loss={loss}"]
