@@ -151,7 +151,11 @@ def _rows(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator
         if count < fewest or count > (most or count):
             text = f"expected {loss.takes} for {name}, found {count}. Name its columns in 'columns'."
             yield Fault(stage.where("data", "pairs"), text)
-    for key, given in (("augment", stage.spec.augment), ("teachers", stage.spec.teachers)):
+    for key, given in {
+        "augment": stage.spec.augment,
+        "teachers": stage.spec.teachers,
+        "views": stage.spec.views,
+    }.items():
         if given:
             text = f"expected sentences in data.train beside '{key}', found pairs. Remove one."
             yield Fault(stage.at(key), text)
@@ -163,10 +167,18 @@ def _views(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
         way = "Set it, or choose MultipleNegativesRankingLoss."
         text = f"expected 'replace' for {stage.loss_name}, which makes both views itself, found 'pair'. {way}"
         yield Fault(stage.at("augment", "mode"), text)
-    if not given and loss.views == "given":
-        way = "Choose SimCSELoss, or add 'augment' with 'mode: pair'."
+    if not (given or stage.spec.views) and loss.views == "given":
+        way = "Choose SimCSELoss, or add 'views', or 'augment' with 'mode: pair'."
         text = f"expected a loss that makes both views itself, found {stage.loss_name}. {way}"
         yield Fault(stage.at("loss", "type"), text)
+
+    if stage.spec.views and not (loss.any_views or loss.views == "given"):
+        text = f"expected a loss that compares two views of a sentence, found {stage.loss_name}. Remove 'views'."
+        yield Fault(stage.at("views"), text)
+    for key, beside in {"augment": stage.spec.augment, "pair_scores": stage.spec.pair_scores}.items():
+        if stage.spec.views and beside:
+            text = f"expected the sentences themselves beside 'views', found '{key}'. Remove one."
+            yield Fault(stage.at(key), text)
 
 
 def _classes(stage: PlacedStage, data: DataSpec) -> Iterator[Fault]:

@@ -29,7 +29,7 @@ from st_jtcse.training.checkpoints import (
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs, training_set
-from st_jtcse.training.two_views import refuse_equal_views
+from st_jtcse.training.two_views import collator_of, refuse_equal_views
 
 
 def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
@@ -92,7 +92,8 @@ def train(
     if arguments.load_best_model_at_end:
         metric = kind_of(stage.model).metric_of(inputs.evaluators[DEV])
         arguments.metric_for_best_model = f"eval_{DEV}_{metric}"
-    refuse_equal_views(stage, model, dataset)
+    views = collator_of(stage, model, arguments, seed) if stage.views else None
+    refuse_equal_views(stage, model, dataset, views)
     if stage.model.lora is not None:
         add_adapter(model, stage.model.lora, folder.stage(stage.name))
     own_weights = LossWeights(inner, model)
@@ -110,7 +111,8 @@ def train(
             train_dataset=dataset,
             loss=loss,
             evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
-            callbacks=[*callbacks, interrupt, patience, own_weights, keeper, clock],
+            callbacks=[*callbacks, interrupt, patience, own_weights, keeper, clock, *([views] if views else [])],
+            data_collator=views,
         )
         for printing in (ProgressCallback, PrinterCallback):  # What is told of a run is up to the callbacks given.
             trainer.remove_callback(printing)
