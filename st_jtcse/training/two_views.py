@@ -17,28 +17,17 @@ from st_jtcse.training.view_collator import COLUMN, CUTOFFS, ViewCollator, take_
 SMALLEST_DIFFERENCE = 1e-6
 
 
-def collator_of(stage: StageSpec, model: SentenceTransformer, arguments: Any, seed: int) -> ViewCollator | None:
-    """Return the collator of a stage's views, None where dropout makes them; raises UserError for a view beyond it."""
-    views = [*(stage.views or ())] * (1 if stage.views and len(stage.views) == 2 else 2)
-    names = {view.type for view in views}
-    if names <= {"dropout"} and stage.declaration.views == "made":
-        return None
-    if "mask" in names and model.tokenizer.mask_token_id is None:
-        raise UserError(
-            f"Stage {stage.name!r}: the view 'mask' needs a mask token in the model's vocabulary, found none; choose "
-            "another view."
-        )
-    if names & CUTOFFS:
-        take_cut_off(model)
-    return ViewCollator(
-        model.preprocess,
-        prompts=arguments.prompts,
-        router_mapping=arguments.router_mapping,
-        model=model,
-        views=views,
-        seed=seed,
-        in_one=stage.declaration.views == "made",
-    )
+def views_of(
+    stage: StageSpec, model: SentenceTransformer, sentences: Dataset, arguments: Any, seed: int
+) -> ViewCollator | None:
+    """Return what makes a stage's views, None where dropout alone does.
+
+    `arguments` are the trainer's, `seed` is that of the draws. Raises UserError for a view that the model does not go
+    with, and for views that are equal.
+    """
+    collator = _collator(stage, model, arguments, seed) if stage.views else None
+    refuse_equal_views(stage, model, sentences, collator)
+    return collator
 
 
 def refuse_equal_views(
@@ -75,3 +64,26 @@ def refuse_equal_views(
             f"by {difference:g} at most), because {found}. {way}, or views that differ in another way, such as "
             "'views: crop'."
         )
+
+
+def _collator(stage: StageSpec, model: SentenceTransformer, arguments: Any, seed: int) -> ViewCollator | None:
+    views = [*(stage.views or ())] * 2
+    names = {view.type for view in views}
+    if names <= {"dropout"} and stage.declaration.views == "made":
+        return None
+    if "mask" in names and model.tokenizer.mask_token_id is None:
+        raise UserError(
+            f"Stage {stage.name!r}: the view 'mask' needs a mask token in the model's vocabulary, found none; choose "
+            "another view."
+        )
+    if names & CUTOFFS:
+        take_cut_off(model)
+    return ViewCollator(
+        model.preprocess,
+        prompts=arguments.prompts,
+        router_mapping=arguments.router_mapping,
+        model=model,
+        views=views[:2],
+        seed=seed,
+        in_one=stage.declaration.views == "made",
+    )
