@@ -79,7 +79,7 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
     """Tell what does not go together in a stage; `all_names` are those of the recipe's stages, in order."""
     yield from _references(stage, all_names)
     data, loss = stage.spec.data, stage.loss
-    if stage.spec.loss is not None and data is None:
+    if stage.spec.reads_text and data is None:
         way = "Add 'data: {train: FILE}' to either."
         yield Fault(stage.at(), f"expected training data of the stage or the recipe, found none. {way}")
     if data is not None and loss is not None:
@@ -88,6 +88,9 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
             yield from _views(stage, loss)
             yield from _teachers(stage, loss)
         yield from _classes(stage, data)
+    if stage.spec.whitening is not None and data is not None and data.pairs is not None:
+        text = "expected sentences in data.train beside 'whitening', found pairs. Give 'train' instead."
+        yield Fault(stage.where("data", "pairs"), text)
     yield from _judged_pairs(stage)
     if stage.spec.loss is not None:
         found = loss_faults(stage.spec.loss, stage.is_cross_encoder)

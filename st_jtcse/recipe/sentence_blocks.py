@@ -1,4 +1,4 @@
-"""The blocks of a stage about what becomes of its sentences: their views, and where their vectors are drawn."""
+"""The blocks of a stage about what becomes of its sentences: their views, their vectors' neighbours, whitening."""
 
 from __future__ import annotations
 
@@ -48,6 +48,14 @@ Views = Annotated[
     BeforeValidator(list_shorthand),
     Field(min_length=1, max_length=2),
 ]
+
+
+class WhiteningSpec(Block):
+    """A layer behind the model that gives the training text's embeddings mean 0 and the identity as covariance."""
+
+    dimensions: int | None = Field(
+        None, ge=1, description="Components to keep, those of the largest variance; null: as many as the embedding has."
+    )
 
 
 class NeighboursSpec(Block):

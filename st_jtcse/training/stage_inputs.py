@@ -49,7 +49,7 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
     for stage in stages:
         sentences = None
         hashes = {}
-        if stage.loss is not None and stage.data is not None:
+        if stage.reads_text and stage.data is not None:
             key = stage.data.model_dump_json()
             if key not in texts:
                 texts[key] = _read(stage.data)
@@ -79,7 +79,7 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
 
 def is_local(stage: StageSpec) -> bool:
     """Whether all data of a stage are files; others are on the Hub, or may be."""
-    trained_on = stage.data.sources if stage.loss and stage.data else []
+    trained_on = stage.data.sources if stage.reads_text and stage.data else []
     evaluated_on = stage.evaluate.sets.values() if stage.evaluate else []
     return not any(spec.dataset for spec in (*trained_on, *evaluated_on))
 
@@ -148,7 +148,7 @@ def _read(spec: DataSpec) -> data.Sentences | data.Labelled:
 
 
 def _check_batch(stage: StageSpec, sentences: int) -> None:
-    batch = int(stage.args.get("per_device_train_batch_size", 8))
+    batch = int(stage.args.get("per_device_train_batch_size", 8)) if stage.loss else 0
     if sentences < batch:
         raise UserError(
             f"Stage {stage.name!r} has {sentences} training sentences, fewer than one batch of {batch}; "

@@ -89,7 +89,8 @@ def test_two_views_differ_without_dropout_and_gradients_flow(model_folders, name
     loss = SimCSELoss(model, length_chunks=3)
     loss.compute_loss_from_embeddings = lambda views, labels=None: seen.extend(views) or (views[0] * views[1]).sum()
     loss([features]).backward()
-    assert (seen[0] - seen[1]).abs().amax(dim=1).min() > 1e-4
+    differ = (seen[0] - seen[1]).abs().amax(dim=1) > 1e-4
+    assert differ.sum() >= 5 if name == "repeat" else differ.all()  # ESimCSE's may repeat no word.
     with torch.no_grad():  # The views of dropout are the sentences themselves.
         torch.testing.assert_close(seen[1], model(model.preprocess(SENTENCES))["sentence_embedding"])
     assert all(weight.grad.abs().max() > 0 for weight in model[0].model.encoder.parameters())
