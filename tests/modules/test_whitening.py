@@ -1,4 +1,4 @@
-"""Whitening: what it does to the text that it was fitted on, and that its model loads by Sentence-Transformers alone."""
+"""Whitening: what it does to the text that it was fitted on, and that its model loads without this package."""
 
 import json
 import subprocess
