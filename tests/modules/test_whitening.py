@@ -91,6 +91,6 @@ def test_a_text_that_varies_in_few_directions_is_refused_for_more():
     ],
     ids=str,
 )  # fmt: skip
-def test_what_cannot_be_whitened_leaves_nothing_behind((project, tmp_path, capsys, whitening, stage, message)):
+def test_what_cannot_be_whitened_leaves_nothing_behind(project, tmp_path, capsys, whitening, stage, message):
     assert main([*write(project, whitening, **stage)[:2], str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
