@@ -19,11 +19,7 @@ def crop(words: Sequence[str], share: float, draw: Random) -> list[str]:
 
 
 def delete(words: Sequence[str], share: float, draw: Random) -> list[str]:
-    r"""Leave out a share ρ: :math:`(w_i)_{i \notin D}`, D drawn by :func:`chosen`.
-
-    References:
-        Wang et al., TSDAE, Findings of EMNLP 2021, which leaves each word out with the probability ρ = 0.6.
-    """
+    r"""Leave out a share ρ: :math:`(w_i)_{i \notin D}`, D by :func:`chosen`; TSDAE draws every word by itself."""
     left_out = set(chosen(len(words), share, draw))
     return [word for place, word in enumerate(words) if place not in left_out]
 

@@ -6,17 +6,12 @@ from collections.abc import Iterable
 
 import torch
 from sentence_transformers.sentence_transformer.modules import Dense
-from torch import Tensor
+from torch import Tensor, nn
 
 from st_jtcse.errors import UserError
 
 # Of the largest variance: below it a direction is noise of single precision.
 _SMALLEST = 1e-10
-
-
-def blank_whitening(size: int, dimensions: int) -> Dense:
-    """Return a layer of whitening's shape that is not fitted: it keeps the first components."""
-    return Dense(size, dimensions, activation_function=None, init_weight=torch.eye(dimensions, size))
 
 
 def whitening_of(embeddings: Iterable[Tensor], dimensions: int) -> Dense:
@@ -48,17 +43,15 @@ def whitening_of(embeddings: Iterable[Tensor], dimensions: int) -> Dense:
     References:
         Su et al., Whitening Sentence Representations for Better Semantics and Faster Retrieval, 2021, Eq. 7 and 8.
     """
-    count, total, products = 0, torch.zeros(1, dtype=torch.double), torch.zeros(1, dtype=torch.double)
+    moments = torch.zeros(1, 1, dtype=torch.double)
     for batch in embeddings:
-        rows = batch.detach().cpu().double()
-        count, total, products = count + len(rows), total + rows.sum(dim=0), products + rows.T @ rows
-    mean = total / count
-    variances, directions = torch.linalg.eigh(products / count - mean.outer(mean))
-    varying = int((variances > _SMALLEST * variances[-1].clamp_min(torch.finfo(torch.double).tiny)).sum())
+        rows = nn.functional.pad(batch.detach().cpu().double(), (0, 1), value=1.0)
+        moments = moments + rows.T @ rows  # Behind the products the sums, and then the count.
+    mean = moments[-1, :-1] / moments[-1, -1]
+    variances, directions = torch.linalg.eigh(moments[:-1, :-1] / moments[-1, -1] - mean.outer(mean))
+    varying = int((variances > _SMALLEST * variances[-1].clamp_min(1e-300)).sum())
     if varying < dimensions:
-        raise UserError(
-            f"the embeddings of the text vary in {varying} directions only; whiten to {varying} dimensions."
-        )
+        raise UserError(f"the text's embeddings vary in {varying} directions only; whiten to {varying} dimensions.")
     kept = range(len(variances) - 1, len(variances) - 1 - dimensions, -1)
     weight = (directions[:, kept] / variances[kept].sqrt()).T.float().contiguous()
     # Of the rounded weight, so that the mean is taken to 0 by what is saved.

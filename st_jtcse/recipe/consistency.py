@@ -79,7 +79,7 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
     """Tell what does not go together in a stage; `all_names` are those of the recipe's stages, in order."""
     yield from _references(stage, all_names)
     data, loss = stage.spec.data, stage.loss
-    if stage.spec.reads_text and data is None:
+    if (stage.spec.loss or stage.spec.whitening) and data is None:
         way = "Add 'data: {train: FILE}' to either."
         yield Fault(stage.at(), f"expected training data of the stage or the recipe, found none. {way}")
     if data is not None and loss is not None:
@@ -154,12 +154,8 @@ def _rows(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator
         if count < fewest or count > (most or count):
             text = f"expected {loss.takes} for {name}, found {count}. Name its columns in 'columns'."
             yield Fault(stage.where("data", "pairs"), text)
-    for key, given in {
-        "augment": stage.spec.augment,
-        "teachers": stage.spec.teachers,
-        "views": stage.spec.views,
-    }.items():
-        if given:
+    for key in ("augment", "teachers", "views"):
+        if getattr(stage.spec, key):
             text = f"expected sentences in data.train beside '{key}', found pairs. Remove one."
             yield Fault(stage.at(key), text)
 
@@ -178,8 +174,8 @@ def _views(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
     if stage.spec.views and not (loss.any_views or loss.views == "given"):
         text = f"expected a loss that compares two views of a sentence, found {stage.loss_name}. Remove 'views'."
         yield Fault(stage.at("views"), text)
-    for key, beside in {"augment": stage.spec.augment, "pair_scores": stage.spec.pair_scores}.items():
-        if stage.spec.views and beside:
+    for key in ("augment", "pair_scores"):
+        if stage.spec.views and getattr(stage.spec, key):
             text = f"expected the sentences themselves beside 'views', found '{key}'. Remove one."
             yield Fault(stage.at(key), text)
 

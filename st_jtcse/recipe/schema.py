@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -28,9 +29,9 @@ from st_jtcse.recipe.data_blocks import (
     list_shorthand,
 )
 from st_jtcse.recipe.extends import FOREIGN
-from st_jtcse.recipe.publishing_blocks import CardSpec, PushSpec
 from st_jtcse.recipe.sentence_blocks import NeighboursSpec, Views, WhiteningSpec
 from st_jtcse.recipe.yaml_source import Loc
+from st_jtcse.wording import shown
 
 if TYPE_CHECKING:
     from st_jtcse.losses.declaration import LossDeclaration
@@ -266,16 +267,10 @@ class StageSpec(Block):
         if self.neighbours is not None and not self.teachers:
             raise ValueError("expected 'teachers' beside 'neighbours', found none. Name them, or remove 'neighbours'.")
         if self.whitening is not None and (self.loss is not None or self.model.cross_encoder is not None):
-            found = (
-                "a cross-encoder. Remove 'whitening'" if self.loss is None else "a loss. Whiten in a stage of its own"
-            )
-            raise ValueError(f"expected embeddings and 'loss: null' beside 'whitening', found {found}.")
-        of_training = {
-            "teachers": self.teachers,
-            "augment": self.augment,
-            "views": self.views,
-            "model.lora": self.model.lora is not None,
-        }
+            found = "a loss" if self.loss else "a cross-encoder"
+            raise ValueError(f"expected embeddings and 'loss: null' beside 'whitening', found {found}. Remove one.")
+        of_training = {key: getattr(self, key) for key in ("teachers", "augment", "views")}
+        of_training["model.lora"] = self.model.lora is not None
         if self.loss is None and (key := next((key for key, given in of_training.items() if given), None)):
             raise ValueError(f"expected a loss beside '{key}', found null. Give the loss, or remove '{key}'.")
         return self
@@ -285,16 +280,6 @@ class StageSpec(Block):
         """The models that the stage starts from and learns from, as written, by their place in the stage."""
         own: dict[Loc, str] = {("model", *loc): name for loc, name in self.model.models.items()}
         return own | {("teachers", at, "model"): teacher.model for at, teacher in enumerate(self.teachers)}
-
-    @property
-    def reads_text(self) -> bool:
-        """Whether it needs its training data."""
-        return self.loss is not None or self.whitening is not None
-
-    @property
-    def view_names(self) -> set[str]:
-        """The views that it names."""
-        return {view.type for view in self.views or ()}
 
     @property
     def earlier(self) -> list[str]:
@@ -321,6 +306,29 @@ class StageSpec(Block):
             return self.model.num_labels, ("model", "num_labels")
         count = self.loss.arguments.get(classes) if self.loss and classes else None
         return (count, ("loss", str(classes))) if isinstance(count, int) else None
+
+
+def _language_code(value: str) -> str:
+    if not re.fullmatch("[a-z]{2,3}", value):
+        raise ValueError(f"expected a code of two or three letters, found {shown(value)}. Write en for English.")
+    return value
+
+
+class CardSpec(Block):
+    """What the model cards of a run say that only its maker knows."""
+
+    license: Text | None = Field(None, description="Licence of the models, as the Hub spells it: mit.")
+    language: list[Annotated[str, AfterValidator(_language_code)]] = Field(
+        default_factory=list, description="Languages of the training text, by ISO 639 code: [en]."
+    )
+
+
+class PushSpec(Block):
+    """Where the models of a run go on the Hub, once all stages are finished."""
+
+    repos: dict[str, str] = Field(min_length=1, description="Repository by stage, e.g. joint: org/jtcse-bert.")
+    private: bool = Field(True, description="Whether new repositories are private.")
+    collection: Text | None = Field(None, max_length=60, description="Title of a collection to add the models to.")
 
 
 def _range_shorthand(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -26,7 +27,6 @@ from st_jtcse.modules import (
 from st_jtcse.modules.joining import tokenizer_of, transformer_of
 from st_jtcse.modules.loading import load_sentence_transformer, pooling_of
 from st_jtcse.modules.tower_form import TowerForm, shared_form
-from st_jtcse.modules.whitening import blank_whitening
 from st_jtcse.modules.whole_models import check_length
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec, TeacherSpec, WeightedModelSpec
 from st_jtcse.towers import TwinEncoderConfig
@@ -133,29 +133,22 @@ def load_config(name: str, spec: ModelSpec) -> Any:
 
 
 def whiten(stage: StageSpec, model: SentenceTransformer, sentences: Dataset | None, fit: bool = True) -> None:
-    """Append to a stage's model the layer that whitens the embeddings of the sentences.
-
-    Without `fit` it is a layer of the same shape; then there may be no sentences. Raises UserError for too few
-    sentences or dimensions.
-    """
+    """Append the layer that whitens the sentences' embeddings; without `fit`, one of its shape. Raises UserError."""
     size = int(model.get_embedding_dimension() or 0)
     wanted = (stage.whitening.dimensions if stage.whitening else None) or size
     if wanted > size:
         raise UserError(f"Stage {stage.name!r}: whitening.dimensions is {wanted}, the embedding's {size}; lower it.")
-    texts = {text for rows in sentences.iter(10_000) for text in rows["sentence"]} if sentences is not None else None
-    if texts is not None and len(texts) <= wanted:
-        raise UserError(
-            f"Stage {stage.name!r}: whitening to {wanted} dimensions needs {wanted + 1} different sentences, found "
-            f"{len(texts)}; add {wanted + 1 - len(texts)}, or lower whitening.dimensions."
-        )
-    layer = blank_whitening(size, wanted)
-    if fit and sentences is not None:
-        batches = (rows["sentence"] for rows in sentences.iter(2_000))
-        encoded = (model.encode(batch, convert_to_tensor=True, show_progress_bar=False) for batch in batches)
-        try:
-            layer = whitening_of(encoded, wanted)
-        except UserError as error:
-            raise UserError(f"Stage {stage.name!r}: {error}") from error
+    layer = Dense(size, wanted, activation_function=None)
+    if sentences is not None:
+        found = len({text for rows in sentences.iter(10_000) for text in rows["sentence"]})
+        if found <= wanted:
+            raise UserError(
+                f"Stage {stage.name!r}: whitening to {wanted} dimensions needs {wanted + 1} different sentences, found "
+                f"{found}; add {wanted + 1 - found}, or lower whitening.dimensions."
+            )
+        if fit:
+            encode = partial(model.encode, convert_to_tensor=True, show_progress_bar=False)
+            layer = whitening_of((encode(rows["sentence"]) for rows in sentences.iter(2_000)), wanted)
     model.append(layer.to(model.device, next(model.parameters()).dtype))
 
 

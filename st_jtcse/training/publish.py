@@ -8,8 +8,7 @@ from pathlib import Path
 from st_jtcse.errors import UserError
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.upload import check_repo, check_token, push
-from st_jtcse.recipe.publishing_blocks import PushSpec
-from st_jtcse.recipe.schema import Recipe
+from st_jtcse.recipe.schema import PushSpec, Recipe
 
 
 def push_plan(recipe: Recipe, asked: bool, chosen: Sequence[str]) -> PushSpec | None:

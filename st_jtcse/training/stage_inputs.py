@@ -49,7 +49,7 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
     for stage in stages:
         sentences = None
         hashes = {}
-        if stage.reads_text and stage.data is not None:
+        if (stage.loss or stage.whitening) and stage.data is not None:
             key = stage.data.model_dump_json()
             if key not in texts:
                 texts[key] = _read(stage.data)
@@ -79,7 +79,7 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
 
 def is_local(stage: StageSpec) -> bool:
     """Whether all data of a stage are files; others are on the Hub, or may be."""
-    trained_on = stage.data.sources if stage.reads_text and stage.data else []
+    trained_on = stage.data.sources if (stage.loss or stage.whitening) and stage.data else []
     evaluated_on = stage.evaluate.sets.values() if stage.evaluate else []
     return not any(spec.dataset for spec in (*trained_on, *evaluated_on))
 
@@ -99,10 +99,11 @@ def training_set(
     if isinstance(inputs.sentences, data.Labelled):
         return dataset, {"unlabelled_rows_skipped": inputs.sentences.skipped_unlabelled}
     told: dict[str, Any] = {"blank_lines_skipped": inputs.sentences.skipped_blank}
-    if stage.view_names & {"crop", "delete", "repeat"} and (whole := data.kept_whole(dataset)):
+    views = {view.type for view in stage.views or ()}
+    if views & {"crop", "delete", "repeat"} and (whole := data.kept_whole(dataset)):
         told["kept_whole"] = whole
         logger.info("%s: %d sentences of one word are kept whole in both views", stage.name, whole)
-    with_next = data.with_next if "neighbour" in stage.view_names else lambda sentences: sentences.dataset
+    with_next = data.with_next if "neighbour" in views else lambda sentences: sentences.dataset
     dataset = with_next(inputs.sentences)
     if stage.augment:
         settings = dict(stage.augment)
@@ -177,7 +178,8 @@ def _check_classes(stage: StageSpec, rows: data.Sentences | data.Labelled) -> No
 
 
 def _check_documents(stage: StageSpec, rows: data.Sentences | data.Labelled) -> None:
-    if isinstance(rows, data.Sentences) and not rows.skipped_blank and "neighbour" in stage.view_names:
+    views = {view.type for view in stage.views or ()}
+    if "neighbour" in views and isinstance(rows, data.Sentences) and not rows.skipped_blank:
         raise UserError(
             f"Stage {stage.name!r}: the view 'neighbour' needs blank lines between documents, found none in the "
             "training text; add them, or choose another view."

@@ -20,10 +20,9 @@ SMALLEST_DIFFERENCE = 1e-6
 def views_of(
     stage: StageSpec, model: SentenceTransformer, sentences: Dataset, arguments: Any, seed: int
 ) -> ViewCollator | None:
-    """Return what makes a stage's views, None where dropout alone does.
+    """Return what makes a stage's views by draws of this seed; None where dropout alone does.
 
-    `arguments` are the trainer's, `seed` is that of the draws. Raises UserError for a view that the model does not go
-    with, and for views that are equal.
+    Raises UserError for a view that the model does not go with, and for views that are equal.
     """
     collator = _collator(stage, model, arguments, seed) if stage.views else None
     refuse_equal_views(stage, model, sentences, collator)
@@ -33,9 +32,7 @@ def views_of(
 def refuse_equal_views(
     stage: StageSpec, model: SentenceTransformer, sentences: Dataset, collator: ViewCollator | None = None
 ) -> None:
-    """Encode a stage's first batch twice as in training, and raise UserError where no number of it differs.
-
-    `collator` makes the views; None: dropout alone does.
+    """Encode both views of a stage's first batch as in training, and raise UserError where no number of it differs.
 
     The loss of equal views tells nothing: InfoNCE stays near ln B, and the model would pass for trained. Neither the
     model nor a random state is changed, and a loss that makes no views has nothing to refuse.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -22,12 +22,6 @@ COLUMN, NEIGHBOUR, SECOND = "sentence", "neighbour", "view_b"
 # Of features: which components of each token's input embedding are kept, (B, T, H).
 _KEPT = "kept_components"
 CUTOFFS = {"token_cutoff", "feature_cutoff"}
-
-
-class _Drawn(NamedTuple):
-    view: ViewSpec
-    draw: Random
-    text: str
 
 
 @dataclass(eq=False)
@@ -67,16 +61,16 @@ class ViewCollator(SentenceTransformerDataCollator, TrainerCallback):
         second = self._tokens(b)
         return batch | self._tokens(a) | {SECOND + key.removeprefix(COLUMN): second[key] for key in second}
 
-    def _drawn(self, number: int, view: ViewSpec, row: dict[str, Any]) -> _Drawn:
+    def _drawn(self, number: int, view: ViewSpec, row: dict[str, Any]) -> tuple[ViewSpec, Random, str]:
         text = row[COLUMN]
         draw = Random(f"{self.seed}/{int(self._epoch)}/{number}/{text}")
         if view.type == "neighbour":
             text = row[NEIGHBOUR]
         elif view.type in OF_WORDS and len(words := text.split()) > 1:
             text = " ".join(OF_WORDS[view.type](words, view.portion, draw))
-        return _Drawn(view, draw, text)
+        return view, draw, text
 
-    def _tokens(self, drawn: Sequence[_Drawn]) -> dict[str, Any]:
+    def _tokens(self, drawn: Sequence[tuple[ViewSpec, Random, str]]) -> dict[str, Any]:
         batch: dict[str, Any] = super().__call__([{COLUMN: text} for _, _, text in drawn])
         if not any(view.type in OF_TOKENS for view in self.views):
             return batch
@@ -113,11 +107,7 @@ class ViewCollator(SentenceTransformerDataCollator, TrainerCallback):
 
 
 def take_cut_off(model: SentenceTransformer) -> None:
-    r"""Let a model zero what a cutoff hides of its word embeddings: :math:`\tilde e_{td} = k_{td} e_{td}`.
-
-    References:
-        Yan et al., ConSERT, ACL 2021: token cutoff and feature cutoff.
-    """
+    r"""Let a model zero what ConSERT's cutoffs hide of its word embeddings: :math:`\tilde e_{td} = k_{td} e_{td}`."""
     kept: list[Tensor | None] = [None]
 
     def take(module: nn.Module, given: tuple[dict[str, Any], ...]) -> None:
