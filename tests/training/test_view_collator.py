@@ -93,7 +93,7 @@ def test_two_views_differ_without_dropout_and_gradients_flow(model_folders, name
     assert differ.sum() >= 5 if name == "repeat" else differ.all()  # ESimCSE's may repeat no word.
     with torch.no_grad():  # The views of dropout are the sentences themselves.
         torch.testing.assert_close(seen[1], model(model.preprocess(SENTENCES))["sentence_embedding"])
-    assert all(weight.grad.abs().max() > 0 for weight in model[0].model.encoder.parameters())
+    assert all(weight.grad.abs().max() > 0 for weight in model[0].model.encoder.parameters() if weight.dim() > 1)
 
 
 @pytest.fixture
@@ -123,15 +123,13 @@ def test_a_resumed_run_sees_the_same_views(project, capsys, monkeypatch):
     _, straight = run(project, "straight")
     assert straight["kept_whole"] == 1 and "one: 1 sentences of one word are kept whole" in capsys.readouterr().err
     with monkeypatch.context() as patch:
-        patch.setattr(Interrupt, "requested", property(lambda self: self.steps >= 5, lambda self, value: None), False)
-        patch.setattr(Interrupt, "steps", 0, raising=False)
         ends = Interrupt.on_step_end
 
-        def count(self, args, state, control, **more):
-            self.steps = state.global_step
+        def stop(self, args, state, control, **more):
+            self.requested = state.global_step >= 5
             ends(self, args, state, control, **more)
 
-        patch.setattr(Interrupt, "on_step_end", count)
+        patch.setattr(Interrupt, "on_step_end", stop)
         assert run(project, "stopped")[0] == 130
     _, resumed = run(project, "stopped", "--resume")
     assert resumed["steps"] == 6 and resumed["weights_sha256"] == straight["weights_sha256"]
