@@ -154,7 +154,7 @@ def test_a_loss_of_two_columns_gets_a_view_in_each(project, model, loss):
         ("neighbour", {}, "the view 'neighbour' needs blank lines between documents, found none in the training text"),
         ("mask", {"mask_token": None}, "the view 'mask' needs a mask token in the model's vocabulary, found none"),
         ("dropout", {}, "it has no active dropout. Give its model 'dropout: 0.1', or views that differ in another way"),
-        ("crob", {}, "stages[0].views[0].type: expected one of"),
+        ("crob", {}, "Did you mean 'crop'?"),
         ([{"type": "shuffle", "share": 0.5}], {}, "expected no 'share' beside 'shuffle', found 0.5. Remove 'share'."),
         (["crop"] * 3, {}, "stages[0].views: expected a list of at most 2"),
         (
