@@ -147,7 +147,7 @@ def whiten(stage: StageSpec, model: SentenceTransformer, sentences: Dataset | No
                 f"{found}; add {wanted + 1 - found}, or lower whitening.dimensions."
             )
         if fit:
-            encode = partial(model.encode, convert_to_tensor=True, show_progress_bar=False)
+            encode: Any = partial(model.encode, convert_to_tensor=True, show_progress_bar=False)
             layer = whitening_of((encode(rows["sentence"]) for rows in sentences.iter(2_000)), wanted)
     model.append(layer.to(model.device, next(model.parameters()).dtype))
 
