@@ -106,7 +106,7 @@ def project(tmp_path):
 def write(project, views, loss="SimCSELoss", **more):
     args = {"max_steps": 6, "per_device_train_batch_size": 8, "use_cpu": True, "disable_tqdm": True, "save_steps": 1}
     model = {"base": "./a", "pooling": "cls"}
-    stage = {"name": "one", "model": model, "loss": {"type": loss}, "views": views, **more}
+    stage = {"name": "one", "model": model, "loss": {"type": loss} if loss else None, "views": views, **more}
     recipe = {"name": "tiny", "args": args, "data": {"train": "text.txt"}, "stages": [stage]}
     (project / "recipe.yaml").write_text(json.dumps(recipe))
 
@@ -159,7 +159,7 @@ def test_a_loss_of_two_columns_gets_a_view_in_each(project, model, loss):
         (["crop"] * 3, {}, "stages[0].views: expected a list of at most 2"),
         (
             "crop",
-            {"loss": {"type": "MSELoss"}},
+            {"loss": "MSELoss"},
             "expected a loss that compares two views of a sentence, found MSE",
         ),
         ("crop", {"loss": None}, "expected a loss beside 'views', found null."),
