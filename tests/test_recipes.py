@@ -76,6 +76,8 @@ def shrink(value, tiny):
         shrunk["train"] = str(tiny / "text.txt")
     if "pairs" in shrunk:
         shrunk["pairs"] = tiny_pairs(tiny, value)
+    if "dimensions" in shrunk:
+        shrunk["dimensions"] = 8
     if "embedding_dimension" in shrunk:
         shrunk["embedding_dimension"] = 32
     if "dev" in shrunk:

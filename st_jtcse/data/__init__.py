@@ -6,7 +6,7 @@ from st_jtcse.data.known_words import unknown_share
 from st_jtcse.data.labelled import Kind, Labelled, load_labelled
 from st_jtcse.data.pairs import Pairs, PairScores, load_pair_scores, load_pairs
 from st_jtcse.data.rows import Source
-from st_jtcse.data.sentences import Sentences, hold_out, load_sentences, sentences_sha256
+from st_jtcse.data.sentences import Sentences, hold_out, kept_whole, load_sentences, sentences_sha256, with_next
 
 __all__ = [
     "Kind",
@@ -16,10 +16,12 @@ __all__ = [
     "Sentences",
     "Source",
     "hold_out",
+    "kept_whole",
     "load_labelled",
     "load_pair_scores",
     "load_pairs",
     "load_sentences",
     "sentences_sha256",
     "unknown_share",
+    "with_next",
 ]

@@ -9,7 +9,7 @@ from itertools import islice
 
 import numpy as np
 import pyarrow as pa
-from datasets import Dataset
+from datasets import Dataset, concatenate_datasets
 
 from st_jtcse.data.rows import Row, Source, read_rows
 from st_jtcse.errors import UserError
@@ -25,6 +25,7 @@ class Sentences:
     dataset: Dataset  # one column, ``sentence``
     skipped_blank: int  # blank lines and cells that were left out
     sha256: str  # hash of the sentences, newline-separated
+    documents: np.ndarray  # of each sentence the number of its document, rising: blank lines and sources part them
 
 
 def load_sentences(sources: Sequence[Source]) -> Sentences:
@@ -37,19 +38,22 @@ def load_sentences(sources: Sequence[Source]) -> Sentences:
     """
     chunks: list[pa.Array] = []
     digest = hashlib.sha256()
-    skipped = 0
-    for source in sources:
+    skipped, documents = 0, [np.zeros(0, np.int64)]
+    for number, source in enumerate(sources):
         before = len(chunks)
         texts = _texts(source)
         # Arrow chunks as they are read: a long file is never held as Python strings.
         while block := list(islice(texts, 100_000)):
             found = [text for text in block if text]
+            blank = np.array([not text for text in block])
+            documents.append((number + skipped + blank.cumsum())[~blank])
             skipped += len(block) - len(found)
             digest.update("".join(f"{text}\n" for text in found).encode())
             chunks += [pa.array(found)] if found else []
         if len(chunks) == before:
             raise UserError(f"{source.label} holds no sentence, only blank lines; give a source with text.")
-    return Sentences(Dataset(pa.table({"sentence": pa.chunked_array(chunks)})), skipped, digest.hexdigest())
+    dataset = Dataset(pa.table({"sentence": pa.chunked_array(chunks)}))
+    return Sentences(dataset, skipped, digest.hexdigest(), np.concatenate(documents))
 
 
 def hold_out(sentences: Sentences) -> tuple[Sentences, Sentences]:
@@ -73,6 +77,22 @@ def hold_out(sentences: Sentences) -> tuple[Sentences, Sentences]:
     return _part(sentences, kept), _part(sentences, out)
 
 
+def with_next(sentences: Sentences) -> Dataset:
+    r"""Return the sentences with a column ``neighbour``: the next one of the document, behind its last the one before.
+
+    Alone in its document a sentence is its own neighbour.
+    """
+    rows, same = np.arange(len(sentences.documents)), np.diff(sentences.documents) == 0
+    after, before = np.append(same, False), np.append(False, same)
+    neighbours = sentences.dataset.select(np.where(after, rows + 1, np.where(before, rows - 1, rows)))
+    return concatenate_datasets([sentences.dataset, neighbours.rename_column("sentence", "neighbour")], axis=1)
+
+
+def kept_whole(dataset: Dataset) -> int:
+    """Count the sentences of one word, of which no view of words makes another."""
+    return sum(len(text.split(maxsplit=1)) < 2 for batch in dataset.iter(10_000) for text in batch["sentence"])
+
+
 def sentences_sha256(sentences: Dataset) -> str:
     """Return the hash of a data set's sentences, newline-separated."""
     digest = hashlib.sha256()
@@ -83,7 +103,7 @@ def sentences_sha256(sentences: Dataset) -> str:
 
 def _part(sentences: Sentences, rows: Sequence[int]) -> Sentences:
     part = sentences.dataset.select(rows)
-    return Sentences(part, sentences.skipped_blank, sentences_sha256(part))
+    return Sentences(part, sentences.skipped_blank, sentences_sha256(part), sentences.documents[rows])
 
 
 def _texts(source: Source) -> Iterator[str]:

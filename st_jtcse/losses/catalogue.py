@@ -42,7 +42,7 @@ _THEIRS = {
     "ContrastiveTensionLoss": LossDeclaration(labels="none", texts=_TWO),
     "ContrastiveTensionLossInBatchNegatives": LossDeclaration(sentences=True, views="made", in_batch=True),
     "CosineSimilarityLoss": LossDeclaration(labels="scores", texts=_TWO),
-    "DenoisingAutoEncoderLoss": LossDeclaration(labels="none", texts=_TWO, tokens=True),
+    "DenoisingAutoEncoderLoss": LossDeclaration(views="given", labels="none", texts=_TWO, tokens=True),
     "DistillKLDivLoss": LossDeclaration(beyond="a list of scores a row"),
     "GISTEmbedLoss": _GUIDED,
     "GlobalOrthogonalRegularizationLoss": LossDeclaration(in_batch=True),

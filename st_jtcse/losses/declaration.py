@@ -28,6 +28,7 @@ class LossDeclaration:
     cross_encoder: bool = False  # whether it trains a cross-encoder
     sentences: bool = False  # whether it trains on sentences, not on labelled rows
     views: Literal["made", "given"] | None = None  # whether it makes both views of one column, or takes two columns
+    any_views: bool = False  # whether it takes the views that a recipe names, by `encode_views`
     # The label column of labelled rows: graded similarities, whole numbers from 0, or absent
     labels: Literal["scores", "classes", "none"] | None = None
     texts: tuple[int, int | None] | None = None  # the fewest and the most text columns of labelled rows; None: any
@@ -65,7 +66,7 @@ class LossDeclaration:
             return "`train` or `pairs`"
         fewest, most = self.texts or (2, None)
         count = f"{fewest}" if fewest == most else f"{fewest} or more" if most is None else f"{fewest} to {most}"
-        given = ", or `train` with `augment: {mode: pair}`" if self.views == "given" else ""
+        given = ", or `train` with `views` or `augment: {mode: pair}`" if self.views == "given" else ""
         return f"`pairs` with `labels: {self.labels}`, {count} text column{'s' if most != 1 else ''}{given}"
 
     def card(self, arguments: Mapping[str, Any], twin: bool) -> str | None:

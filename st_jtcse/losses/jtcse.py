@@ -82,6 +82,7 @@ class JTCSELoss(DeclaredLoss, nn.Module):
     declaration = LossDeclaration(
         sentences=True,
         views="made",
+        any_views=True,
         in_batch=True,
         pooler_weight="ictm_weight",
         one_above_zero=("nce_weight", "icnce_weight", "cross_weight", "ictm_weight"),

@@ -60,7 +60,7 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
         Gao et al., SimCSE, EMNLP 2021, Eq. 4; JTCSE (Zong et al.), Eq. 11.
     """
 
-    declaration = LossDeclaration(sentences=True, views="made", in_batch=True, cards={(): "simcse"})
+    declaration = LossDeclaration(sentences=True, views="made", any_views=True, in_batch=True, cards={(): "simcse"})
     citation = """
 @inproceedings{gao2021simcse,
     title = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},

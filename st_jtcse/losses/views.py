@@ -26,6 +26,8 @@ LENGTH_CHUNKS_ON_CPU = 4
 OUTPUTS = ("sentence_embedding", "tower_embedding", "cross_embedding", "tower_pooler")
 # Of flattened sentences: where each of them starts in the one row of tokens, and where the last ends.
 STARTS = "cu_seq_lens_q"
+# Of features that hold view a of every sentence and then view b: they were made before, and nothing doubles them.
+BOTH_VIEWS = "both_views"
 
 
 class Terms(dict[str, Tensor]):
@@ -62,15 +64,17 @@ def single_column(sentence_features: Iterable[dict[str, Any]], loss: nn.Module) 
 def encode_views(
     model: nn.Module, features: dict[str, Any], length_chunks: int | None = None, **requests: Any
 ) -> dict[str, Tensor]:
-    """Encode a tokenised batch of B sentences twice; dropout differs row by row.
+    """Encode a tokenised batch of B sentences twice, or its 2B views where they are made; dropout differs row by row.
 
     Every per-sentence output of the model has 2B rows: 0..B-1 are view a, B..2B-1 view b. They are encoded in chunks of
     similar length, each padded to its own longest row only: the same rows and the same loss as in one pass. None: 4 on
     the CPU, where padding costs most, 1 elsewhere, where small launches do. Flattened sentences have no padding, and go
     in one pass. `requests` are further features, such as ``tower_outputs=True``.
     """
+    times = 1 if BOTH_VIEWS in features else 2
+    features = {key: value for key, value in features.items() if key != BOTH_VIEWS}
     if STARTS in features:
-        output = model(_twice(features) | requests)
+        output = model((features if times == 1 else _twice(features)) | requests)
         return {key: output[key] for key in OUTPUTS if key in output}
     mask = features["attention_mask"]
     sentences, tokens = mask.shape
@@ -78,14 +82,16 @@ def encode_views(
         length_chunks = LENGTH_CHUNKS_ON_CPU if mask.device.type == "cpu" else 1
     if length_chunks > 1 and not mask[:, 0].all():
         length_chunks = 1  # Padded on the left: what is cut off behind the longest would be words.
-    lengths = torch.cat([mask, mask]).sum(dim=1)
-    order = lengths.argsort(stable=True) if length_chunks > 1 else torch.arange(2 * sentences, device=mask.device)
+    lengths = mask.sum(dim=1).repeat(times)
+    order = lengths.argsort(stable=True) if length_chunks > 1 else torch.arange(len(lengths), device=mask.device)
     encoded = []
     for rows in order.chunk(length_chunks):
         longest = int(lengths[rows].max()) if length_chunks > 1 else tokens
         chunk = {
             # Sentence-Transformers adds features of the whole batch (`modality`, `prompt_length`): those stay.
-            key: value[rows % sentences, :longest] if isinstance(value, Tensor) and value.shape == mask.shape else value
+            key: value[rows % sentences, :longest]
+            if isinstance(value, Tensor) and value.shape[:2] == mask.shape
+            else value
             for key, value in features.items()
         }
         output = model(chunk | requests)

@@ -10,6 +10,7 @@ from st_jtcse.modules.multi_tokenizer_ensemble import MultiTokenizerEnsemble, en
 from st_jtcse.modules.pooler_head import PoolerModulusHead
 from st_jtcse.modules.training_head import TrainingHead
 from st_jtcse.modules.twin_encoder import TwinCrossAttentionEncoder
+from st_jtcse.modules.whitening import whitening_of
 
 __all__ = [
     "AttentionPooling",
@@ -22,4 +23,5 @@ __all__ = [
     "load_sentence_transformer",
     "save_for_inference",
     "to_inference",
+    "whitening_of",
 ]

@@ -79,7 +79,7 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
     """Tell what does not go together in a stage; `all_names` are those of the recipe's stages, in order."""
     yield from _references(stage, all_names)
     data, loss = stage.spec.data, stage.loss
-    if stage.spec.loss is not None and data is None:
+    if (stage.spec.loss or stage.spec.whitening) and data is None:
         way = "Add 'data: {train: FILE}' to either."
         yield Fault(stage.at(), f"expected training data of the stage or the recipe, found none. {way}")
     if data is not None and loss is not None:
@@ -88,6 +88,9 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
             yield from _views(stage, loss)
             yield from _teachers(stage, loss)
         yield from _classes(stage, data)
+    if stage.spec.whitening is not None and data is not None and data.pairs is not None:
+        text = "expected sentences in data.train beside 'whitening', found pairs. Give 'train' instead."
+        yield Fault(stage.where("data", "pairs"), text)
     yield from _judged_pairs(stage)
     if stage.spec.loss is not None:
         found = loss_faults(stage.spec.loss, stage.is_cross_encoder)
@@ -151,8 +154,8 @@ def _rows(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator
         if count < fewest or count > (most or count):
             text = f"expected {loss.takes} for {name}, found {count}. Name its columns in 'columns'."
             yield Fault(stage.where("data", "pairs"), text)
-    for key, given in (("augment", stage.spec.augment), ("teachers", stage.spec.teachers)):
-        if given:
+    for key in ("augment", "teachers", "views"):
+        if getattr(stage.spec, key):
             text = f"expected sentences in data.train beside '{key}', found pairs. Remove one."
             yield Fault(stage.at(key), text)
 
@@ -163,10 +166,18 @@ def _views(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
         way = "Set it, or choose MultipleNegativesRankingLoss."
         text = f"expected 'replace' for {stage.loss_name}, which makes both views itself, found 'pair'. {way}"
         yield Fault(stage.at("augment", "mode"), text)
-    if not given and loss.views == "given":
-        way = "Choose SimCSELoss, or add 'augment' with 'mode: pair'."
+    if not (given or stage.spec.views) and loss.views == "given":
+        way = "Choose SimCSELoss, or add 'views', or 'augment' with 'mode: pair'."
         text = f"expected a loss that makes both views itself, found {stage.loss_name}. {way}"
         yield Fault(stage.at("loss", "type"), text)
+
+    if stage.spec.views and not (loss.any_views or loss.views == "given"):
+        text = f"expected a loss that compares two views of a sentence, found {stage.loss_name}. Remove 'views'."
+        yield Fault(stage.at("views"), text)
+    for key in ("augment", "pair_scores"):
+        if stage.spec.views and getattr(stage.spec, key):
+            text = f"expected the sentences themselves beside 'views', found '{key}'. Remove one."
+            yield Fault(stage.at(key), text)
 
 
 def _classes(stage: PlacedStage, data: DataSpec) -> Iterator[Fault]:

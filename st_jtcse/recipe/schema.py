@@ -25,11 +25,11 @@ from st_jtcse.recipe.data_blocks import (
     EvaluateSpec,
     Folder,
     Source,
-    Sources,
     Text,
     list_shorthand,
 )
 from st_jtcse.recipe.extends import FOREIGN
+from st_jtcse.recipe.sentence_blocks import NeighboursSpec, Views, WhiteningSpec
 from st_jtcse.recipe.yaml_source import Loc
 from st_jtcse.wording import shown
 
@@ -177,23 +177,6 @@ class ModelDefaults(ModelSpec):
         return self
 
 
-class NeighboursSpec(Block):
-    """How far a teacher's vectors are drawn towards the mean of their nearest sentences': topics, not wordings."""
-
-    count: int = Field(10, ge=1, description="How many nearest sentences of the training text.")
-    weight: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None,
-        description="Share of their mean direction, 0 to leave the vectors alone; null: up to 0.5, by how much the "
-        "text has topics.",
-    )
-    anchors: Sources | None = Field(
-        None, description="General sentences that join the training text and keep their teachers' own vectors."
-    )
-    anchor_share: float = Field(
-        1 / 3, gt=0, lt=1, description="Share of the anchors among all rows; they are repeated as often as that takes."
-    )
-
-
 class LossSpec(BaseModel):
     """A loss by class name; every other key is an argument of that class."""
 
@@ -247,6 +230,11 @@ class StageSpec(Block):
         description="The training objective; null: the model is assembled, saved and evaluated as it is."
     )
     augment: AugmentSpec | None = Field(None, description="Round-trip translation of the training sentences.")
+    views: Views | None = Field(
+        None,
+        description="How a sentence's two views are made, one word or two: dropout, crop, delete, repeat, neighbour, "
+        "shuffle, mask, token_cutoff, feature_cutoff. One is for both. Default: dropout.",
+    )
     args: dict[str, Any] = Field(
         default_factory=dict,
         description="SentenceTransformerTrainingArguments, verbatim; laid over the recipe's `args`.",
@@ -257,6 +245,9 @@ class StageSpec(Block):
     )
     neighbours: NeighboursSpec | None = Field(
         None, description="Draw the teachers' vectors towards their neighbours' mean; good for texts that have topics."
+    )
+    whitening: WhiteningSpec | None = Field(
+        None, description="Whiten the model's embeddings on the stage's sentences; such a stage has no loss."
     )
     pair_scores: Source | None = Field(
         None,
@@ -275,7 +266,11 @@ class StageSpec(Block):
             raise ValueError("expected 'loss: null' beside 'members', found a loss. Distil the ensemble to train.")
         if self.neighbours is not None and not self.teachers:
             raise ValueError("expected 'teachers' beside 'neighbours', found none. Name them, or remove 'neighbours'.")
-        of_training = {"teachers": self.teachers, "augment": self.augment, "model.lora": self.model.lora is not None}
+        if self.whitening is not None and (self.loss is not None or self.model.cross_encoder is not None):
+            found = "a loss" if self.loss else "a cross-encoder"
+            raise ValueError(f"expected embeddings and 'loss: null' beside 'whitening', found {found}. Remove one.")
+        of_training = {key: getattr(self, key) for key in ("teachers", "augment", "views")}
+        of_training["model.lora"] = self.model.lora is not None
         if self.loss is None and (key := next((key for key, given in of_training.items() if given), None)):
             raise ValueError(f"expected a loss beside '{key}', found null. Give the loss, or remove '{key}'.")
         return self

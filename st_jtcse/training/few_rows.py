@@ -28,6 +28,8 @@ def few_inputs(stage: StageSpec, inputs: Inputs | None, label_size: int | None) 
     rows = _made_up(stage) if inputs is None or inputs.sentences is None else _first(inputs.sentences.dataset)
     if stage.augment is not None and stage.augment.mode == "pair":
         rows = rows.add_column("round_trip", rows["sentence"][::-1])
+    if any(view.type == "neighbour" for view in stage.views or ()):
+        rows = rows.add_column("neighbour", rows["sentence"][::-1])
     if label_size is not None:
         vectors = np.random.default_rng(0).normal(size=(len(rows), label_size)) / label_size**0.5
         labels = pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float16).ravel()), label_size)

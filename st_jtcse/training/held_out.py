@@ -14,7 +14,8 @@ from st_jtcse.data.teachers import with_teacher_labels
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.unlabelled import neighbours_set
 from st_jtcse.recipe.data_blocks import DEV
-from st_jtcse.recipe.schema import NeighboursSpec, StageSpec
+from st_jtcse.recipe.schema import StageSpec
+from st_jtcse.recipe.sentence_blocks import NeighboursSpec
 from st_jtcse.training.evaluation_sets import evaluator_of
 from st_jtcse.training.models import load_frozen, resolver
 from st_jtcse.training.run_folder import RunFolder

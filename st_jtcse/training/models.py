@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import torch
+from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, WeightedLayerPooling
@@ -14,12 +16,19 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from st_jtcse import embedded
 from st_jtcse.errors import CodeNotTrusted, PoolerNeeded, PoolingNeeded, UserError, ways_out
-from st_jtcse.modules import PoolerModulusHead, TrainingHead, TwinCrossAttentionEncoder, ensemble_of, loading
+from st_jtcse.modules import (
+    PoolerModulusHead,
+    TrainingHead,
+    TwinCrossAttentionEncoder,
+    ensemble_of,
+    loading,
+    whitening_of,
+)
 from st_jtcse.modules.joining import tokenizer_of, transformer_of
 from st_jtcse.modules.loading import load_sentence_transformer, pooling_of
 from st_jtcse.modules.tower_form import TowerForm, shared_form
 from st_jtcse.modules.whole_models import check_length
-from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, TeacherSpec, WeightedModelSpec
+from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec, TeacherSpec, WeightedModelSpec
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_tower_pooling import TowerPooling
 from st_jtcse.training.dropout import set_dropout
@@ -122,6 +131,26 @@ def load_config(name: str, spec: ModelSpec) -> Any:
     """Load the configuration only of a model in a recipe's block, by its folder or Hub id."""
     with ways_out(_KEYS):
         return loading.load_config(name, revision=spec.revision, trust_remote_code=spec.trust_remote_code)
+
+
+def whiten(stage: StageSpec, model: SentenceTransformer, sentences: Dataset | None, fit: bool = True) -> None:
+    """Append the layer that whitens the sentences' embeddings; without `fit`, one of its shape. Raises UserError."""
+    size = int(model.get_embedding_dimension() or 0)
+    wanted = (stage.whitening.dimensions if stage.whitening else None) or size
+    if wanted > size:
+        raise UserError(f"Stage {stage.name!r}: whitening.dimensions is {wanted}, the embedding's {size}; lower it.")
+    layer = Dense(size, wanted, activation_function=None)
+    if sentences is not None:
+        found = len({text for rows in sentences.iter(10_000) for text in rows["sentence"]})
+        if found <= wanted:
+            raise UserError(
+                f"Stage {stage.name!r}: whitening to {wanted} dimensions needs {wanted + 1} different sentences, found "
+                f"{found}; add {wanted + 1 - found}, or lower whitening.dimensions."
+            )
+        if fit:
+            encode: Any = partial(model.encode, convert_to_tensor=True, show_progress_bar=False)
+            layer = whitening_of((encode(rows["sentence"]) for rows in sentences.iter(2_000)), wanted)
+    model.append(layer.to(model.device, next(model.parameters()).dtype))
 
 
 def _model_kwargs(spec: ModelSpec | WeightedModelSpec) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from st_jtcse.recipe.faults import Fault, tell
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.yaml_source import Loc
+from st_jtcse.training.models import whiten
 from st_jtcse.training.one_step import REPLACED, SmallRun
 from st_jtcse.training.stage_inputs import Inputs, is_local, load_inputs
 from st_jtcse.wording import shown
@@ -90,6 +91,8 @@ def rehearse_all(recipes: Sequence[LoadedRecipe], names: Sequence[str] = ()) -> 
 
 def _go(run: SmallRun, stage: StageSpec, inputs: Inputs | None, *, train: bool = True) -> None:
     model = run.start(stage)
+    if stage.whitening is not None:
+        whiten(stage, model, inputs.sentences.dataset if inputs and inputs.sentences else None, fit=False)
     if train and stage.loss is not None:
         if inputs is not None and isinstance(inputs.sentences, data.Sentences):
             _look_at_words(run, stage, model, inputs.sentences)

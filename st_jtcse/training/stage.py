@@ -15,7 +15,7 @@ from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.as_shipped import ShippedScores, begins_as
 from st_jtcse.training.held_out import with_reference
 from st_jtcse.training.model_kinds import kind_of
-from st_jtcse.training.models import Resolve, build_cross_encoder, build_model, resolver
+from st_jtcse.training.models import Resolve, build_cross_encoder, build_model, resolver, whiten
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs
 from st_jtcse.training.stage_lines import StageLines, tell_end
@@ -70,6 +70,8 @@ def run_stage(
         "steps": 0,
         "seconds": 0.0,
     }
+    if stage.whitening is not None and inputs.sentences is not None:
+        whiten(stage, model, inputs.sentences.dataset)
     if stage.loss is not None:
         found |= train(stage, stage.loss, model, inputs, folder, seed, cache, [StageLines(stage), *callbacks])
     if processes.rank() == 0:

@@ -28,7 +28,8 @@ def family_of(stage: StageSpec, twin: bool) -> str:
     """Return the name of the card template for a stage's model; a loss with terms switched off is told as it is."""
     if stage.loss is None:
         return "ensemble" if stage.model.members else "assembled"
-    return stage.declaration.card(stage.loss.arguments, twin) or OTHER
+    card = None if stage.views else stage.declaration.card(stage.loss.arguments, twin)
+    return card or OTHER
 
 
 def describe(loaded: LoadedRecipe, stage: StageSpec, model: Any, folder: Path, found: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ from st_jtcse.recipe.yaml_source import dotted
 from st_jtcse.training.evaluation_sets import Known, Sets, evaluator_of, load_sets, source_of
 from st_jtcse.training.models import load_frozen, resolver
 from st_jtcse.training.run_folder import RunFolder
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,14 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
     for stage in stages:
         sentences = None
         hashes = {}
-        if stage.loss is not None and stage.data is not None:
+        if (stage.loss or stage.whitening) and stage.data is not None:
             key = stage.data.model_dump_json()
             if key not in texts:
                 texts[key] = _read(stage.data)
             sentences = texts[key]
             _check_batch(stage, len(sentences.dataset))
             _check_classes(stage, sentences)
+            _check_documents(stage, sentences)
             hashes["train"] = sentences.sha256
         sets = load_sets(stage, known)
         held_out = None
@@ -75,7 +79,7 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
 
 def is_local(stage: StageSpec) -> bool:
     """Whether all data of a stage are files; others are on the Hub, or may be."""
-    trained_on = stage.data.sources if stage.loss and stage.data else []
+    trained_on = stage.data.sources if (stage.loss or stage.whitening) and stage.data else []
     evaluated_on = stage.evaluate.sets.values() if stage.evaluate else []
     return not any(spec.dataset for spec in (*trained_on, *evaluated_on))
 
@@ -95,6 +99,12 @@ def training_set(
     if isinstance(inputs.sentences, data.Labelled):
         return dataset, {"unlabelled_rows_skipped": inputs.sentences.skipped_unlabelled}
     told: dict[str, Any] = {"blank_lines_skipped": inputs.sentences.skipped_blank}
+    views = {view.type for view in stage.views or ()}
+    if views & {"crop", "delete", "repeat"} and (whole := data.kept_whole(dataset)):
+        told["kept_whole"] = whole
+        logger.info("%s: %d sentences of one word are kept whole in both views", stage.name, whole)
+    with_next = data.with_next if "neighbour" in views else lambda sentences: sentences.dataset
+    dataset = with_next(inputs.sentences)
     if stage.augment:
         settings = dict(stage.augment)
         pivots = [Pivot(**dict(pivot)) for pivot in settings.pop("pivots")]
@@ -113,7 +123,7 @@ def training_set(
             own = stage.neighbours
             dataset, told["neighbours_weight"] = with_neighbourhood_means(dataset, own.count, own.weight)
             if inputs.anchors is not None:
-                labelled = inputs.anchors.dataset, inputs.anchors.sha256
+                labelled = with_next(inputs.anchors), inputs.anchors.sha256
                 anchors = with_teacher_labels(*labelled, teachers, weights, cache, form=form)
                 rows = np.arange(round(len(dataset) * own.anchor_share / (1 - own.anchor_share))) % len(anchors)
                 dataset = concatenate_datasets([dataset, anchors.select(rows)])
@@ -139,7 +149,7 @@ def _read(spec: DataSpec) -> data.Sentences | data.Labelled:
 
 
 def _check_batch(stage: StageSpec, sentences: int) -> None:
-    batch = int(stage.args.get("per_device_train_batch_size", 8))
+    batch = int(stage.args.get("per_device_train_batch_size", 8)) if stage.loss else 0
     if sentences < batch:
         raise UserError(
             f"Stage {stage.name!r} has {sentences} training sentences, fewer than one batch of {batch}; "
@@ -164,4 +174,13 @@ def _check_classes(stage: StageSpec, rows: data.Sentences | data.Labelled) -> No
         raise UserError(
             f"{place}: expected a class below {count} for {stage.loss.type} of stage {stage.name!r}, found "
             f"{label:g}; correct the row, or {way}."
+        )
+
+
+def _check_documents(stage: StageSpec, rows: data.Sentences | data.Labelled) -> None:
+    views = {view.type for view in stage.views or ()}
+    if "neighbour" in views and isinstance(rows, data.Sentences) and not rows.skipped_blank:
+        raise UserError(
+            f"Stage {stage.name!r}: the view 'neighbour' needs blank lines between documents, found none in the "
+            "training text; add them, or choose another view."
         )

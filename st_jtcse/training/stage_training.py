@@ -29,7 +29,7 @@ from st_jtcse.training.checkpoints import (
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs, training_set
-from st_jtcse.training.two_views import refuse_equal_views
+from st_jtcse.training.two_views import views_of
 
 
 def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
@@ -78,8 +78,7 @@ def train(
     """Train a model in place, from its last checkpoint if there is one, and return what the stage's record says of it.
 
     Round trips and teacher vectors are kept in `cache_dir`; None is the default. `callbacks` are the trainer's.
-    Raises UserError if the loss is not finite or a model does not fit, and KeyboardInterrupt after an orderly stop
-    with a checkpoint.
+    Raises UserError if the loss is not finite or a model does not fit, and KeyboardInterrupt after an orderly stop.
     """
     loss: Any = build_loss(spec, model, stage.model.cross_encoder is not None, seed)
     inner: Any = loss.loss if spec.matryoshka_dims else loss
@@ -92,7 +91,7 @@ def train(
     if arguments.load_best_model_at_end:
         metric = kind_of(stage.model).metric_of(inputs.evaluators[DEV])
         arguments.metric_for_best_model = f"eval_{DEV}_{metric}"
-    refuse_equal_views(stage, model, dataset)
+    views = views_of(stage, model, dataset, arguments, seed)
     if stage.model.lora is not None:
         add_adapter(model, stage.model.lora, folder.stage(stage.name))
     own_weights = LossWeights(inner, model)
@@ -110,7 +109,8 @@ def train(
             train_dataset=dataset,
             loss=loss,
             evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
-            callbacks=[*callbacks, interrupt, patience, own_weights, keeper, clock],
+            callbacks=[*callbacks, interrupt, patience, own_weights, keeper, clock, *([views] if views else [])],
+            data_collator=views,
         )
         for printing in (ProgressCallback, PrinterCallback):  # What is told of a run is up to the callbacks given.
             trainer.remove_callback(printing)

@@ -332,7 +332,7 @@ def test_one_pair_has_no_order(rows, capsys, block):
         (
             {"loss": {"type": "MultipleNegativesRankingLoss"}},
             "stages[0].loss.type: expected a loss that makes both views itself, found MultipleNegativesRankingLoss. "
-            "Choose SimCSELoss, or add 'augment' with 'mode: pair'.",
+            "Choose SimCSELoss, or add 'views', or 'augment' with 'mode: pair'.",
         ),
     ],
 )

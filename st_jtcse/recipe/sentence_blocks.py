@@ -1,0 +1,75 @@
+"""The blocks of a stage about what becomes of its sentences: their views, their vectors' neighbours, whitening."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from st_jtcse.recipe.data_blocks import Block, Sources, list_shorthand
+
+OF_TOKENS = ("shuffle", "mask", "token_cutoff", "feature_cutoff")
+# What a view has a share of, and how much by default.
+_SHARES = {"crop": 0.5, "delete": 0.6, "repeat": 0.32, "mask": 0.15, "token_cutoff": 0.15, "feature_cutoff": 0.2}
+
+
+class ViewSpec(Block):
+    """One of a sentence's two views; its name alone stands for it."""
+
+    type: Literal[
+        "dropout", "crop", "delete", "repeat", "neighbour", "shuffle", "mask", "token_cutoff", "feature_cutoff"
+    ]
+    share: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Share of the words that crop keeps (0.5), delete leaves out (0.6), repeat writes twice at most "
+        "(0.32); of the tokens that mask (0.15) and token_cutoff (0.15) hide; of components, feature_cutoff (0.2).",
+    )
+
+    @model_validator(mode="after")
+    def _share_of_something(self) -> ViewSpec:
+        if self.share is not None and self.type not in _SHARES:
+            raise ValueError(f"expected no 'share' beside '{self.type}', found {self.share:g}. Remove 'share'.")
+        return self
+
+    @property
+    def portion(self) -> float:
+        """The share, also where it is not given; 1 for a view that has none."""
+        return self.share if self.share is not None else _SHARES.get(self.type, 1.0)
+
+
+def _type_shorthand(value: Any) -> Any:
+    return {"type": value} if isinstance(value, str) else value
+
+
+Views = Annotated[
+    list[Annotated[ViewSpec, BeforeValidator(_type_shorthand)]],
+    BeforeValidator(list_shorthand),
+    Field(min_length=1, max_length=2),
+]
+
+
+class WhiteningSpec(Block):
+    """A layer behind the model that gives the training text's embeddings mean 0 and the identity as covariance."""
+
+    dimensions: int | None = Field(
+        None, ge=1, description="Components to keep, those of the largest variance; null: as many as the embedding has."
+    )
+
+
+class NeighboursSpec(Block):
+    """How far a teacher's vectors are drawn towards the mean of their nearest sentences': topics, not wordings."""
+
+    count: int = Field(10, ge=1, description="How many nearest sentences of the training text.")
+    weight: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None,
+        description="Share of their mean direction, 0 to leave the vectors alone; null: up to 0.5, by how much the "
+        "text has topics.",
+    )
+    anchors: Sources | None = Field(
+        None, description="General sentences that join the training text and keep their teachers' own vectors."
+    )
+    anchor_share: float = Field(
+        1 / 3, gt=0, lt=1, description="Share of the anchors among all rows; they are repeated as often as that takes."
+    )

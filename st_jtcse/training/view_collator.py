@@ -1,0 +1,130 @@
+"""Two views of every sentence of a batch, made of its words before the tokeniser and of its tokens behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
+from torch import Tensor, nn
+from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from st_jtcse.data.text_views import OF_WORDS, chosen
+from st_jtcse.losses.views import BOTH_VIEWS, STARTS
+from st_jtcse.recipe.sentence_blocks import OF_TOKENS, ViewSpec
+
+COLUMN, NEIGHBOUR, SECOND = "sentence", "neighbour", "view_b"
+# Of features: which components of each token's input embedding are kept, (B, T, H).
+_KEPT = "kept_components"
+CUTOFFS = {"token_cutoff", "feature_cutoff"}
+
+
+@dataclass(eq=False)
+class ViewCollator(SentenceTransformerDataCollator, TrainerCallback):
+    """ST's collator, which gives a loss both views of each sentence: :math:`v_k(x) = f_k(x; seed, epoch, k, x)`.
+
+    A view follows from these alone, so that it is the same in a resumed run and in every process. The trainer takes it
+    as a callback too, which tells it the epoch.
+
+    Args:
+        model: The model whose tokens they are.
+        views: The two views.
+        seed: Seed of the draws.
+        in_one: Whether the loss takes one column of both, by :func:`~st_jtcse.losses.views.encode_views`; else two.
+    """
+
+    model: Any = None
+    views: Sequence[ViewSpec] = ()
+    seed: int = 0
+    in_one: bool = True
+
+    def __post_init__(self) -> None:
+        # Shared: a data worker that lives longer than an epoch is to see the next one.
+        self._epoch = torch.zeros((), dtype=torch.long).share_memory_()
+
+    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        """Draw anew."""
+        self._epoch.fill_(int(state.epoch or 0))
+
+    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return a batch of labels and both views' tokens."""
+        labels = [{key: row[key] for key in row if key not in (COLUMN, NEIGHBOUR)} for row in features]
+        batch: dict[str, Any] = super().__call__(labels)
+        a, b = ([self._drawn(number, view, row) for row in features] for number, view in enumerate(self.views))
+        if self.in_one:
+            return batch | self._tokens([*a, *b]) | {f"{COLUMN}_{BOTH_VIEWS}": True}
+        second = self._tokens(b)
+        return batch | self._tokens(a) | {SECOND + key.removeprefix(COLUMN): second[key] for key in second}
+
+    def _drawn(self, number: int, view: ViewSpec, row: dict[str, Any]) -> tuple[ViewSpec, Random, str]:
+        text = row[COLUMN]
+        draw = Random(f"{self.seed}/{int(self._epoch)}/{number}/{text}")
+        if view.type == "neighbour":
+            text = row[NEIGHBOUR]
+        elif view.type in OF_WORDS and len(words := text.split()) > 1:
+            text = " ".join(OF_WORDS[view.type](words, view.portion, draw))
+        return view, draw, text
+
+    def _tokens(self, drawn: Sequence[tuple[ViewSpec, Random, str]]) -> dict[str, Any]:
+        batch: dict[str, Any] = super().__call__([{COLUMN: text} for _, _, text in drawn])
+        if not any(view.type in OF_TOKENS for view in self.views):
+            return batch
+        ids, kept = batch[f"{COLUMN}_input_ids"], None
+        if any(view.type in CUTOFFS for view in self.views):
+            kept = torch.ones(*ids.shape, _tables(self.model)[0].embedding_dim, dtype=torch.bool)
+        for (view, draw, _), (row, places) in zip(drawn, self._words_of(batch)):
+            n = len(places)
+            if view.type not in OF_TOKENS or n < 2:
+                continue
+            some = places[chosen(n, view.portion, draw)]
+            if view.type == "shuffle":
+                ids[row, places] = ids[row, places[draw.sample(range(n), n)]]
+            elif view.type == "mask":
+                ids[row, some] = self.model.tokenizer.mask_token_id
+            elif kept is not None and view.type == "token_cutoff":
+                kept[row, some] = False
+            elif kept is not None:
+                kept[row, places[:, None], chosen(kept.shape[-1], view.portion, draw)] = False
+        return batch if kept is None else batch | {f"{COLUMN}_{_KEPT}": kept}
+
+    def _words_of(self, batch: dict[str, Any]) -> Iterator[tuple[int, Tensor]]:
+        """Yield the row of each sentence and its places there, without padding, prompt and special tokens."""
+        ids, tokenizer = batch[f"{COLUMN}_input_ids"], self.model.tokenizer
+        special = torch.tensor(sorted({*tokenizer.all_special_ids} - {tokenizer.unk_token_id}))
+        prompt = batch.get(f"{COLUMN}_prompt_length") or 0
+        if (starts := batch.get(f"{COLUMN}_{STARTS}")) is not None:
+            rows = [(0, torch.arange(start, end)) for start, end in zip(starts[:-1].tolist(), starts[1:].tolist())]
+        else:
+            rows = [(row, mask.nonzero()[:, 0]) for row, mask in enumerate(batch[f"{COLUMN}_attention_mask"])]
+        for row, places in rows:
+            own = places[prompt:]
+            yield row, own[~torch.isin(ids[row, own], special)]
+
+
+def take_cut_off(model: SentenceTransformer) -> None:
+    r"""Let a model zero what ConSERT's cutoffs hide of its word embeddings: :math:`\tilde e_{td} = k_{td} e_{td}`."""
+    kept: list[Tensor | None] = [None]
+
+    def take(module: nn.Module, given: tuple[dict[str, Any], ...]) -> None:
+        kept[0] = given[0].pop(_KEPT, None)
+
+    def hide(module: nn.Module, given: Any, output: Tensor) -> Tensor:
+        return output if kept[0] is None else output * kept[0]
+
+    model[0].register_forward_pre_hook(take)
+    for table in _tables(model):
+        table.register_forward_hook(hide)
+
+
+def _tables(model: nn.Module) -> list[nn.Embedding]:
+    """Return the tables of word embeddings of a model's encoders."""
+    found: dict[Any, None] = {}
+    for part in model.modules():
+        with suppress(NotImplementedError):  # A twin has no table of its own.
+            found |= {part.get_input_embeddings(): None} if isinstance(part, PreTrainedModel) else {}
+    return list(found)

@@ -1,0 +1,180 @@
+"""A batch's two views as the loss gets them, and training on them."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import WORDS, make_sentences, save_encoder
+from sentence_transformers import SentenceTransformer
+
+from st_jtcse.cli.train import main
+from st_jtcse.losses import SimCSELoss
+from st_jtcse.recipe.sentence_blocks import ViewSpec
+from st_jtcse.training.callbacks import Interrupt
+from st_jtcse.training.view_collator import ViewCollator, take_cut_off
+
+SENTENCES = [" ".join(WORDS[at : at + 10]) for at in range(8)]
+ROWS = [{"sentence": text} for text in SENTENCES]
+ALL = ("crop", "delete", "repeat", "neighbour", "shuffle", "mask", "token_cutoff", "feature_cutoff")
+PAD, CLS, SEP, MASK = 0, 2, 3, 4
+
+
+def collator(model, first, second="dropout", **settings):
+    views = [ViewSpec.model_validate({"type": name}) for name in (first, second)]
+    return ViewCollator(model.preprocess, model=model, views=views, **settings)
+
+
+def rows_of(batch, key="input_ids"):
+    """The tokens of each view, without padding."""
+    return [row[mask > 0].tolist() for row, mask in zip(batch[f"sentence_{key}"], batch["sentence_attention_mask"])]
+
+
+def test_the_shuffle_moves_words_alone_and_the_mask_hides_its_share(model):
+    plain = [row["input_ids"] for row in map(dict, [model.preprocess([text]) for text in SENTENCES])]
+    moved = 0
+    for ids, view in zip(plain, rows_of(collator(model, "shuffle")(ROWS))):
+        ids = ids[0].tolist()
+        assert view[0] == CLS and view[-1] == SEP and sorted(view) == sorted(ids)
+        moved += view != ids
+    assert moved == len(SENTENCES)
+    for ids, view in zip(plain, rows_of(collator(model, "mask")(ROWS))):
+        assert view.count(MASK) == round(0.15 * 10) and view[0] == CLS and view[-1] == SEP
+        assert [token for token in view if token != MASK] == [t for t, v in zip(ids[0].tolist(), view) if v != MASK]
+
+
+def test_a_prompt_stays_before_what_a_view_makes(model):
+    batch = collator(model, "shuffle", "mask", prompts="the one two ")(ROWS)
+    prompt = model.preprocess(["the one two"])["input_ids"][0, 1:-1].tolist()
+    assert all(row[1:4] == prompt for row in rows_of(batch)) and any(MASK in row for row in rows_of(batch))
+
+
+@pytest.mark.parametrize("name", ["token_cutoff", "feature_cutoff"])
+def test_a_cutoff_hides_its_share_of_tokens_or_components(model, name):
+    kept = collator(model, name)(ROWS)["sentence_kept_components"]
+    cut, whole = kept.chunk(2)
+    assert whole.all() and cut[:, 0].all() and cut[:, 11:].all()
+    hidden = ~cut[:, 1:11]
+    if name == "token_cutoff":
+        assert (hidden.all(dim=2).sum(dim=1) == round(0.15 * 10)).all() and torch.equal(hidden.any(2), hidden.all(2))
+    else:
+        assert (hidden.all(dim=1).sum(dim=1) == round(0.2 * 32)).all() and torch.equal(hidden.any(1), hidden.all(1))
+
+
+@pytest.mark.parametrize("name", ["crop", "repeat", "shuffle", "mask", "feature_cutoff"])
+def test_a_view_follows_from_seed_epoch_and_sentence_alone(model, name):
+    key = "kept_components" if name == "feature_cutoff" else "input_ids"
+
+    def views(rows, seed=1, epoch=0):
+        made = collator(model, name, name, seed=seed)
+        made.on_epoch_begin(None, SimpleNamespace(epoch=epoch), None)
+        return rows_of(made(rows), key)
+
+    whole = views(ROWS)
+    halves = views(ROWS[:3]), views(ROWS[3:])
+    assert whole == halves[0][:3] + halves[1][:5] + halves[0][3:] + halves[1][5:]
+    assert views(ROWS, epoch=0.9) == whole
+    assert whole[:8] != whole[8:] and views(ROWS, seed=2) != whole and views(ROWS, epoch=1.5) != whole
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_two_views_differ_without_dropout_and_gradients_flow(model_folders, name):
+    model = SentenceTransformer(str(model_folders[0]), device="cpu").eval()
+    if name.endswith("_cutoff"):
+        take_cut_off(model)
+    rows = [row | {"neighbour": text} for row, text in zip(ROWS, SENTENCES[::-1])]
+    batch = collator(model, name)(rows)
+    features = {key.removeprefix("sentence_"): value for key, value in batch.items()}
+    seen = []
+    loss = SimCSELoss(model, length_chunks=3)
+    loss.compute_loss_from_embeddings = lambda views, labels=None: seen.extend(views) or (views[0] * views[1]).sum()
+    loss([features]).backward()
+    differ = (seen[0] - seen[1]).abs().amax(dim=1) > 1e-4
+    assert differ.sum() >= 5 if name == "repeat" else differ.all()  # ESimCSE's may repeat no word.
+    with torch.no_grad():  # The views of dropout are the sentences themselves.
+        torch.testing.assert_close(seen[1], model(model.preprocess(SENTENCES))["sentence_embedding"])
+    assert all(weight.grad.abs().max() > 0 for weight in model[0].model.encoder.parameters() if weight.dim() > 1)
+
+
+@pytest.fixture
+def project(tmp_path):
+    save_encoder(tmp_path / "a", 1, num_hidden_layers=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    (tmp_path / "text.txt").write_text("\n".join([*make_sentences(15), "dog"]) + "\n")
+    return tmp_path
+
+
+def write(project, views, loss="SimCSELoss", **more):
+    args = {"max_steps": 6, "per_device_train_batch_size": 8, "use_cpu": True, "disable_tqdm": True, "save_steps": 1}
+    model = {"base": "./a", "pooling": "cls"}
+    stage = {"name": "one", "model": model, "loss": {"type": loss} if loss else None, "views": views, **more}
+    recipe = {"name": "tiny", "args": args, "data": {"train": "text.txt"}, "stages": [stage]}
+    (project / "recipe.yaml").write_text(json.dumps(recipe))
+
+
+def run(project, folder, *options):
+    status = main([str(project / "recipe.yaml"), "--output-dir", str(project / folder), *options])
+    found = project / folder / "results.json"
+    return status, json.loads(found.read_text())["stages"][0] if found.is_file() else None
+
+
+def test_a_resumed_run_sees_the_same_views(project, capsys, monkeypatch):
+    """Without dropout the views alone make the weights; the stop is in the third of three epochs."""
+    write(project, "crop")
+    _, straight = run(project, "straight")
+    assert straight["kept_whole"] == 1 and "one: 1 sentences of one word are kept whole" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        ends = Interrupt.on_step_end
+
+        def stop(self, args, state, control, **more):
+            self.requested = state.global_step >= 5
+            ends(self, args, state, control, **more)
+
+        patch.setattr(Interrupt, "on_step_end", stop)
+        assert run(project, "stopped")[0] == 130
+    _, resumed = run(project, "stopped", "--resume")
+    assert resumed["steps"] == 6 and resumed["weights_sha256"] == straight["weights_sha256"]
+    write(project, ["crop", "dropout"])
+    assert run(project, "other")[1]["weights_sha256"] != straight["weights_sha256"]
+
+
+@pytest.mark.parametrize("loss", ["MultipleNegativesRankingLoss", "DenoisingAutoEncoderLoss"])
+def test_a_loss_of_two_columns_gets_a_view_in_each(project, model, loss):
+    write(project, ["delete", "token_cutoff"], loss)
+    status, record = run(project, "run")
+    assert status == 0 and record["steps"] == 6
+    batch = collator(model, "delete", "dropout", in_one=False)([row | {"label": 1.0} for row in ROWS])
+    assert batch["sentence_input_ids"].shape[0] == batch["view_b_input_ids"].shape[0] == len(ROWS)
+    assert [len(row) for row in rows_of(batch)] == [6] * 8 and (batch["view_b_attention_mask"].sum(1) == 12).all()
+    assert batch["label"].tolist() == [1.0] * 8
+
+
+@pytest.mark.parametrize(
+    ("views", "more", "message"),
+    [
+        ("neighbour", {}, "the view 'neighbour' needs blank lines between documents, found none in the training text"),
+        ("mask", {"mask_token": None}, "the view 'mask' needs a mask token in the model's vocabulary, found none"),
+        ("dropout", {}, "it has no active dropout. Give its model 'dropout: 0.1', or views that differ in another way"),
+        ("crob", {}, "Did you mean 'crop'?"),
+        ([{"type": "shuffle", "share": 0.5}], {}, "expected no 'share' beside 'shuffle', found 0.5. Remove 'share'."),
+        (["crop"] * 3, {}, "stages[0].views: expected a list of at most 2"),
+        (
+            "crop",
+            {"loss": "MSELoss"},
+            "expected a loss that compares two views of a sentence, found MSE",
+        ),
+        ("crop", {"loss": None}, "expected a loss beside 'views', found null."),
+        ("crop", {"augment": {"pivots": ["fr"]}}, "expected the sentences themselves beside 'views', found 'augment'."),
+    ],
+    ids=str,
+)
+def test_views_that_cannot_be_are_refused_in_a_sentence(project, capsys, views, more, message):
+    if "mask_token" in more:
+        for name in ("tokenizer_config.json", "special_tokens_map.json"):
+            if (project / "a" / name).is_file():
+                settings = json.loads((project / "a" / name).read_text())
+                settings.pop("mask_token", None)
+                (project / "a" / name).write_text(json.dumps(settings))
+        more = {}
+    write(project, views, **more)
+    status, _ = run(project, "run")
+    assert status == 2 and message in capsys.readouterr().err and not (project / "run").exists()
