@@ -35,6 +35,8 @@ from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 # Sums of floats depend on the number of threads; with xdist there is one for each worker anyway.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
+# One process runs hundreds of trainings: what they free goes back.
+os.environ["ST_JTCSE_KEEP_MEMORY"] = "0"
 # A shell that runs the tests in the background has them ignore Ctrl-C, and then all that they start would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Sentence-Transformers writes a card beside every checkpoint, and huggingface_hub compiles its template anew each time.

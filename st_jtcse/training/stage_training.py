@@ -16,6 +16,7 @@ from st_jtcse.errors import UserError
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec, StageSpec
+from st_jtcse.training import bf16
 from st_jtcse.training.adapters import add_adapter, merge_adapter
 from st_jtcse.training.callbacks import Interrupt, LossWeights, Patience, TrainingTime, stop_if_not_finite
 from st_jtcse.training.checkpoints import (
@@ -50,7 +51,8 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
     try:
         arguments = kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
     except (ValueError, ImportError) as error:
-        raise UserError(f"Stage {stage.name!r}: args do not fit together: {' '.join(str(error).split())}") from error
+        told = " ".join(str(error).split())
+        raise UserError(f"Stage {stage.name!r}: args do not fit together: {told}{bf16.hint(told)}") from error
     if strategy == "no" and stage.evaluate is not None and stage.evaluate.patience is not None:
         raise UserError(
             f"Stage {stage.name!r}: evaluate.patience counts evaluations in training, and there are none; set "
