@@ -10,10 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from st_jtcse.cli import console, init
+from st_jtcse.cli import console
 from st_jtcse.cli.arguments import REPEATED, faults_of, recipes_complete
 from st_jtcse.cli.exit_status import command
-from st_jtcse.cli.memory import keep_memory
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import copies
 from st_jtcse.reports import run_tables
@@ -62,10 +61,12 @@ def _run(options: argparse.Namespace) -> None:
     if options.recipe is None and options.show is None:
         raise UserError("Give a recipe: a YAML file, or a name that st-train --list shows.")
 
-    keep_memory()
     # Bars that libraries cannot be asked to leave out; read when tqdm is imported.
     os.environ.setdefault("TQDM_DISABLE", "1")
     # After the cheap answers: these imports take seconds.
+    from st_jtcse.cli.memory import keep_memory
+
+    keep_memory()
     from st_jtcse.cli import running
     from st_jtcse.recipe.load import load_recipe, resolved_yaml
     from st_jtcse.training import plan, sweep
@@ -98,7 +99,11 @@ _train = command(_parser, _run, interrupted=lambda options: "nothing was written
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a recipe, or write a first one."""
     given = sys.argv[1:] if argv is None else list(argv)
-    return init.main(given[1:]) if given[:1] == ["init"] else _train(given)
+    if given[:1] != ["init"]:
+        return _train(given)
+    from st_jtcse.cli import init
+
+    return init.main(given[1:])
 
 
 if __name__ == "__main__":

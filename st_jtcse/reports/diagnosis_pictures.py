@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,8 @@ _BLUE, _ORANGE = "#0072B2", "#D55E00"
 def draw_alignment_uniformity(values: Mapping[str, tuple[float, float]], width: float = WIDE) -> Figure:
     """Draw a point a model: alignment over uniformity."""
     figure, axes = _points(values, width)
-    axes.set_xlabel("uniformity (no unit; lower is more evenly spread)")
-    axes.set_ylabel("alignment (squared distance; lower is closer)")
+    axes.set_xlabel("uniformity (lower: more evenly spread)")
+    axes.set_ylabel("alignment (lower: closer)")
     return figure
 
 
@@ -73,7 +74,7 @@ def draw_attention_sink(values: Mapping[str, AttentionSink], width: float = WIDE
         axes.set_xticks(range(len(GROUPS)), GROUPS, fontsize=9)
         axes.set_yticks(range(len(shares)), [str(layer + 1) for layer in range(len(shares))])
         axes.set_ylabel("layer")
-        axes.set_title(name, fontsize=10)
+        axes.set_title(textwrap.fill(name, 32), fontsize=10)
     figure.colorbar(image, ax=all_axes, label="share of attention (%)")
     return figure
 
@@ -113,7 +114,7 @@ def draw_cosine_density(values: Mapping[str, CosineDensity], width: float = WIDE
         axes.set_yticks(range(FIFTHS), labels, fontsize=8)
         axes.set_xlim(lowest, 1)
         axes.set_xlabel("cosine (tick: mean)")
-        axes.set_title(name, fontsize=10)
+        axes.set_title(textwrap.fill(name, 32), fontsize=10)
     all_axes[0].set_ylabel("gold score")
     return figure
 
@@ -134,7 +135,7 @@ def draw_sentence_map(values: Mapping[str, SentenceMap], joined: NDArray[np.int6
         if found.explained is not None:
             units = [f"{100 * share:.1f} % of variance" for share in found.explained]
         axes.set(xlabel=f"axis 1 ({units[0]})", ylabel=f"axis 2 ({units[1]})")
-        axes.set_title(name, fontsize=10)
+        axes.set_title(textwrap.fill(name, 32), fontsize=10)
     return figure
 
 

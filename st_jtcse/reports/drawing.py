@@ -69,8 +69,8 @@ def panels(number: int, width: float, *, least: float, height: float) -> tuple[F
     """Return a figure of `width` inches with `number` panels, of that height and as many in a row as `least` allows."""
     from matplotlib.figure import Figure
 
-    across = max(1, min(number, int(width / least)))
-    down = math.ceil(number / across)
+    down = math.ceil(number / max(1, int(width / least)))
+    across = math.ceil(number / down)  # No row is much shorter than the others.
     figure = Figure(figsize=(width, height * down), layout="constrained")
     axes = list(np.ravel(figure.subplots(down, across, squeeze=False)))
     for spare in axes[number:]:

@@ -74,7 +74,9 @@ def write_evaluation(folder: Path, data: Mapping[str, Any]) -> None:
     sections = []
     if "beside" in data:
         verdicts = "\n\n".join(_verdicts(data))
-        sections.append(Section(f"Beside {data['beside']['model']}", verdicts, _beside_table(called, data["beside"])))
+        sections.append(
+            Section(f"Verdict beside {data['beside']['model']}", verdicts, _beside_table(called, data["beside"]))
+        )
     for name, suite in data["suites"].items():
         beside, notes = _notes(suite)
         text = "\n\n".join(filter(None, [beside, *notes]))

@@ -12,8 +12,8 @@ from st_jtcse.recipe.data_blocks import DEV, DevSpec, SourceSpec
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training import bf16
+from st_jtcse.training.stage_arguments import training_arguments
 from st_jtcse.training.stage_inputs import Inputs
-from st_jtcse.training.stage_training import training_arguments
 
 # Bytes of a weight in training: itself, its gradient, and the optimizer's two averages; and in a checkpoint.
 _TRAINED, _KEPT, _SAVED = 16, 12, 4

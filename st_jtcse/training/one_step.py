@@ -21,7 +21,7 @@ from st_jtcse.training.models import load_frozen
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage import start_model
 from st_jtcse.training.stage_inputs import Inputs, check_size
-from st_jtcse.training.stage_training import train, training_arguments
+from st_jtcse.training.stage_training import train
 from st_jtcse.training.stand_ins import share_words, small_copy
 
 # Arguments that are given other values for the step: they say how long and how much, or where logs go.
@@ -101,7 +101,7 @@ class SmallRun:
         assert stage.loss is not None
         self._attempts += 1
         folder = RunFolder(self._folder / f".{self._attempts}")
-        for tracker in get_reporting_integration_callbacks(training_arguments(stage, 0, folder.path).report_to):
+        for tracker in get_reporting_integration_callbacks(stage.args.get("report_to", "none")):
             tracker()  # Says whether it is installed; its first word to a server would be part of a real run.
         size = self._label_size(stage, model)
         batch = int(stage.args.get("per_device_train_batch_size", 8))

@@ -51,12 +51,12 @@ def rehearse(
         done: Keys of stages that were rehearsed already, of this or another recipe; completed.
 
     Returns:
-        Lines about the data and the time that the stages take, which are logged too.
+        Lines about the data and the time that the stages take; they are logged too, but of one of several recipes.
 
     Raises:
         UserError: A stage cannot go a step, told where the recipe says what is to blame.
     """
-    done = set() if done is None else done
+    alone, done = done is None, set() if done is None else done
     wanted = _new(loaded, names, done)
     if not wanted or processes.count() > 1:
         return []
@@ -74,7 +74,7 @@ def rehearse(
     keys = _keys(loaded)
     done.update(keys[name] for name in wanted)
     lines = told_ahead(loaded, wanted, inputs, seconds)
-    for line in lines:
+    for line in lines if alone else ():
         logger.info("%s", line)
     return lines
 

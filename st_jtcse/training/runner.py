@@ -19,8 +19,8 @@ from st_jtcse.training.run_folder import RESULTS, RunFolder
 from st_jtcse.training.run_log import run_log
 from st_jtcse.training.run_results import leave_report, write_results
 from st_jtcse.training.stage import run_stage
+from st_jtcse.training.stage_arguments import training_arguments
 from st_jtcse.training.stage_inputs import load_inputs
-from st_jtcse.training.stage_training import training_arguments
 
 
 def run(

@@ -57,7 +57,7 @@ def test_a_page_is_called_for_the_model_and_begins_with_the_verdict_beside_the_b
     data = {"model": model, "versions": {}, "suites": {}, "missing": missing}
     write_evaluation(tmp_path, data | {"beside": {"model": "base", "verdicts": told}})
     page = (tmp_path / "index.html").read_text()
-    headings = ["<h1>Evaluation of mine</h1>", "Beside base</h2>", "s: better", ">base</th>", ">mine</th>"]
+    headings = ["<h1>Evaluation of mine</h1>", "Verdict beside base</h2>", "s: better", ">base</th>", ">mine</th>"]
     places = [page.index(part) for part in [*headings, "<p>a, b: it is gone.</p>", "<p>c: it failed.</p>"]]
     assert places == sorted(places) and '<td class="best">80.50</td>' in page
     assert "- a, b: it is gone.\n- c: it failed." in (tmp_path / "results.md").read_text()

@@ -6,6 +6,7 @@ import sys
 import pytest
 from test_page import read
 
+from st_jtcse.reports import drawing, run_report
 from st_jtcse.reports.run_report import PAGE, Example, write_run_report
 
 EVALUATED = "eval_dev_spearman_cosine"
@@ -23,7 +24,8 @@ def record(name, scores, steps):
 
 
 @pytest.fixture
-def results(tmp_path):
+def results(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_report, "picture", drawing.picture)
     told = {
         "recipe": "tiny",
         "seed": 7,
@@ -45,7 +47,9 @@ def test_the_page_tells_the_verdict_the_table_the_curves_and_examples(tmp_path, 
     assert texts.index("test: better, 49.00 -> 52.00") < texts.index("base, as shipped") < texts.index("encoder")
     assert [(tag, row.get("class")) for tag, row in reader.tags if row.get("class") == "best"] == [("td", "best")] * 3
     assert '<td class="best">50.00 -&gt; 53.00</td>' in page and page.count('class="best">49.00 -&gt; 52.00') == 2
-    assert {"step 0", "step 2", "Someone <has> a meal.".join(("A man eats. / ", "")), "4.5", "0.60", "0.70"} <= set(texts)
+    assert {"step 0", "step 2", "Someone <has> a meal.".join(("A man eats. / ", "")), "4.5", "0.60", "0.70"} <= set(
+        texts
+    )
     dev, losses = reader.all("img")
     assert dev["alt"] == "A line a stage: encoder from 50.00, best 51.00; joint from 50.00, best 53.00."
     assert losses["alt"] == "A panel a stage, a line a term: encoder, joint."
