@@ -52,8 +52,8 @@ class _FewSteps(TrainerCallback):
         first = control.should_log = state.global_step == 1
         control.should_evaluate = first and args.eval_strategy != "no"
         control.should_save = first and args.save_strategy != "no"
-        control.should_training_stop = state.global_step == _STEPS
         if state.global_step == _STEPS:
+            control.should_training_stop = True
             self.seconds = (time.perf_counter() - self._began) / (_STEPS - 1)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
