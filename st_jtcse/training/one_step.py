@@ -32,7 +32,7 @@ REPLACED = {
 
 
 # The most rows of a step, and its steps: the first is tried, the others are timed.
-_BATCH, _STEPS = 32, 3
+_BATCH, _STEPS = 16, 3
 
 
 class _FewSteps(TrainerCallback):
