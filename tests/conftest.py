@@ -29,15 +29,30 @@ from transformers import (
     RobertaConfig,
 )
 
+from st_jtcse.errors import UserError
 from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 
 # Sums of floats depend on the number of threads; with xdist there is one for each worker anyway.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
+# One process runs hundreds of trainings: what they free goes back.
+os.environ["ST_JTCSE_KEEP_MEMORY"] = "0"
 # A shell that runs the tests in the background has them ignore Ctrl-C, and then all that they start would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Sentence-Transformers writes a card beside every checkpoint, and huggingface_hub compiles its template anew each time.
 jinja2.Environment.compile = functools.lru_cache(jinja2.Environment.compile)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def pages_without_curves():
+    """A run's pictures have tests of their own, and cost more than a tiny training."""
+
+    def picture(*given):
+        raise UserError("no pictures")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("st_jtcse.reports.run_report.picture", picture)
+        yield
 
 
 def pytest_addoption(parser):

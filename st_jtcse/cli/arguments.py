@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from glob import glob
 from typing import Any, get_args
 
+from st_jtcse import bundled
 from st_jtcse.errors import CodeNotTrusted, PoolerNeeded, PoolingNeeded, UserError, ways_out
 from st_jtcse.pooling_names import PoolingName
 
@@ -43,6 +45,11 @@ def faults_of(option: str) -> Iterator[None]:
 def add_pooling(parser: argparse.ArgumentParser, meaning: str) -> None:
     """Let a command take a pooling; `meaning` is the option's help."""
     parser.add_argument("--pooling", choices=get_args(PoolingName), help=meaning)
+
+
+def recipes_complete(argument: argparse.Action) -> None:
+    """Let a shell that argcomplete completes for offer the bundled recipes, beside files."""
+    argument.completer = lambda prefix, **_: [*bundled.recipes(), *glob(f"{prefix}*")]  # type: ignore[attr-defined]
 
 
 def choices_by_flag() -> AbstractContextManager[None]:

@@ -53,6 +53,6 @@ def evaluate_one(
         write_evaluation(folder, results.data)
         if options.card:
             update_card(Path(model))
-        console.say(f"Wrote {folder}.")
+        console.say(f"Wrote {folder}; open {folder / 'index.html'}.")
     # In a folder of earlier calls other tasks may be missing too.
     return [key for key in jobs if key in results.data["missing"]]

@@ -40,6 +40,10 @@ def command(
             try:
                 made = parser()
                 made.add_argument("--version", action="version", version=f"%(prog)s (st-jtcse) {st_jtcse.__version__}")
+                if "_ARGCOMPLETE" in os.environ:  # A shell asks how the line may go on.
+                    import argcomplete
+
+                    argcomplete.autocomplete(made)
                 options = made.parse_args(argv)
                 left = interrupted if isinstance(interrupted, str) else interrupted(options)
                 return run(options) or 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from st_jtcse.cli.run_display import displayed
 from st_jtcse.hub.model_form import model_form
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.reports import run_tables
+from st_jtcse.reports.run_report import PAGE
 from st_jtcse.training import publish, runner, sweep
 from st_jtcse.training.run_results import best_stage
 from st_jtcse.training.sweep import Run
@@ -49,3 +51,6 @@ def _tell_end(folder: Path, results: Mapping[str, Any]) -> None:
         place = folder / best
         console.say(f"Best model: {place}")
         console.say(f"Use it: {model_form(place).usage(str(place))}")
+        told = f"st-eval {' '.join(map(shlex.quote, [*results['as_shipped'], str(place)]))} --data FILE"
+        console.say(f"Next: {told}, with labelled text of your own")
+    console.say(f"Curves and examples: {folder / PAGE}")

@@ -7,10 +7,11 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import REPEATED, faults_of
+from st_jtcse.cli.arguments import REPEATED, faults_of, recipes_complete
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import copies
@@ -21,9 +22,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-train",
         description="Train sentence embeddings from a recipe: a YAML file, or the name of a bundled one.",
-        epilog="Examples: st-train quickstart; st-train jtcse-mini --set data.train=my.txt --output-dir runs/mine",
+        epilog="Examples: st-train quickstart; st-train jtcse-mini --set data.train=my.txt --output-dir runs/mine; "
+        "st-train init, which writes a recipe for what you have",
     )
-    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="path, or name of a bundled recipe")
+    recipe = parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="path, or name of a bundled recipe")
+    recipes_complete(recipe)
     change = "change a value, e.g. seed=1 or stages.joint.args.learning_rate=2e-5; repeatable"
     parser.add_argument("--set", dest="overrides", **REPEATED, metavar="KEY=VALUE", help=change)
     parser.add_argument("--output-dir", metavar="DIR", help="folder of the run, instead of the recipe's")
@@ -36,9 +39,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--push", action="store_true", help=where)
     listed = "list the bundled recipes by what you need to have; with WORD those that speak of it"
     parser.add_argument("--list", nargs="?", const="", metavar="WORD", help=listed)
-    parser.add_argument("--show", metavar="NAME", help="print a recipe whole: what it extends, and every default")
+    whole = "print a recipe whole: what it extends, and every default"
+    recipes_complete(parser.add_argument("--show", metavar="NAME", help=whole))
     copied = "copy a bundled recipe to a file to edit it, with the data that it names"
-    parser.add_argument("--copy", nargs=2, metavar=("NAME", "FILE"), help=copied)
+    recipes_complete(parser.add_argument("--copy", nargs=2, metavar=("NAME", "FILE"), help=copied))
     return parser
 
 
@@ -60,6 +64,9 @@ def _run(options: argparse.Namespace) -> None:
     # Bars that libraries cannot be asked to leave out; read when tqdm is imported.
     os.environ.setdefault("TQDM_DISABLE", "1")
     # After the cheap answers: these imports take seconds.
+    from st_jtcse.cli.memory import keep_memory
+
+    keep_memory()
     from st_jtcse.cli import running
     from st_jtcse.recipe.load import load_recipe, resolved_yaml
     from st_jtcse.training import plan, sweep
@@ -75,10 +82,11 @@ def _run(options: argparse.Namespace) -> None:
     runs = sweep.plan_runs(loaded, options.recipe, overrides)
     if options.dry_run:
         with console.own_lines():
-            stages = plan.plan([run.loaded for run in runs] or [loaded], names)
+            stages, notes = plan.plan([run.loaded for run in runs] or [loaded], names)
         files = [run.folder for run in runs] or plan.expected_files(loaded, names)
         console.show(run_tables.plan_table(stages))
         console.say("\n  ".join(["Models:", *(f"{stage.name}: {stage.begins_as}" for stage in stages)]))
+        console.say("\n  ".join(["Notes:", *notes]))
         console.say("\n  ".join(["Files:", *map(str, files)]))
         console.say("All of it fits together; the same command without --dry-run runs it.")
         return
@@ -86,7 +94,18 @@ def _run(options: argparse.Namespace) -> None:
 
 
 KEPT = "the same command with --resume goes on from the last checkpoint"
-main = command(_parser, _run, interrupted=lambda options: "nothing was written" if options.dry_run else KEPT)
+_train = command(_parser, _run, interrupted=lambda options: "nothing was written" if options.dry_run else KEPT)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a recipe, or write a first one."""
+    given = sys.argv[1:] if argv is None else list(argv)
+    if given[:1] != ["init"]:
+        return _train(given)
+    from st_jtcse.cli import init
+
+    return init.main(given[1:])
+
 
 if __name__ == "__main__":
     sys.exit(main())

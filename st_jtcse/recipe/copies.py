@@ -72,10 +72,14 @@ def copy(name: str, destination: Path) -> list[Path]:
 
 def _renamed(text: str, name: str, destination: Path) -> str:
     """Return a recipe's text with the name, the heading and the command of its copy."""
-    own = re.sub(r"[^A-Za-z0-9_.-]+", "-", destination.stem).strip("-._") or f"my-{name}"
     text = text.replace("# What: ", f"# What: a copy of the bundled {name}: ", 1)
     text = text.replace(f"# Run: st-train {name}", f"# Run: st-train {shlex.quote(str(destination))}", 1)
-    return text.replace(f"name: {name}\n", yaml_source.dump({"name": own}), 1)
+    return text.replace(f"name: {name}\n", yaml_source.dump({"name": own_name(destination, f"my-{name}")}), 1)
+
+
+def own_name(file: Path, otherwise: str) -> str:
+    """Return the name of a recipe that is written into a file, by the file's."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", file.stem).strip("-._") or otherwise
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -14,6 +14,8 @@ from st_jtcse.errors import UserError
 
 # Of runs that do not say it: of a bi-encoder's cosines or of a cross-encoder's scores.
 _SPEARMAN = ("spearman_cosine", "spearman")
+# What a log entry of the trainer has beside the loss and its terms.
+_NO_TERMS = {"grad_norm", "learning_rate", "epoch", "step", "train_seconds"}
 _OF_SOME = ("pair_scores", "anchors")  # hashed for the stages that train on them only
 
 
@@ -45,6 +47,11 @@ class Curve:
     def reaches(self, score: float) -> Evaluation | None:
         """Return the first evaluation that is at least as good, None if there is none."""
         return next((evaluation for evaluation in self.evaluations if evaluation.score >= score), None)
+
+
+def loss_terms(entry: Mapping[str, Any]) -> dict[str, float]:
+    """Return the loss and its terms in an entry of the trainer's log; nothing in one of another kind."""
+    return {name: value for name, value in entry.items() if name not in _NO_TERMS} if "loss" in entry else {}
 
 
 def read_curves(folders: Sequence[Path]) -> list[Curve]:

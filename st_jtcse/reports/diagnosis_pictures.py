@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from st_jtcse.diagnostics.embedding_space import FIFTHS, CosineDensity, SentenceMap
 from st_jtcse.diagnostics.encoders import GROUPS, AttentionSink, CLSEnergy, Modulus
-from st_jtcse.reports.drawing import house_style, legend_name, panels, series
+from st_jtcse.reports.drawing import WIDE, house_style, legend_below, legend_name, panels, series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,41 +21,49 @@ _BLUE, _ORANGE = "#0072B2", "#D55E00"
 
 
 @house_style()
-def draw_alignment_uniformity(values: Mapping[str, tuple[float, float]]) -> Figure:
+def draw_alignment_uniformity(values: Mapping[str, tuple[float, float]], width: float = WIDE) -> Figure:
     """Draw a point a model: alignment over uniformity."""
-    figure, axes = _points(values)
-    axes.set_xlabel("uniformity (no unit; lower is more evenly spread)")
-    axes.set_ylabel("alignment (squared distance; lower is closer)")
+    figure, axes = _points(values, width)
+    axes.set_xlabel("uniformity (lower: more evenly spread)")
+    axes.set_ylabel("alignment (lower: closer)")
     return figure
 
 
 @house_style()
-def draw_score_and_cost(values: Mapping[str, tuple[float, float]]) -> Figure:
+def draw_score_and_cost(values: Mapping[str, tuple[float, float]], width: float = WIDE) -> Figure:
     """Draw a point a model: Spearman x 100 over GMAC."""
-    figure, axes = _points(values)
+    figure, axes = _points(values, width)
     axes.set_xlim(left=0)
     axes.set(xlabel="cost of a sentence of 64 tokens (GMAC)", ylabel="Spearman x 100")
     return figure
 
 
 @house_style()
-def draw_cls_energy(values: Mapping[str, CLSEnergy]) -> Figure:
-    """Draw a line an encoder: mean E_CLS over layers."""
-    figure, (axes,) = panels(1, columns=1, width=6, height=4.3)
+def draw_cls_energy(values: Mapping[str, CLSEnergy], width: float = WIDE) -> Figure:
+    """Draw a line an encoder: mean E_CLS over layers, and beside it how far encoders are from the first one."""
+    first, *others = values.values()
+    figure, all_axes = panels(2 if others else 1, width, least=4, height=3.8)
     for (name, energy), look in zip(values.items(), series()):
-        axes.plot(np.arange(1, len(energy.mean) + 1), energy.mean, label=legend_name(name), markersize=5, **look)
-    axes.set_xticks(np.arange(1, max(len(energy.mean) for energy in values.values()) + 1))
-    axes.set_ylim(bottom=0)
-    axes.set(xlabel="layer", ylabel="mean E_CLS (ratio of norms)")
-    figure.legend(loc="outside lower center", ncols=2)
+        layers = np.arange(1, len(energy.mean) + 1)
+        all_axes[0].plot(layers, energy.mean, label=legend_name(name), markersize=5, **look)
+        if others and len(energy.mean) == len(first.mean):
+            all_axes[1].plot(layers, energy.mean - first.mean, markersize=5, **look)
+    for axes in all_axes:
+        axes.set_xticks(np.arange(1, max(len(energy.mean) for energy in values.values()) + 1))
+        axes.set_xlabel("layer")
+    all_axes[0].set_ylim(bottom=0)
+    all_axes[0].set_ylabel("mean E_CLS (ratio of norms)")
+    if others:
+        all_axes[1].set_ylabel("difference from the first")
+    legend_below(figure, all_axes[0])
     return figure
 
 
 @house_style()
-def draw_attention_sink(values: Mapping[str, AttentionSink]) -> Figure:
+def draw_attention_sink(values: Mapping[str, AttentionSink], width: float = WIDE) -> Figure:
     """Draw a heat map an encoder: share of each layer's attention by group of tokens, also written into the cells."""
     depth = max(len(sink.mass) for sink in values.values())
-    figure, all_axes = panels(len(values), columns=2, width=4, height=1.3 + 0.32 * depth)
+    figure, all_axes = panels(len(values), width, least=4, height=1.3 + 0.32 * depth)
     for axes, (name, sink) in zip(all_axes, values.items()):
         axes.grid(visible=False)
         shares = 100 * sink.mass
@@ -65,27 +74,27 @@ def draw_attention_sink(values: Mapping[str, AttentionSink]) -> Figure:
         axes.set_xticks(range(len(GROUPS)), GROUPS, fontsize=9)
         axes.set_yticks(range(len(shares)), [str(layer + 1) for layer in range(len(shares))])
         axes.set_ylabel("layer")
-        axes.set_title(name, fontsize=10)
+        axes.set_title(textwrap.fill(name, 32), fontsize=10)
     figure.colorbar(image, ax=all_axes, label="share of attention (%)")
     return figure
 
 
 @house_style()
-def draw_modulus(values: Mapping[str, Modulus]) -> Figure:
+def draw_modulus(values: Mapping[str, Modulus], width: float = WIDE) -> Figure:
     """Draw two panels: moduli of the last CLS state and of the pooler output, a line an encoder."""
-    figure, (left, right) = panels(2, columns=2, width=4.6, height=3.8)
+    figure, (left, right) = panels(2, width, least=4, height=3.8)
     _outlines(left, {name: found.hidden for name, found in values.items()})
     _outlines(right, {name: found.pooler for name, found in values.items()})
     left.set(xlabel="norm of the last CLS state", ylabel="sentences (%)")
     right.set(xlabel="norm of the pooler output", ylabel="sentences (%)")
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, left)
     return figure
 
 
 @house_style()
-def draw_cosine_density(values: Mapping[str, CosineDensity]) -> Figure:
+def draw_cosine_density(values: Mapping[str, CosineDensity], width: float = WIDE) -> Figure:
     """Draw a panel a model: the density of cosines, one ridge a fifth of the gold scores, the highest on top."""
-    figure, all_axes = panels(len(values), columns=2, width=3.9, height=4)
+    figure, all_axes = panels(len(values), width, least=3.6, height=4)
     peak = max((np.nanmax(one.density) for one in values.values() if not np.isnan(one.density).all()), default=1.0)
     # Where the first density is visible; the whole grid, if there is none.
     visible = [(found.grid, np.any(np.nan_to_num(found.density) > 0.01, axis=0)) for found in values.values()]
@@ -105,17 +114,17 @@ def draw_cosine_density(values: Mapping[str, CosineDensity]) -> Figure:
         axes.set_yticks(range(FIFTHS), labels, fontsize=8)
         axes.set_xlim(lowest, 1)
         axes.set_xlabel("cosine (tick: mean)")
-        axes.set_title(name, fontsize=10)
+        axes.set_title(textwrap.fill(name, 32), fontsize=10)
     all_axes[0].set_ylabel("gold score")
     return figure
 
 
 @house_style()
-def draw_sentence_map(values: Mapping[str, SentenceMap], joined: NDArray[np.int64]) -> Figure:
+def draw_sentence_map(values: Mapping[str, SentenceMap], joined: NDArray[np.int64], width: float = WIDE) -> Figure:
     """Draw a panel a model, of the same sentences: a dot a sentence, squares and a line for pairs of rows, (M, 2)."""
     from matplotlib.collections import LineCollection
 
-    figure, all_axes = panels(len(values), columns=2, width=3.9, height=3.9)
+    figure, all_axes = panels(len(values), width, least=3.6, height=3.9)
     for axes, (name, found) in zip(all_axes, values.items()):
         axes.add_collection(LineCollection(list(found.points[joined]), colors=_ORANGE, linewidths=0.9))
         single = np.setdiff1d(np.arange(len(found.points)), joined)
@@ -126,16 +135,16 @@ def draw_sentence_map(values: Mapping[str, SentenceMap], joined: NDArray[np.int6
         if found.explained is not None:
             units = [f"{100 * share:.1f} % of variance" for share in found.explained]
         axes.set(xlabel=f"axis 1 ({units[0]})", ylabel=f"axis 2 ({units[1]})")
-        axes.set_title(name, fontsize=10)
+        axes.set_title(textwrap.fill(name, 32), fontsize=10)
     return figure
 
 
-def _points(values: Mapping[str, tuple[float, float]]) -> tuple[Figure, Axes]:
-    figure, (axes,) = panels(1, columns=1, width=5.5, height=4)
+def _points(values: Mapping[str, tuple[float, float]], width: float) -> tuple[Figure, Axes]:
+    figure, (axes,) = panels(1, width, least=width, height=4)
     for (name, (y, x)), look in zip(values.items(), series()):
         axes.plot(x, y, markersize=8, label=legend_name(name), **look | {"linestyle": "none"})
     axes.margins(0.2)
-    axes.legend(loc="best")
+    legend_below(figure, axes)
     return figure, axes
 
 

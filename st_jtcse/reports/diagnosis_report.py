@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -12,30 +13,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from st_jtcse.diagnostics.diagnosis import Diagnosis, Plan
 from st_jtcse.diagnostics.encoders import GROUPS
 from st_jtcse.reports import diagnosis_pictures as pictures
-from st_jtcse.reports.drawing import save
-from st_jtcse.reports.page import Picture, Section, render_page
-from st_jtcse.reports.table import Table, millions
+from st_jtcse.reports.drawing import WIDE, picture, save
+from st_jtcse.reports.page import Section, grouped, render_page
+from st_jtcse.reports.table import Table, best_by_column, best_of, millions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE = "index.html"
-# Two panels beside each other cannot be read at the width of a phone.
-_TWO_PANELS = 560
+# Of the figures: where more is better, and where less.
+_HIGHEST, _LOWEST = ("Spearman x 100", "sentences/s", "eta"), ("GMAC", "alignment", "uniformity")
 Value = TypeVar("Value")
 
 
 def _figures(found: Diagnosis) -> dict[str, str]:
     return {
         "model": found.name,
+        "Spearman x 100": f"{found.spearman:.2f}",
+        "alignment": "-" if found.alignment is None else f"{found.alignment:.3f}",
+        "uniformity": f"{found.uniformity:.3f}",
         "dimension": str(found.dimension),
         "parameters": millions(found.parameters),
         "GMAC": f"{found.gmac:.2f}",
         "sentences/s": f"{found.sentences_per_second:.0f}",
-        "Spearman x 100": f"{found.spearman:.2f}",
         "eta": f"{found.eta:.1f}",
-        "alignment": "-" if found.alignment is None else f"{found.alignment:.3f}",
-        "uniformity": f"{found.uniformity:.3f}",
     }
 
 
@@ -52,14 +53,13 @@ def write_report(folder: Path, diagnoses: Sequence[Diagnosis], plan: Plan, facts
         "Sentences/s: measured once on the machine of this run. Spearman: of cosine and gold score. "
         "Eta: Spearman x 100 / GMAC (JTCSE Table VII)."
     )
-    figures = Table(list(_figures(diagnoses[0])), [list(_figures(found).values()) for found in diagnoses])
-    sections = [Section("Summary", about, figures)]
+    sections = [Section("Summary", f"{_verdict(diagnoses)}\n\n{about}", _summary(diagnoses))]
     for one in (*_of_models(diagnoses, plan), *_of_encoders(diagnoses, plan), *_map(diagnoses, plan)):
-        picture = Picture(save(one.figure, folder, one.name)["svg"], one.alt, one.least_width)
-        sections.append(Section(one.heading, one.text, one.table, picture))
-    notes = [f"{found.name}. {note}" for found in diagnoses for note in found.notes]
+        save(one.draw(WIDE), folder, one.name)
+        sections.append(Section(one.heading, one.text, one.table, picture(one.draw, one.alt)))
+    notes = [(note, found.name) for found in diagnoses for note in found.notes]
     if notes:
-        sections.append(Section("Notes", "\n\n".join(notes)))
+        sections.append(Section("Notes", "\n\n".join(grouped(notes))))
     title = f"Diagnostics of {', '.join(found.name for found in diagnoses)}"
     (folder / PAGE).write_text(render_page(title, sections), encoding="utf-8")
     record = {
@@ -75,14 +75,28 @@ def write_report(folder: Path, diagnoses: Sequence[Diagnosis], plan: Plan, facts
     (folder / "diagnostics.json").write_text(text, encoding="utf-8")
 
 
+def _verdict(diagnoses: Sequence[Diagnosis]) -> str:
+    first, best = diagnoses[0], max(diagnoses, key=lambda found: found.spearman)
+    told = f"{best.name} ranks the pairs best: Spearman x 100 is {best.spearman:.2f}"
+    return f"{told}, and {first.spearman:.2f} of {first.name}." if best is not first else f"{told}."
+
+
+def _summary(diagnoses: Sequence[Diagnosis]) -> Table:
+    columns = list(_figures(diagnoses[0]))
+    rows = [list(_figures(found).values()) for found in diagnoses]
+    best = best_by_column(rows, map(columns.index, _HIGHEST))
+    for name in _LOWEST:
+        best |= best_of(rows, [(at, columns.index(name)) for at in range(len(rows))], lowest=True)
+    return Table(columns, rows, best=best)
+
+
 class _Drawn(NamedTuple):
     name: str
     heading: str
     text: str
     alt: str
-    figure: Figure
+    draw: Callable[[float], Figure]  # in a width
     table: Table | None = None
-    least_width: int = 0
 
 
 def _of_models(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]:
@@ -94,9 +108,10 @@ def _of_models(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]:
             "Alignment and uniformity",
             "Alignment (JTCSE Eq. 16): mean squared distance between the unit vectors of positive pairs, here the "
             f"{int(plan.positive.sum())} pairs scored above {plan.threshold:g}. Uniformity (Eq. 17): logarithm of "
-            "the mean of exp(-2 squared distance) over all pairs of different sentences. Lower is better in both.",
+            "the mean of exp(-2 squared distance) over all pairs of different sentences. Lower is better, but one is "
+            "easily had at the cost of the other: a model is better than another where both are lower.",
             f"A point a model; alignment and uniformity of each: {told}.",
-            pictures.draw_alignment_uniformity(spaces),
+            partial(pictures.draw_alignment_uniformity, spaces),
         )
     told = "; ".join(f"{one.name} {one.spearman:.2f} at {one.gmac:.2f} GMAC" for one in diagnoses)
     yield _Drawn(
@@ -104,7 +119,7 @@ def _of_models(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]:
         "Score and cost",
         "Spearman x 100 over the operations of one sentence.",
         f"A point a model: {told}.",
-        pictures.draw_score_and_cost({one.name: (one.spearman, one.gmac) for one in diagnoses}),
+        partial(pictures.draw_score_and_cost, {one.name: (one.spearman, one.gmac) for one in diagnoses}),
     )
     fifths = [f"{low:g} to {high:g}" for low, high in pairwise(diagnoses[0].density.edges)]
     means = {one.name: ["-" if math.isnan(mean) else f"{mean:.3f}" for mean in one.density.means] for one in diagnoses}
@@ -115,9 +130,8 @@ def _of_models(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]:
         "The table has the mean cosine of each fifth. The better a model, the further right each ridge lies of the one "
         "below it (JTCSE Fig. 5).",
         "Density of the cosines for each fifth of the gold scores, a panel a model; the means are in the table.",
-        pictures.draw_cosine_density({one.name: one.density for one in diagnoses}),
+        partial(pictures.draw_cosine_density, {one.name: one.density for one in diagnoses}),
         _table("model", fifths, means),
-        _TWO_PANELS,
     )
 
 
@@ -135,9 +149,10 @@ def _of_encoders(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]
         "E_CLS by layer",
         "E_CLS (JTCSE Eq. 6): norm of the CLS row of a layer's attention context (all heads, before the output "
         f"projection) over the norm of all other rows together; mean over {count} sentences. It falls "
-        "with the length of a sentence, so it compares models on the same text only.",
-        "A line an encoder: mean E_CLS over layers; the values are in the table.",
-        pictures.draw_cls_energy(energies),
+        "with the length of a sentence, so it compares models on the same text only. Lines may lie on each other: the "
+        "differences from the first encoder, of those with as many layers, have a panel of their own.",
+        "A line an encoder: mean E_CLS over layers, and its difference from the first; the values are in the table.",
+        partial(pictures.draw_cls_energy, energies),
         _table("encoder", [f"layer {layer}" for layer in range(1, depth + 1)], means),
     )
     sinks = _by_encoder({one.name: one.sink for one in diagnoses})
@@ -149,9 +164,8 @@ def _of_encoders(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]
         "Share of each layer's attention that CLS, SEP, punctuation and words receive, averaged over heads and asking "
         "tokens. The table has the mean over layers.",
         "A heat map an encoder: layers down, groups of tokens across, the share in per cent in each cell.",
-        pictures.draw_attention_sink(sinks),
+        partial(pictures.draw_attention_sink, sinks),
         _table("encoder", GROUPS, shares),
-        _TWO_PANELS,
     )
     moduli = _by_encoder({one.name: one.modulus for one in diagnoses})
     norms = {
@@ -164,9 +178,8 @@ def _of_encoders(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]
         f"Euclidean norms of the last layer's CLS state and of the pooler output, over {count} "
         "sentences. The table has mean and standard deviation.",
         "Histograms of both norms, a line an encoder; means and deviations are in the table.",
-        pictures.draw_modulus(moduli),
+        partial(pictures.draw_modulus, moduli),
         _table("encoder", ["last CLS state", "pooler output"], norms),
-        _TWO_PANELS,
     )
 
 
@@ -185,8 +198,7 @@ def _map(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]:
         f"{len(sentences)} sentences. {how} Squares joined by a line are the two sentences of "
         f"a positive pair ({len(joined)} lines).",
         "A panel a model: a dot a sentence, squares joined by a line for the two of a positive pair.",
-        pictures.draw_sentence_map(maps, joined),
-        least_width=_TWO_PANELS,
+        partial(pictures.draw_sentence_map, maps, joined),
     )
 
 

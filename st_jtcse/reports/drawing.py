@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
@@ -13,12 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from st_jtcse.errors import UserError
+from st_jtcse.reports.page import Picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PictureFormat = Literal["svg", "png"]
+# Inches: the column of a page on a screen and on a phone.
+WIDE, NARROW = 11.0, 4.1
 
 # Okabe and Ito's colours, which colour-blind people tell apart; of 7, 8 and 5 no two share a divisor, so that the 280
 # first series differ, and the 5 first even in grey.
@@ -61,13 +65,13 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def panels(number: int, *, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """Return a figure of `number` panels, each of so many inches, at most `columns` in a row."""
+def panels(number: int, width: float, *, least: float, height: float) -> tuple[Figure, list[Axes]]:
+    """Return a figure of `width` inches with `number` panels, of that height and as many in a row as `least` allows."""
     from matplotlib.figure import Figure
 
-    across = min(number, columns)
-    down = math.ceil(number / across)
-    figure = Figure(figsize=(width * across, height * down), layout="constrained")
+    down = math.ceil(number / max(1, int(width / least)))
+    across = math.ceil(number / down)  # No row is much shorter than the others.
+    figure = Figure(figsize=(width, height * down), layout="constrained")
     axes = list(np.ravel(figure.subplots(down, across, squeeze=False)))
     for spare in axes[number:]:
         spare.remove()
@@ -85,6 +89,21 @@ def legend_name(name: str) -> str:
     return f" {name}" if name.startswith("_") else name
 
 
+def legend_below(figure: Figure, axes: Axes) -> None:
+    """Put the legend of some axes below all of a figure, in as many columns as fit and with long names broken."""
+    handles, labels = axes.get_legend_handles_labels()
+    width = figure.get_figwidth()
+    labels = [textwrap.fill(label, int(9 * width)) for label in labels]
+    longest = max((len(line) for label in labels for line in label.splitlines()), default=0)
+    columns = min(len(labels), int(width / (0.6 + 0.085 * longest)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, columns))
+
+
+def picture(draw: Callable[[float], Figure], alt: str) -> Picture:
+    """Return a page's picture by the function that draws it in a width."""
+    return Picture(to_bytes(draw(WIDE), "svg"), to_bytes(draw(NARROW), "svg"), alt)
+
+
 def to_bytes(figure: Figure, picture_format: PictureFormat) -> bytes:
     """Return a figure as a file's content, without date."""
     buffer = io.BytesIO()
@@ -94,12 +113,10 @@ def to_bytes(figure: Figure, picture_format: PictureFormat) -> bytes:
     return buffer.getvalue()
 
 
-def save(figure: Figure, folder: Path, name: str) -> dict[PictureFormat, bytes]:
-    """Write a picture as PNG and as SVG, each whole or not at all, and return their contents."""
-    contents: dict[PictureFormat, bytes] = {}
+def save(figure: Figure, folder: Path, name: str) -> None:
+    """Write a picture as PNG and as SVG, each whole or not at all."""
     for kind in get_args(PictureFormat):
-        contents[kind] = to_bytes(figure, kind)
+        content = to_bytes(figure, kind)
         partial = folder / f".{name}.partial"
-        partial.write_bytes(contents[kind])
+        partial.write_bytes(content)
         partial.replace(folder / f"{name}.{kind}")
-    return contents

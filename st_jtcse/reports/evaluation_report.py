@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_jtcse.atomic import write_atomically
 from st_jtcse.errors import UserError
-from st_jtcse.reports.drawing import house_style, legend_name, panels, save, series
-from st_jtcse.reports.page import Picture, Section, render_page
-from st_jtcse.reports.table import Table, millions, number
+from st_jtcse.reports.drawing import WIDE, house_style, legend_below, legend_name, panels, picture, save, series
+from st_jtcse.reports.page import Picture, Section, grouped, render_page
+from st_jtcse.reports.table import Table, best_by_column, best_of, millions, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +29,8 @@ def suite_table(name: str, suite: Mapping[str, Any]) -> Table:
     if suite["source"]:
         cells.append(["mean", "", *map(number, (suite["average"], *map(suite["reported_average"].get, models)))])
     title = f"{name}: {suite['source']}" if suite["source"] else name
-    return Table(["task", "metric", OURS, *models], cells, title, names=2)
+    best = {place for at, row in enumerate(cells) for place in best_of(cells, [(at, to) for to in range(2, len(row))])}
+    return Table(["task", "metric", OURS, *models], cells, title, names=2, best=best)
 
 
 def write_markdown(folder: Path, data: Mapping[str, Any]) -> None:
@@ -56,7 +58,7 @@ def evaluation_markdown(data: Mapping[str, Any]) -> str:
     if "beside" in data:
         parts += [f"## Beside {data['beside']['model']}", "\n".join(f"- {line}" for line in _verdicts(data))]
     if data["missing"]:
-        parts += ["## Without a result", "\n".join(f"- {key}: {reason}" for key, reason in data["missing"].items())]
+        parts += ["## Without a result", "\n".join(f"- {told}" for told in _missing(data))]
     versions = ", ".join(f"{library} {version}" for library, version in data["versions"].items())
     parts.append(f"Versions: {versions}.")
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -65,26 +67,43 @@ def evaluation_markdown(data: Mapping[str, Any]) -> str:
 def write_evaluation(folder: Path, data: Mapping[str, Any]) -> None:
     """Leave Markdown, and a page with a table of each suite and, with matplotlib, a picture of each with a score."""
     model = data["model"]
-    about = f"{_size(model)}. Scores are in percent. SHA-256 of the model: {model['sha256']}."
-    sections = [Section("The model", about)]
+    called = model["name"]
+    if Path(called).is_dir():
+        called = Path(called).absolute().name
+    about = f"{model['name']}: {_size(model)}. Scores are in percent. SHA-256 of the model: {model['sha256']}."
+    sections = []
+    if "beside" in data:
+        verdicts = "\n\n".join(_verdicts(data))
+        sections.append(
+            Section(f"Verdict beside {data['beside']['model']}", verdicts, _beside_table(called, data["beside"]))
+        )
     for name, suite in data["suites"].items():
         beside, notes = _notes(suite)
         text = "\n\n".join(filter(None, [beside, *notes]))
         sections.append(Section(name, text, suite_table(name, suite), _picture(folder, name, suite)))
-    if "beside" in data:
-        sections.append(Section(f"Beside {data['beside']['model']}", "\n\n".join(_verdicts(data))))
     if data["missing"]:
-        told = "\n\n".join(f"{key}: {reason}" for key, reason in data["missing"].items())
-        sections.append(Section("Without a result", told))
+        sections.append(Section("Without a result", "\n\n".join(_missing(data))))
+    sections.append(Section("The model", about))
     write_markdown(folder, data)
-    write_atomically(folder / "index.html", render_page(f"Evaluation of {model['name']}", sections))
+    write_atomically(folder / "index.html", render_page(f"Evaluation of {called}", sections))
+
+
+def _beside_table(called: str, beside: Mapping[str, Any]) -> Table:
+    """Return the scores of the first model and of this one, a column a set."""
+    found = beside["verdicts"]
+    rows = [
+        [name, *(number(verdict[key]) for verdict in found)]
+        for name, key in ((beside["model"], "base"), (called, "score"))
+    ]
+    columns = ["model", *(verdict["set"] for verdict in found)]
+    return Table(columns, rows, best=best_by_column(rows, range(1, len(columns))))
 
 
 @house_style()
-def draw_suite(suite: Mapping[str, Any]) -> Figure:
+def draw_suite(suite: Mapping[str, Any], width: float = WIDE) -> Figure:
     """Draw a row for each task: this model's score among the reported ones."""
     rows = suite["rows"]
-    figure, (axes,) = panels(1, columns=1, width=7.5, height=1.4 + 0.28 * len(rows))
+    figure, (axes,) = panels(1, width, least=width, height=1.6 + 0.28 * len(rows))
     for name, look in zip(suite_table("", suite).columns[2:], series()):
         scores = [row["score"] if name == OURS else row["reported"].get(name) for row in rows]
         points = [(score, place) for place, score in enumerate(scores) if score is not None]
@@ -94,7 +113,8 @@ def draw_suite(suite: Mapping[str, Any]) -> Figure:
     axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
     axes.invert_yaxis()
     axes.set_xlabel("score (%)")
-    figure.legend(loc="outside lower center", ncols=4)
+    axes.margins(y=0.5 / len(rows))
+    legend_below(figure, axes)
     return figure
 
 
@@ -104,9 +124,14 @@ def _picture(folder: Path, name: str, suite: Mapping[str, Any]) -> Picture | Non
         return None
     alt = f"{name}: this model's scores among the reported ones. {', '.join(scores)}."
     try:
-        return Picture(save(draw_suite(suite), folder, name)["svg"], alt, 600)
+        save(draw_suite(suite), folder, name)
+        return picture(partial(draw_suite, suite), alt)
     except UserError:  # The tables say it all.
         return None
+
+
+def _missing(data: Mapping[str, Any]) -> list[str]:
+    return grouped((reason, key) for key, reason in data["missing"].items())
 
 
 def _further_tables(suite: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:

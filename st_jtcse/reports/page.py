@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,22 +15,17 @@ from st_jtcse.reports.table import Table
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture."""
+    """A picture, drawn twice: SVG files with a light background."""
 
-    data: bytes  # content of a PNG or SVG file with a light background
+    wide: bytes  # for a screen
+    narrow: bytes  # for a phone
     alt: str  # what it shows, for those who do not see it
-    least_width: int = 0  # width in CSS pixels at which it can still be read: a narrower screen scrolls over it
 
     @property
-    def address(self) -> str:
-        """The picture itself, as an address."""
-        if self.data.startswith(b"\x89PNG"):
-            kind = "image/png"
-        elif self.data.lstrip().startswith((b"<?xml", b"<svg")):
-            kind = "image/svg+xml"
-        else:
-            raise ValueError("A page's pictures are PNG or SVG.")
-        return f"data:{kind};base64,{base64.b64encode(self.data).decode()}"
+    def addresses(self) -> tuple[str, str]:
+        """The wide and the narrow picture themselves, as addresses."""
+        wide, narrow = (base64.b64encode(data).decode() for data in (self.wide, self.narrow))
+        return f"data:image/svg+xml;base64,{wide}", f"data:image/svg+xml;base64,{narrow}"
 
 
 @dataclass(frozen=True)
@@ -47,6 +42,14 @@ def render_page(title: str, sections: Sequence[Section]) -> str:
     """Return a report as one HTML page, light or dark as its reader prefers; all text is escaped."""
     template = templates(Path(__file__).parent, autoescape=True).get_template("page.html.j2")
     return template.render(title=title, sections=sections)
+
+
+def grouped(told: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a paragraph for each different reason, after all the names that it was told of."""
+    names: dict[str, list[str]] = {}
+    for reason, name in told:
+        names.setdefault(reason, []).append(name)
+    return [f"{', '.join(named)}: {reason}" for reason, named in names.items()]
 
 
 @cache

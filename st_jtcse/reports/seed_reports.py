@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from st_jtcse.reports.dev_curves import Curve
-from st_jtcse.reports.drawing import house_style, legend_name, panels, series
+from st_jtcse.reports.drawing import house_style, legend_below, legend_name, panels, series
 from st_jtcse.reports.table import Table, scale, shipped_rows
 
 if TYPE_CHECKING:
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class Spread(NamedTuple):
-    """Mean and sample standard deviation; the latter is 0 for one value."""
+    """Mean and sample standard deviation; one value has none."""
 
     mean: float
-    deviation: float
+    deviation: float | None
 
 
 def spread(values: Sequence[float]) -> Spread | None:
     """Return the spread of some values, None if there are none."""
     if not values:
         return None
-    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0)
+    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
 
 
 def spreads(scores: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
@@ -37,8 +37,9 @@ def spreads(scores: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
 
 
 def shown(value: Spread | None, digits: int = 2) -> str:
-    """Write a mean with its standard deviation."""
-    return "-" if value is None else f"{value.mean:.{digits}f} ± {value.deviation:.{digits}f}"
+    """Write a mean with its standard deviation, if it has one."""
+    parts = [] if value is None else [part for part in value if part is not None]
+    return " ± ".join(f"{part:.{digits}f}" for part in parts) or "-"
 
 
 def names_in(places: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -52,7 +53,8 @@ def draw_spreads(axes: Axes, places: Sequence[Mapping[str, Spread]]) -> dict[str
     for name, look in looks.items():
         having = [(at, *place[name]) for at, place in enumerate(places) if name in place]
         xs, means, deviations = zip(*having)
-        axes.errorbar(xs, means, deviations, capsize=3, label=legend_name(name), **look | {"linestyle": "none"})
+        bars = [deviation or 0.0 for deviation in deviations]
+        axes.errorbar(xs, means, bars, capsize=3, label=legend_name(name), **look | {"linestyle": "none"})
     return looks
 
 
@@ -115,7 +117,7 @@ def draw_convergence(curves: Sequence[Curve], rows: Sequence[Convergence], score
 
     Lines are means over seeds; the third panel's bars are standard deviations.
     """
-    figure, (by_step, by_second, saved) = panels(3, columns=3, width=4.3, height=4.2)
+    figure, (by_step, by_second, saved) = panels(3, 12.9, least=4.3, height=4.2)
     for row, look in zip(rows, series()):
         own = [curve for curve in curves if curve.stage == row.stage]
         # Seeds of one stage are evaluated at the same steps, unless one was told to stop early.
@@ -131,8 +133,8 @@ def draw_convergence(curves: Sequence[Curve], rows: Sequence[Convergence], score
     draw_spreads(saved, [row.final for row in rows])
     saved.set_xticks(range(len(rows)), [row.stage for row in rows], rotation=30, ha="right")
     saved.set(ylabel=f"{scale(names_in([row.final for row in rows]), metrics)}, saved model")
-    saved.legend()
-    figure.legend(loc="outside lower center", ncols=min(len(rows), 7))
+    saved.legend()  # Of the sets; the stages' is below.
+    legend_below(figure, by_step)
     return figure
 
 
@@ -172,7 +174,8 @@ def draw_sweep(rows: Sequence[Point], metrics: Mapping[str, str]) -> Figure:
     """Draw a panel for each stage: the settings side by side, every seed a dot, bars of one standard deviation."""
     stages = list(dict.fromkeys(row.stage for row in rows))
     settings = max(sum(row.stage == stage for row in rows) for stage in stages)
-    figure, axes = panels(len(stages), columns=3, width=2.2 + 0.9 * settings, height=4.2)
+    each = 2.2 + 0.9 * settings
+    figure, axes = panels(len(stages), each * min(3, len(stages)), least=each, height=4.2)
     for panel, stage in zip(axes, stages):
         _draw_stage(panel, [row for row in rows if row.stage == stage])
         panel.set(title=stage, ylabel=scale(names_in([row.scores for row in rows]), metrics))

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.table import Table as TerminalTable
+
+
+# A cell's row and column, from 0.
+Place = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -18,6 +24,7 @@ class Table:
     rows: Sequence[Sequence[str]]  # cells, as they are shown
     title: str = ""  # what it shows
     names: int = 1  # how many columns are aligned left
+    best: AbstractSet[Place] = frozenset()  # the cells that are marked as the best among their kind
 
     def terminal(self) -> TerminalTable:
         """Return it for rich's console; nothing in it is markup: a model may be called [bold]."""
@@ -27,16 +34,38 @@ class Table:
         table = TerminalTable(title=escape(self.title) or None)
         for index, column in enumerate(self.columns):
             table.add_column(escape(column), justify="left" if index < self.names else "right")
-        for row in self.rows:
-            table.add_row(*map(escape, row))
+        for at, row in enumerate(self.rows):
+            marked = (
+                f"[bold]{escape(cell)}[/]" if (at, to) in self.best else escape(cell) for to, cell in enumerate(row)
+            )
+            table.add_row(*marked)
         return table
 
     def markdown(self) -> str:
         """Return it as Markdown, without the title."""
-        lines = [[cell.replace("|", "\\|") for cell in line] for line in (self.columns, *self.rows)]
+        marked = [
+            [f"**{cell}**" if (at, to) in self.best else cell for to, cell in enumerate(row)]
+            for at, row in enumerate(self.rows)
+        ]
+        lines = [[cell.replace("|", "\\|") for cell in line] for line in (self.columns, *marked)]
         heading, *rows = (f"| {' | '.join(line)} |" for line in lines)
         rule = "".join([":--|"] * self.names + ["--:|"] * (len(self.columns) - self.names))
         return "\n".join([heading, f"|{rule}", *rows])
+
+
+def best_of(rows: Sequence[Sequence[str]], places: Iterable[Place], *, lowest: bool = False) -> set[Place]:
+    """Return which of some cells hold the best number, the last in each; none where there is nothing to compare."""
+    found: dict[Place, float] = {}
+    for at, to in places:
+        with suppress(ValueError, IndexError):
+            found[at, to] = float(rows[at][to].split()[-1])
+    first = (min if lowest else max)(found.values(), default=0.0)
+    return {place for place, value in found.items() if value == first} if len(found) > 1 else set()
+
+
+def best_by_column(rows: Sequence[Sequence[str]], columns: Iterable[int]) -> set[Place]:
+    """Return the cells with the highest number of each of some columns."""
+    return {place for to in columns for place in best_of(rows, [(at, to) for at in range(len(rows))])}
 
 
 def number(value: float | None) -> str:

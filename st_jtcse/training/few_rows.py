@@ -20,12 +20,12 @@ from st_jtcse.training.stage_inputs import Inputs
 ROWS = 4
 
 
-def few_inputs(stage: StageSpec, inputs: Inputs | None, label_size: int | None) -> Inputs:
-    """Return inputs of a few rows: the first ones, of two classes where there are, and made up where none are read yet.
+def few_inputs(stage: StageSpec, inputs: Inputs | None, label_size: int | None, count: int = ROWS) -> Inputs:
+    """Return inputs of `count` rows: the first, of two classes where there are; four made up where none are read.
 
     Teachers' vectors of this size, and round trips, are made up too; so is the set that chooses checkpoints.
     """
-    rows = _made_up(stage) if inputs is None or inputs.sentences is None else _first(inputs.sentences.dataset)
+    rows = _made_up(stage) if inputs is None or inputs.sentences is None else _first(inputs.sentences.dataset, count)
     if stage.augment is not None and stage.augment.mode == "pair":
         rows = rows.add_column("round_trip", rows["sentence"][::-1])
     if any(view.type == "neighbour" for view in stage.views or ()):
@@ -34,7 +34,7 @@ def few_inputs(stage: StageSpec, inputs: Inputs | None, label_size: int | None) 
         vectors = np.random.default_rng(0).normal(size=(len(rows), label_size)) / label_size**0.5
         labels = pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float16).ravel()), label_size)
         rows = concatenate_datasets([rows, Dataset(pa.table({"label": labels}))], axis=1)
-    texts = [f"{text} {number}" for number, text in enumerate(rows[rows.column_names[0]][:])]
+    texts = [f"{text} {number}" for number, text in enumerate(rows[rows.column_names[0]][:ROWS])]
     graded = data.Pairs(texts, texts[::-1], [float(number) for number in range(len(texts))], "")
     # Labelled: rows that are complete as they are.
     return replace(
@@ -44,9 +44,9 @@ def few_inputs(stage: StageSpec, inputs: Inputs | None, label_size: int | None) 
     )
 
 
-def _first(dataset: Dataset) -> Dataset:
+def _first(dataset: Dataset, count: int) -> Dataset:
     if "label" not in dataset.column_names:
-        return dataset.select(range(min(ROWS, len(dataset))))
+        return dataset.select(range(min(count, len(dataset))))
     # Two of each of two labels, for losses that compare rows of one class with those of another.
     found: dict[Any, list[int]] = {}
     for number, label in enumerate(islice(dataset["label"], 10_000)):
@@ -56,7 +56,7 @@ def _first(dataset: Dataset) -> Dataset:
             break
     chosen = {number for rows in found.values() for number in rows}
     others = (number for number in range(len(dataset)) if number not in chosen)
-    return dataset.select(sorted([*chosen, *islice(others, ROWS - len(chosen))]))
+    return dataset.select(sorted([*chosen, *islice(others, count - len(chosen))]))
 
 
 def _made_up(stage: StageSpec) -> Dataset:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from st_jtcse.training.models import load_frozen
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage import start_model
 from st_jtcse.training.stage_inputs import Inputs, check_size
-from st_jtcse.training.stage_training import train, training_arguments
+from st_jtcse.training.stage_training import train
 from st_jtcse.training.stand_ins import share_words, small_copy
 
 # Arguments that are given other values for the step: they say how long and how much, or where logs go.
@@ -29,13 +31,30 @@ REPLACED = {
 }  # fmt: skip
 
 
-class _OnlyStep(TrainerCallback):
-    """Evaluates, saves and stops after the first step, where the arguments say so of any."""
+# The most rows of a step, and its steps: the first is tried, the others are timed.
+_BATCH, _STEPS = 16, 3
+
+
+class _FewSteps(TrainerCallback):
+    """Evaluates and saves after the first step, if the arguments say so of any, and times the next two."""
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self.seconds: float | None = None  # of a step; None where there were too few
+
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        for group in kw["optimizer"].param_groups:
+            group["lr"] = 0.0  # A rate that is too high is for the run to tell, by its own model.
+        if state.global_step == 1:
+            self._began = time.perf_counter()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
-        control.should_evaluate = args.eval_strategy != "no"
-        control.should_save = args.save_strategy != "no"
-        control.should_log = control.should_training_stop = True
+        first = control.should_log = state.global_step == 1
+        control.should_evaluate = first and args.eval_strategy != "no"
+        control.should_save = first and args.save_strategy != "no"
+        if state.global_step == _STEPS:
+            control.should_training_stop = True
+            self.seconds = (time.perf_counter() - self._began) / (_STEPS - 1)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
         control.should_evaluate = control.should_save = False
@@ -48,6 +67,7 @@ class SmallRun:
         self._folder = folder
         self._stages = loaded.stages
         self._copies: dict[Any, str] = {}
+        self._deeper: dict[str, float] = {}  # by model or stage: how many times the layers of the small one
         self._attempts = 0
         # What is to be said of stages that go, by their names.
         self.remarks: dict[str, str] = {}
@@ -68,31 +88,42 @@ class SmallRun:
         """Assemble a stage's model."""
         set_seed(0)
         model = start_model(stage, self._resolver(stage), 0)
+        names = [name.removeprefix(STAGE_PREFIX) for name in stage.model.models.values()]
+        self._deeper[stage.name] = 1.0 if stage.model.layers else max(self._deeper.get(name, 1.0) for name in names)
         share_words(model)
         # The trainer writes a card beside every checkpoint; here nobody reads it.
         model.model_card_data.template_path = self._card
         return model
 
-    def train(self, stage: StageSpec, model: Any, inputs: Inputs | None) -> None:
-        """Train it for a step, in place, and evaluate it; what the libraries raise is passed on."""
+    def train(self, stage: StageSpec, model: Any, inputs: Inputs | None) -> float | None:
+        """Train it for a few steps, in place, and evaluate it; what the libraries raise is passed on.
+
+        Returns about how many seconds a step of the whole stage takes; None where too few rows are read.
+        """
         assert stage.loss is not None
         self._attempts += 1
         folder = RunFolder(self._folder / f".{self._attempts}")
-        for tracker in get_reporting_integration_callbacks(training_arguments(stage, 0, folder.path).report_to):
+        for tracker in get_reporting_integration_callbacks(stage.args.get("report_to", "none")):
             tracker()  # Says whether it is installed; its first word to a server would be part of a real run.
         size = self._label_size(stage, model)
-        few = few_inputs(stage, inputs, size)
+        batch = int(stage.args.get("per_device_train_batch_size", 8))
+        few = few_inputs(stage, inputs, size, _STEPS * min(batch, _BATCH))
+        rows = min(batch, _BATCH if inputs is not None and inputs.sentences is not None else ROWS)
         if stage.evaluate is not None and stage.evaluate.sets:
             kind_of(stage.model).scores(model, few.evaluators)
-        batch = int(stage.args.get("per_device_train_batch_size", ROWS))
         args = {key: value for key, value in stage.args.items() if key not in REPLACED} | {
-            "per_device_train_batch_size": min(batch, ROWS),
+            "per_device_train_batch_size": rows,
             "dataloader_num_workers": min(int(stage.args.get("dataloader_num_workers", 0)), 1),
             "disable_tqdm": True,
             "report_to": "none",
         }
         small = stage.model_copy(update={"args": args, "teachers": [], "augment": None})
-        train(small, stage.loss, model, few, folder, 0, self._folder / ".cache", callbacks=[_OnlyStep()])
+        steps = _FewSteps()
+        train(small, stage.loss, model, few, folder, 0, self._folder / ".cache", callbacks=[steps])
+        if steps.seconds is None or rows < min(batch, _BATCH):
+            return None
+        times = batch / rows * int(stage.args.get("gradient_accumulation_steps", 1))
+        return steps.seconds * times * self._deeper[stage.name]
 
     def save(self, stage: StageSpec, model: Any) -> None:
         """Save it where later stages find it."""
@@ -114,6 +145,11 @@ class SmallRun:
         blocks |= {frozen.model: frozen for frozen in (*(stage.model.members or ()), *stage.teachers)}
         every_word = stage.declaration.tokens
 
+        def depth(name: str, layers: int) -> int:
+            small = self._depth(layers)
+            self._deeper[name] = max(layers / small, self._deeper.get(name, 1.0))
+            return small
+
         def resolve(name: str) -> str:
             if name.startswith(STAGE_PREFIX):
                 return str(self._folder / name.removeprefix(STAGE_PREFIX))
@@ -125,7 +161,7 @@ class SmallRun:
                 self._copies[key] = small_copy(
                     name,
                     target,
-                    self._depth,
+                    partial(depth, name),
                     all_words=every_word,
                     revision=block.revision,
                     trust_remote_code=block.trust_remote_code,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification
@@ -15,12 +14,13 @@ from st_jtcse import embedded
 from st_jtcse.modules import loading
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
+from st_jtcse.reports.run_report import PAGE
 from st_jtcse.training.as_shipped import begins_as
+from st_jtcse.training.forecast import rows_of, sizes, steps_of
 from st_jtcse.training.models import load_config
 from st_jtcse.training.rehearsal import rehearse_all
 from st_jtcse.training.run_folder import RECIPE, RESULTS
 from st_jtcse.training.stage_inputs import Inputs, is_local, load_inputs
-from st_jtcse.training.stage_training import training_arguments
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,14 @@ class PlannedStage:
     evaluated_on: tuple[str, ...]  # Names of the evaluation sets
 
 
-def plan(recipes: Sequence[LoadedRecipe], names: list[str]) -> list[PlannedStage]:
+class Plan(NamedTuple):
+    """What a run would do."""
+
+    stages: list[PlannedStage]
+    notes: list[str]  # lines about data, time, memory and disk
+
+
+def plan(recipes: Sequence[LoadedRecipe], names: list[str]) -> Plan:
     """Plan the stages of the first recipe, and rehearse those of all.
 
     Local data are read, models' configurations loaded, and nothing is written; raises UserError.
@@ -44,37 +51,27 @@ def plan(recipes: Sequence[LoadedRecipe], names: list[str]) -> list[PlannedStage
     loaded = recipes[0]
     stages = {stage.name: stage for stage in loaded.stages}
     inputs = load_inputs([stages[name] for name in names if is_local(stages[name])])
-    planned = [_plan(loaded, stages[name], stages, inputs.get(name)) for name in names]
-    rehearse_all(recipes, names)
-    return planned
+    planned = [_plan(stages[name], stages, inputs.get(name)) for name in names]
+    _, notes = rehearse_all(recipes, names)
+    room = sizes([stage.parameters for stage in planned], Path(loaded.recipe.output_dir))
+    return Plan(planned, [*notes, room])
 
 
 def expected_files(loaded: LoadedRecipe, names: list[str]) -> list[Path]:
     """Return what the run would leave."""
     root = Path(loaded.recipe.output_dir)
-    return [root / RECIPE, *(root / name for name in names), root / RESULTS]
+    return [root / RECIPE, *(root / name for name in names), root / RESULTS, root / PAGE]
 
 
-def _plan(loaded: LoadedRecipe, stage: StageSpec, stages: dict[str, StageSpec], inputs: Inputs | None) -> PlannedStage:
-    # A round trip may come back empty, so with pivots this is the most there can be.
-    views = len(stage.augment.pivots) if stage.augment else 1
-    sentences = len(inputs.sentences.dataset) * views if inputs and inputs.sentences else None
-    arguments = training_arguments(stage, loaded.recipe.seed, Path(loaded.recipe.output_dir) / stage.name)
-    steps: int | None = arguments.max_steps if arguments.max_steps > 0 else None
-    if stage.loss is None:
-        sentences = steps = 0
-    elif steps is None and sentences is not None:
-        # Sentence-Transformers keeps a last, smaller batch unless told to drop it.
-        batches = sentences / arguments.train_batch_size
-        batches = math.floor(batches) if arguments.dataloader_drop_last else math.ceil(batches)
-        steps = math.ceil(batches / arguments.gradient_accumulation_steps * arguments.num_train_epochs)
+def _plan(stage: StageSpec, stages: dict[str, StageSpec], inputs: Inputs | None) -> PlannedStage:
+    sentences = 0 if stage.loss is None else rows_of(stage, inputs)
     return PlannedStage(
         stage.name,
         stage.loss.type if stage.loss else None,
         begins_as(stage.model),
         _parameters(stage.model, stages),
         sentences,
-        steps,
+        steps_of(stage, sentences),
         tuple(stage.evaluate.sets) if stage.evaluate else (),
     )
 

@@ -29,6 +29,7 @@ from st_jtcse.recipe.faults import Fault, tell
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.yaml_source import Loc
+from st_jtcse.training.forecast import told_ahead
 from st_jtcse.training.models import whiten
 from st_jtcse.training.one_step import REPLACED, SmallRun
 from st_jtcse.training.stage_inputs import Inputs, is_local, load_inputs
@@ -43,8 +44,8 @@ _REMARKABLE = 0.05
 
 def rehearse(
     loaded: LoadedRecipe, names: Sequence[str], inputs: Mapping[str, Inputs], done: set[str] | None = None
-) -> None:
-    """Take one step of each of these stages in a temporary folder, which is removed; nothing else changes.
+) -> list[str]:
+    """Take a few steps of each of these stages in a temporary folder, which is removed; nothing else changes.
 
     In a distributed run nothing is rehearsed: its processes could fail apart.
 
@@ -54,18 +55,23 @@ def rehearse(
         inputs: What has been read of their data; rows are made up for a stage that is not among them.
         done: Keys of stages that were rehearsed already, of this or another recipe; completed.
 
+    Returns:
+        Lines about the data and the time that the stages take; they are logged too, but of one of several recipes.
+
     Raises:
         UserError: A stage cannot go a step, told where the recipe says what is to blame.
     """
-    done = set() if done is None else done
+    alone, done = done is None, set() if done is None else done
     wanted = _new(loaded, names, done)
     if not wanted or processes.count() > 1:
-        return
+        return []
+    seconds: dict[str, float] = {}
     with _untouched(), tempfile.TemporaryDirectory(prefix="st-jtcse-", ignore_cleanup_errors=True) as folder:
         run = SmallRun(loaded, Path(folder))
         for stage in _needed(loaded, wanted):
             try:
-                _go(run, stage, inputs.get(stage.name), train=stage.name in wanted)
+                found = _go(run, stage, inputs.get(stage.name), train=stage.name in wanted)
+                seconds |= {} if found is None else {stage.name: found}
             except UserError as error:
                 raise UserError(*map(run.as_written, error.faults)) from error
             except Exception as error:
@@ -74,30 +80,38 @@ def rehearse(
         logger.warning("%s: %s", name, remark)
     keys = _keys(loaded)
     done.update(keys[name] for name in wanted)
+    lines = told_ahead(loaded, wanted, inputs, seconds)
+    for line in lines if alone else ():
+        logger.info("%s", line)
+    return lines
 
 
-def rehearse_all(recipes: Sequence[LoadedRecipe], names: Sequence[str] = ()) -> set[str]:
-    """Rehearse the stages of recipes, each once where they share it, and return the keys of what was rehearsed.
+def rehearse_all(recipes: Sequence[LoadedRecipe], names: Sequence[str] = ()) -> tuple[set[str], list[str]]:
+    """Rehearse the stages of recipes, each once where they share it.
 
-    Local files are read; rows that are on the Hub are made up. No names mean all stages. Raises UserError.
+    Local files are read; rows that are on the Hub are made up. No names mean all stages. Returns the keys of what was
+    rehearsed, and lines about the first recipe's data and time; raises UserError.
     """
     done: set[str] = set()
+    lines = []
     for loaded in recipes:
         new = _new(loaded, names or [stage.name for stage in loaded.stages], done)
         inputs = load_inputs([stage for stage in loaded.stages if stage.name in new and is_local(stage)])
-        rehearse(loaded, new, inputs, done)
-    return done
+        lines.append(rehearse(loaded, new, inputs, done))
+    return done, lines[0]
 
 
-def _go(run: SmallRun, stage: StageSpec, inputs: Inputs | None, *, train: bool = True) -> None:
+def _go(run: SmallRun, stage: StageSpec, inputs: Inputs | None, *, train: bool = True) -> float | None:
     model = run.start(stage)
     if stage.whitening is not None:
         whiten(stage, model, inputs.sentences.dataset if inputs and inputs.sentences else None, fit=False)
+    seconds = None
     if train and stage.loss is not None:
         if inputs is not None and isinstance(inputs.sentences, data.Sentences):
             _look_at_words(run, stage, model, inputs.sentences)
-        run.train(stage, model, inputs)
+        seconds = run.train(stage, model, inputs)
     run.save(stage, model)
+    return seconds
 
 
 def _look_at_words(run: SmallRun, stage: StageSpec, model: Any, sentences: data.Sentences) -> None:

@@ -10,15 +10,37 @@ from st_jtcse import processes
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.schema import Recipe
+from st_jtcse.reports.run_report import Example, write_run_report
 from st_jtcse.training.as_shipped import ShippedScores
 from st_jtcse.training.provenance import environment
 from st_jtcse.training.run_folder import RESULTS, RunFolder
+from st_jtcse.training.stage_inputs import Inputs
 
 
 def write_results(recipe: Recipe, folder: RunFolder, shipped: ShippedScores) -> None:
     """Leave results.json as far as the run is."""
     if processes.rank() == 0:
         write_atomically(folder.path / RESULTS, to_json(results_of(recipe, folder, shipped)))
+
+
+def leave_report(
+    recipe: Recipe, folder: RunFolder, shipped: ShippedScores, inputs: Mapping[str, Inputs]
+) -> dict[str, Any]:
+    """Leave the run's page as far as the run is, and return its results; `inputs` have the texts of its examples."""
+    results = results_of(recipe, folder, shipped)
+    if processes.rank() == 0:
+        found, name = [], ""
+        for record in results["stages"]:
+            told = record.get("examples")
+            own = inputs[record["name"]].sets.get(told["set"]) if told and record["name"] in inputs else None
+            if own is not None and own.pairs is not None:
+                pairs, name = own.pairs, told["set"]
+                found = [
+                    Example(pairs.sentences1[row], pairs.sentences2[row], pairs.scores[row], *cosines)
+                    for row, *cosines in zip(told["rows"], told["before"], told["after"])
+                ]
+        write_run_report(folder.path, results, found, name)
+    return results
 
 
 def results_of(recipe: Recipe, folder: RunFolder, shipped: ShippedScores) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from st_jtcse.training.chosen_stages import check_earlier, check_resumable
 from st_jtcse.training.rehearsal import rehearse
 from st_jtcse.training.run_folder import RESULTS, RunFolder
 from st_jtcse.training.run_log import run_log
-from st_jtcse.training.run_results import results_of, write_results
+from st_jtcse.training.run_results import leave_report, write_results
 from st_jtcse.training.stage import run_stage
+from st_jtcse.training.stage_arguments import training_arguments
 from st_jtcse.training.stage_inputs import load_inputs
-from st_jtcse.training.stage_training import training_arguments
 
 
 def run(
@@ -32,7 +32,9 @@ def run(
     rehearsed: set[str] | None = None,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> dict[str, Any]:
-    """Run a recipe's stages, by default all, leave recipe.yaml, a folder a stage and results.json, and return the last.
+    """Run a recipe's stages, by default all, and return the results.
+
+    It leaves recipe.yaml, a folder a stage, results.json and report.html.
 
     `resume` goes on with the run in the output folder; `finished` are stages, by name, that another run has finished
     and that would come out the same, `rehearsed` what :func:`~st_jtcse.training.rehearsal.rehearse_all` returned;
@@ -83,4 +85,4 @@ def _run(
         if folder.record(name) is None:
             run_stage(loaded, stages[name], inputs[name], folder, shipped, callbacks)
         write_results(recipe, folder, shipped)
-    return results_of(recipe, folder, shipped)
+    return leave_report(recipe, folder, shipped, inputs)

@@ -10,12 +10,10 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.schema import StageSpec
+from st_jtcse.reports.dev_curves import loss_terms
 from st_jtcse.training.as_shipped import begins_as
 
 logger = logging.getLogger(__name__)
-
-# What a log entry has beside the loss and its terms.
-_NO_TERMS = {"loss", "grad_norm", "learning_rate", "epoch"}
 
 
 class StageLines(TrainerCallback):
@@ -36,9 +34,9 @@ class StageLines(TrainerCallback):
         """Keep the loss and its terms for the next evaluation's line."""
         logs: Mapping[str, Any] = kw.get("logs") or {}
         logger.debug("%s: step %d, %s", self._stage.name, state.global_step, logs)
-        if "loss" in logs:
-            terms = ", ".join(f"{name} {value:.3g}" for name, value in logs.items() if name not in _NO_TERMS)
-            self._loss = f", loss {logs['loss']:.3g}{f' ({terms})' if terms else ''}"
+        if found := loss_terms(logs):
+            loss, *terms = (f"{name} {value:.3g}" for name, value in found.items())
+            self._loss = f", {loss} ({', '.join(terms)})" if terms else f", {loss}"
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
         """Say how far it is, the loss and dev."""

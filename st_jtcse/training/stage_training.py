@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from sentence_transformers.base.model_card import BaseModelCardCallback
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainerState, set_seed
 
 from st_jtcse import processes
-from st_jtcse.errors import UserError
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec, StageSpec
@@ -28,41 +26,9 @@ from st_jtcse.training.checkpoints import (
 )
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.run_folder import RunFolder
+from st_jtcse.training.stage_arguments import training_arguments
 from st_jtcse.training.stage_inputs import Inputs, training_set
 from st_jtcse.training.two_views import views_of
-
-
-def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
-    """Return the stage's arguments, completed by what follows from it; raises UserError if they contradict each other.
-
-    Checkpoints go into `output_dir`.
-    """
-    # Without an accelerator there is nothing to pin memory for, and torch warns at every loader.
-    defaults = {"report_to": "none", "dataloader_pin_memory": torch.accelerator.is_available()}
-    settings: dict[str, Any] = defaults | stage.args | {"seed": seed, "data_seed": seed}
-    strategy = stage.args.get("eval_strategy", "no")
-    if strategy != "no":
-        # The checkpoint that scores best on dev is the result, so each evaluation needs one.
-        settings = {"save_strategy": strategy, "save_total_limit": 1} | settings
-        if "eval_steps" in stage.args:
-            settings = {"save_steps": stage.args["eval_steps"]} | settings
-        settings |= {"load_best_model_at_end": True, "greater_is_better": True}
-    try:
-        arguments = kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
-    except (ValueError, ImportError) as error:
-        raise UserError(f"Stage {stage.name!r}: args do not fit together: {' '.join(str(error).split())}") from error
-    if strategy == "no" and stage.evaluate is not None and stage.evaluate.patience is not None:
-        raise UserError(
-            f"Stage {stage.name!r}: evaluate.patience counts evaluations in training, and there are none; set "
-            "args.eval_strategy, or remove it."
-        )
-    if strategy == arguments.save_strategy == "steps" and arguments.save_steps != arguments.eval_steps:
-        raise UserError(
-            f"Stage {stage.name!r}: args do not fit together: the checkpoint that scores best on dev is the result, "
-            f"but save_steps is {arguments.save_steps} and eval_steps {arguments.eval_steps}; remove save_steps, or "
-            "say 'save_strategy: best'."
-        )
-    return arguments
 
 
 def train(

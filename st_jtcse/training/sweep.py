@@ -84,7 +84,7 @@ def run_all(
     A stage that has the same settings, seed and earlier stages in two runs is trained in the first and linked into the
     other.
     """
-    rehearsed = rehearse_all([run.loaded for run in runs], names)
+    rehearsed, _ = rehearse_all([run.loaded for run in runs], names)
     top = RunFolder(Path(loaded.recipe.output_dir))
     with top.open(loaded.recipe, resume):
         done: dict[str, Path] = {}

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -70,6 +71,18 @@ def test_every_command_tells_its_version(name, capsys):
     with pytest.raises(SystemExit, match=r"^0$"):
         importlib.import_module(f"st_jtcse.cli.{name}").main(["--version"])
     assert capsys.readouterr().out == f"st-{name} (st-jtcse) {st_jtcse.__version__}\n"
+
+
+def test_a_shell_completes_options_and_bundled_recipes(tmp_path):
+    pytest.importorskip("argcomplete")
+    found = {}
+    for line in ("st-train --dr", "st-train quick", "st-train --show rankcse-listnet-"):
+        asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "told"), "_ARGCOMPLETE_IFS": "\n"}
+        asked |= {"COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9"}
+        command = [sys.executable, "-m", "st_jtcse.cli.train"]
+        subprocess.run(command, env=dict(os.environ) | asked, check=True, cwd=tmp_path)
+        found[line] = sorted((tmp_path / "told").read_text().split())
+    assert list(found.values()) == [["--dry-run"], ["quickstart"], ["rankcse-listnet-bert", "rankcse-listnet-mini"]]
 
 
 def made(run, interrupted="nothing was kept"):

@@ -11,7 +11,7 @@ from st_jtcse.diagnostics import AttentionSink, Modulus, SentenceMap, cosine_den
 from st_jtcse.diagnostics.encoders import CLSEnergy
 from st_jtcse.errors import UserError
 from st_jtcse.reports import diagnosis_pictures as pictures
-from st_jtcse.reports.drawing import series, to_bytes
+from st_jtcse.reports.drawing import NARROW, WIDE, series, to_bytes
 
 NAMES = ("plain", "_hidden", "a_$b$", "<b>")
 DRAW = np.random.default_rng(0)
@@ -57,8 +57,26 @@ def test_the_same_numbers_give_the_same_bytes(name):
 
 
 def test_every_model_is_in_the_legend():
-    figure = pictures.draw_alignment_uniformity(POINTS)
-    assert [text.get_text().strip() for text in figure.axes[0].get_legend().get_texts()] == list(NAMES)
+    for width in (WIDE, NARROW):
+        (legend,) = pictures.draw_alignment_uniformity(POINTS, width).legends
+        assert [text.get_text().strip() for text in legend.get_texts()] == list(NAMES)
+
+
+def test_a_legend_is_not_wider_than_its_picture():
+    long = "distilled-from-the-sum-of-two-towers-" * 4
+    figure = pictures.draw_score_and_cost({"short": (1.0, 2.0), long: (2.0, 1.0)}, NARROW)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert legend.get_window_extent().width <= figure.bbox.width
+    assert "".join(legend.get_texts()[1].get_text().split()) == long
+
+
+def test_encoders_that_look_the_same_are_told_apart_by_their_difference():
+    first = CLSEnergy(np.array([0.3, 0.2]), np.zeros(2))
+    values = {"a": first, "b": CLSEnergy(first.mean + 0.001, np.zeros(2)), "deeper": CLSEnergy(np.ones(3), np.ones(3))}
+    energies, differences = pictures.draw_cls_energy(values).axes
+    assert len(energies.lines) == 3
+    assert [list(np.round(line.get_ydata(), 6)) for line in differences.lines] == [[0, 0], [0.001, 0.001]]
 
 
 def test_the_cells_of_the_heat_map_say_their_share():

@@ -4,14 +4,11 @@ import base64
 import re
 from html.parser import HTMLParser
 
-import pytest
-
-from st_jtcse.reports.page import Picture, Section, render_page
+from st_jtcse.reports.page import Picture, Section, grouped, render_page
 from st_jtcse.reports.table import Table
 
 SVG = b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"></svg>'
-PNG = b"\x89PNG\r\n\x1a\n"
-VOID = {"meta", "img", "link", "br", "hr", "input"}
+VOID = {"meta", "img", "source", "link", "br", "hr", "input"}
 
 
 class Reader(HTMLParser):
@@ -44,8 +41,8 @@ def read(page):
 
 SECTIONS = [
     Section("Scores", "One.\n\nTwo <i>.", Table(["model", "score"], [["<b>bold</b>", "1.5"], ["plain", "2"]])),
-    Section("Picture", picture=Picture(SVG, 'a "quoted" <alt>')),
-    Section("Another", picture=Picture(PNG, "dots", least_width=560)),
+    Section("Picture", picture=Picture(SVG, SVG + b"<!-- narrow -->", 'a "quoted" <alt>')),
+    Section("Another", picture=Picture(SVG, SVG, "dots")),
 ]
 
 
@@ -71,10 +68,11 @@ def test_all_text_is_escaped():
 def test_pictures_are_inside_the_page_and_say_what_they_show():
     first, second = read(render_page("t", SECTIONS)).all("img")
     assert first["alt"] == 'a "quoted" <alt>' and second["alt"] == "dots"
-    assert [image["style"] for image in (first, second)] == ["max-width: max(100%, 0px)", "max-width: max(100%, 560px)"]
-    for image, kind, data in ((first, "svg+xml", SVG), (second, "png", PNG)):
-        head, content = image["src"].split(",")
-        assert head == f"data:image/{kind};base64" and base64.b64decode(content) == data
+    narrow = read(render_page("t", SECTIONS)).all("source")
+    assert all(source["media"].startswith("(max-width: ") for source in narrow)
+    for address, data in ((first["src"], SVG), (second["src"], SVG), (narrow[0]["srcset"], SVG + b"<!-- narrow -->")):
+        head, content = address.split(",")
+        assert head == "data:image/svg+xml;base64" and base64.b64decode(content) == data
 
 
 def test_tables_and_headings_can_be_found_by_keyboard_and_by_ear():
@@ -84,9 +82,9 @@ def test_tables_and_headings_can_be_found_by_keyboard_and_by_ear():
     anchors = [attributes["href"] for attributes in reader.all("a")]
     assert anchors == [f"#{attributes['id']}" for attributes in reader.all("h2")]
     regions = [attributes for attributes in reader.all("div") if attributes.get("role") == "region"]
-    assert len(regions) == 3 and all(region["tabindex"] == "0" and region["aria-label"] for region in regions)
+    assert len(regions) == 1 and all(region["tabindex"] == "0" and region["aria-label"] for region in regions)
 
 
-def test_a_picture_of_another_kind_is_refused():
-    with pytest.raises(ValueError, match="A page's pictures are PNG or SVG"):
-        render_page("t", [Section("JPEG", picture=Picture(b"\xff\xd8\xff", "photo"))])
+def test_what_was_told_of_several_is_one_paragraph():
+    told = [("no pooler.", "a"), ("no map.", "a"), ("no pooler.", "b")]
+    assert grouped(told) == ["a, b: no pooler.", "a: no map."]

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from st_jtcse.reports.page import Section, render_page
-from st_jtcse.reports.table import Table
+from st_jtcse.reports.table import Table, best_by_column, best_of
 
 TABLE = Table(["model", "kind", "a|b"], [["[bold]", "<i>", "1.5"]], "scores of [bold]", names=2)
 
@@ -26,3 +26,16 @@ def test_the_page_escapes_tags_and_names_the_columns_that_are_names():
     page = render_page("t", [Section("Scores", table=TABLE)])
     assert '<th scope="row" class="name">[bold]</th>' in page and '<td class="name">&lt;i&gt;</td>' in page
     assert "<td>1.5</td>" in page and '<th scope="col" class="name">kind</th>' in page
+
+
+def test_the_best_of_each_column_is_marked_on_every_face():
+    rows = [["base", "79.88", "0.42"], ["a", "79.88 -> 80.85", "-"], ["b", "", "0.38"]]
+    best = best_by_column(rows, [1]) | best_of(rows, [(at, 2) for at in range(3)], lowest=True)
+    assert best == {(1, 1), (2, 2)} and best_of(rows, [(0, 1), (2, 1)]) == set()
+    table = Table(["model", "score", "distance"], rows, best=best)
+    assert "| a | **79.88 -> 80.85** | - |" in table.markdown()
+    page = render_page("t", [Section("Scores", table=table)])
+    assert '<td class="best">79.88 -&gt; 80.85</td>' in page and page.count('class="best"') == 2
+    console = Console(width=60, file=io.StringIO(), force_terminal=True, color_system="standard")
+    console.print(table.terminal())
+    assert "\x1b[1m79.88 -> 80.85\x1b[0m" in console.file.getvalue()

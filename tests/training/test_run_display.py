@@ -29,7 +29,10 @@ def test_a_run_says_a_line_a_stage_and_an_evaluation_and_keeps_the_rest_in_its_l
     command = [sys.executable, "-m", "st_jtcse.cli.train", str(project / "recipe.yaml"), "--set", "args.max_steps=4"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    expected, said = [], done.stderr.splitlines()
+    (train, dev, time), said = done.stderr.splitlines()[:3], done.stderr.splitlines()[3:]
+    assert (train, dev) == (f"train: {project / 'text.txt'} (yours)", f"dev: {project / 'dev.jsonl'} (yours)")
+    assert time == "about a minute of training here; evaluations and teachers' vectors come on top"
+    expected = []
     begun = {
         "encoder": "SimCSELoss, 4 steps, from a: CLS state (pooling: cls), a plain encoder",
         "joint": "JTCSELoss, 4 steps, from stage:encoder and b: CLS state (pooling: cls)",
@@ -51,8 +54,13 @@ def test_a_run_says_a_line_a_stage_and_an_evaluation_and_keeps_the_rest_in_its_l
     assert [line.partition(" and CLS")[0] for line in without_terms(said)] == expected
     assert re.search(r"joint: step 4 of 4, loss [\d.]+ \(nce [\d.]+, icnce [\d.]+, .*\), dev ", done.stderr)
 
-    *table, best, usage = done.stdout.splitlines()
-    assert "tiny, seed 7" in table[0] and len(said) + len(table) + 2 <= 40
+    *table, best, usage, following, page = done.stdout.splitlines()
+    assert "tiny, seed 7" in table[0] and len(said) + len(table) + 4 <= 40
+    shipped = " ".join(results(project)["as_shipped"])
+    ended = best.removeprefix("Best model: ")
+    assert following == f"Next: st-eval {shipped} {ended} --data FILE, with labelled text of your own"
+    told = (project / "run" / "report.html").read_text()
+    assert page == f"Curves and examples: {project / 'run' / 'report.html'}" and "Dev by step" in told
     assert best == f"Best model: {project / 'run' / best_stage(results(project))}"
     names = {}
     exec(usage.removeprefix("Use it: ").replace("SentenceTransformer(", "vector = SentenceTransformer("), names)

@@ -1,0 +1,47 @@
+"""The training arguments of one stage: its recipe's, completed by what follows from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from st_jtcse.errors import UserError
+from st_jtcse.recipe.schema import StageSpec
+from st_jtcse.training import bf16
+from st_jtcse.training.model_kinds import kind_of
+
+
+def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
+    """Return the stage's arguments, completed by what follows from it; raises UserError if they contradict each other.
+
+    Checkpoints go into `output_dir`.
+    """
+    # Without an accelerator there is nothing to pin memory for, and torch warns at every loader.
+    defaults = {"report_to": "none", "dataloader_pin_memory": torch.accelerator.is_available()}
+    settings: dict[str, Any] = defaults | stage.args | {"seed": seed, "data_seed": seed}
+    strategy = stage.args.get("eval_strategy", "no")
+    if strategy != "no":
+        # The checkpoint that scores best on dev is the result, so each evaluation needs one.
+        settings = {"save_strategy": strategy, "save_total_limit": 1} | settings
+        if "eval_steps" in stage.args:
+            settings = {"save_steps": stage.args["eval_steps"]} | settings
+        settings |= {"load_best_model_at_end": True, "greater_is_better": True}
+    try:
+        arguments = kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
+    except (ValueError, ImportError) as error:
+        told = " ".join(str(error).split())
+        raise UserError(f"Stage {stage.name!r}: args do not fit together: {told}{bf16.hint(told)}") from error
+    if strategy == "no" and stage.evaluate is not None and stage.evaluate.patience is not None:
+        raise UserError(
+            f"Stage {stage.name!r}: evaluate.patience counts evaluations in training, and there are none; set "
+            "args.eval_strategy, or remove it."
+        )
+    if strategy == arguments.save_strategy == "steps" and arguments.save_steps != arguments.eval_steps:
+        raise UserError(
+            f"Stage {stage.name!r}: args do not fit together: the checkpoint that scores best on dev is the result, "
+            f"but save_steps is {arguments.save_steps} and eval_steps {arguments.eval_steps}; remove save_steps, or "
+            "say 'save_strategy: best'."
+        )
+    return arguments
