@@ -38,6 +38,14 @@ def draw_score_and_cost(values: Mapping[str, tuple[float, float]]) -> Figure:
 
 
 @house_style()
+def draw_score_and_energy(values: Mapping[str, tuple[float, float]]) -> Figure:
+    """Draw a point a model: Spearman x 100 over mean E_CLS."""
+    figure, axes = _points(values)
+    axes.set(xlabel="mean E_CLS (ratio of norms)", ylabel="Spearman x 100")
+    return figure
+
+
+@house_style()
 def draw_cls_energy(values: Mapping[str, CLSEnergy]) -> Figure:
     """Draw a line an encoder: mean E_CLS over layers."""
     figure, (axes,) = panels(1, columns=1, width=6, height=4.3)
