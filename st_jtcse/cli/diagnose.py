@@ -17,7 +17,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-diagnose",
         description="Look into models: alignment and uniformity, cosines by gold score, E_CLS, attention, moduli, a "
-        "map, cost; as numbers, pictures and a page.",
+        "map, cost, pairs they disagree on; as numbers, pictures and a page.",
         epilog="Example: st-diagnose runs/quickstart/joint runs/quickstart/distilled --pairs pairs.jsonl "
         "--output-dir diagnosis",
     )
@@ -30,6 +30,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sentence", metavar="TEXT", help="whose attention is shown (default: the first of the pairs)")
     parser.add_argument("--map", choices=("pca", "tsne"), default="pca", help="how the map is made (default: pca)")
     add_count(parser, "--sample-size", 250, "pairs drawn for the map, E_CLS, the moduli and the speed")
+    cases = "pairs to show that the models rank most differently, or of one model it and the gold scores"
+    add_count(parser, "--cases", 0, cases)
     seeded = "seed of that draw, of t-SNE and of poolers that a checkpoint lacks (default: 42)"
     parser.add_argument("--seed", type=int, default=42, help=seeded)
     add_pooling(parser, "pool the encoders so instead of by the models' own modules")
@@ -47,7 +49,7 @@ def _diagnose(options: argparse.Namespace) -> None:
     from st_jtcse.diagnostics.diagnosis import Plan, diagnose
     from st_jtcse.modules import load_sentence_transformer
     from st_jtcse.reports import drawing
-    from st_jtcse.reports.diagnosis_report import PAGE, summary_by_model, write_report
+    from st_jtcse.reports.diagnosis_report import PAGE, cases_table, summary_by_model, write_report
     from st_jtcse.training.provenance import environment
 
     # All that can be refused at once is refused before the first model is loaded.
@@ -55,7 +57,8 @@ def _diagnose(options: argparse.Namespace) -> None:
     check_new(options.output_dir)
     pairs = load_pairs(Source(file=options.pairs), tuple(options.score_range))
     sentence = pairs.sentences1[0] if options.sentence is None else options.sentence.strip()
-    plan = Plan(pairs, tuple(options.score_range), sentence, options.map, options.sample_size, options.seed)
+    asked = (options.map, options.sample_size, options.seed, options.cases)
+    plan = Plan(pairs, tuple(options.score_range), sentence, *asked)
     diagnoses = []
     # By the last part of their paths, or by the whole where that leaves doubt.
     names = [Path(model).name or model for model in options.models]
@@ -71,6 +74,8 @@ def _diagnose(options: argparse.Namespace) -> None:
     with new_folder(options.output_dir) as folder:
         write_report(folder, diagnoses, plan, {"environment": environment()})
     console.show(summary_by_model(diagnoses, f"diagnostics on {options.pairs.name}"))
+    if plan.cases:
+        console.show(cases_table(diagnoses, plan))
     for found in diagnoses:
         for note in found.notes:
             console.err.print(f"{found.name}. {note}")

@@ -16,7 +16,7 @@ from st_jtcse.evaluation.results import Results
 from st_jtcse.evaluation.suites import Suite
 from st_jtcse.evaluation.verdict import compare
 from st_jtcse.hub.cards import update_card
-from st_jtcse.reports.evaluation_report import suite_table, write_evaluation, write_markdown
+from st_jtcse.reports.evaluation_report import FEW, suite_table, write_evaluation, write_markdown
 
 
 def evaluate_one(
@@ -41,7 +41,7 @@ def evaluate_one(
         console.say(model)
     results.run(tables, jobs, options.batch_size, progress)
     for suite in tables:
-        console.show(suite_table(suite.name, results.data["suites"][suite.name]))
+        console.show(suite_table(suite.name, results.data["suites"][suite.name], most=FEW))
     if at > 0 and own:
         found = compare({job.own.name: (job.own, job.statistics[0], job.statistics[-1]) for job in own})
         told = [verdict.as_dict() for verdict in found]

@@ -31,6 +31,7 @@ class Plan:
     map_method: MapMethod = "pca"  # how the map is made
     sample_size: int = 250  # pairs that are drawn for the map and for what is looked at inside the encoders
     seed: int = 42  # seed of that draw and of t-SNE
+    cases: int = 0  # pairs to show that the models rank most differently
 
     @property
     def threshold(self) -> float:
@@ -75,12 +76,18 @@ class Diagnosis:
     alignment: float | None  # Eq. 16 over the positive pairs; None if there are none
     uniformity: float  # Eq. 17 over the different sentences
     density: CosineDensity  # cosines by fifth of the gold scores
+    cosines: NDArray[np.float64]  # cosine of each pair, (P,)
     sentence_map: SentenceMap | None = None  # the sample in two dimensions; None where it cannot be drawn
     # E_CLS by encoder label; empty for a model without BERT-like encoders
     energy: dict[str, CLSEnergy] = field(default_factory=dict)
     sink: dict[str, AttentionSink] = field(default_factory=dict)  # attention by encoder label
     modulus: dict[str, Modulus] = field(default_factory=dict)  # moduli by encoder label
     notes: list[str] = field(default_factory=list)  # what could not be found, and why
+
+    @property
+    def mean_energy(self) -> float:
+        """E_CLS, the mean over layers and encoders; NaN where there are none."""
+        return float(np.mean([energy.mean.mean() for energy in self.energy.values()])) if self.energy else math.nan
 
     @property
     def eta(self) -> float:
@@ -96,6 +103,7 @@ class Diagnosis:
             "eta": round(self.eta, 4),
             "alignment": self.alignment,
             "uniformity": self.uniformity,
+            "mean_cls_energy": self.mean_energy,
             "cosines_by_score_fifth": {
                 key: getattr(self.density, key) for key in ("edges", "counts", "means", "deviations")
             },
@@ -145,6 +153,7 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
         alignment=diagnostics.alignment(first[positive], second[positive]) if positive.any() else None,
         uniformity=diagnostics.uniformity(np.stack(list(vectors.values()))),
         density=diagnostics.cosine_density(cosines, pairs.scores, plan.score_range),
+        cosines=cosines,
         notes=notes,
     )
     sample = np.stack([vectors[sentence] for sentence in sentences])

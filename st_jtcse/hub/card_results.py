@@ -52,7 +52,8 @@ def card_results(folder: Path) -> CardResults:
         figures += [_figure(name, name, _metric(training, name), score) for name, score in scores.items()]
     for name, suite in evaluation["suites"].items():
         picture = f"{EVALUATION}/{name}.png"
-        table = _own_and_reported(suite_table(name, suite), training.get("reported_as"))
+        paper = training.get("reported_as")
+        table = _own_and_reported(suite_table(name, suite, also=paper), paper)
         tables.append((table, picture if (folder / picture).is_file() else None))
         figures += [
             _figure(row["label"], row["task"], row["metric"], row["score"])

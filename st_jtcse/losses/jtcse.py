@@ -166,6 +166,8 @@ class JTCSELoss(DeclaredLoss, nn.Module):
 
     def _cut(self, encoded: dict[str, Tensor], name: str) -> Tensor:
         """Keep as many components of the towers' states, (2B, K, H), as MatryoshkaLoss left of the embedding."""
+        if name not in encoded:  # One tower without a head: the embedding is its state.
+            return encoded["sentence_embedding"].unsqueeze(1)
         rows, whole, left = encoded[name], self._embedding_dimension, encoded["sentence_embedding"].shape[-1]
         # An embedding of another size is not a sum of the states, so that its first components are not theirs.
         if left != whole != rows.shape[-1]:

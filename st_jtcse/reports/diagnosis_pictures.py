@@ -39,6 +39,14 @@ def draw_score_and_cost(values: Mapping[str, tuple[float, float]], width: float 
 
 
 @house_style()
+def draw_score_and_energy(values: Mapping[str, tuple[float, float]], width: float = WIDE) -> Figure:
+    """Draw a point a model: Spearman x 100 over mean E_CLS."""
+    figure, axes = _points(values, width)
+    axes.set(xlabel="mean E_CLS (ratio of norms)", ylabel="Spearman x 100")
+    return figure
+
+
+@house_style()
 def draw_cls_energy(values: Mapping[str, CLSEnergy], width: float = WIDE) -> Figure:
     """Draw a line an encoder: mean E_CLS over layers, and beside it how far encoders are from the first one."""
     first, *others = values.values()

@@ -10,6 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from st_jtcse.diagnostics.diagnosis import Diagnosis, Plan
 from st_jtcse.diagnostics.encoders import GROUPS
 from st_jtcse.reports import diagnosis_pictures as pictures
@@ -46,6 +48,22 @@ def summary_by_model(diagnoses: Sequence[Diagnosis], title: str) -> Table:
     return Table(columns, rows, title)
 
 
+def cases_table(diagnoses: Sequence[Diagnosis], plan: Plan) -> Table:
+    """Return the pairs that the models rank most differently; of a single model, it and the gold scores."""
+    from scipy.stats import rankdata
+
+    pairs = plan.pairs
+    judges = [one.cosines for one in diagnoses] if len(diagnoses) > 1 else [diagnoses[0].cosines, pairs.scores]
+    apart = np.ptp([rankdata(scores) for scores in judges], axis=0)
+    rows = []
+    for at in np.argsort(-apart, kind="stable")[: plan.cases]:
+        cosines = [f"{one.cosines[at]:.3f}" for one in diagnoses]
+        rows.append([pairs.sentences1[at], pairs.sentences2[at], f"{pairs.scores[at]:g}", *cosines])
+    told = "the models rank" if len(diagnoses) > 1 else "the model and the gold scores rank"
+    columns = ["sentence1", "sentence2", "gold", *(one.name for one in diagnoses)]
+    return Table(columns, rows, f"pairs that {told} most differently: gold score, cosine", names=2)
+
+
 def write_report(folder: Path, diagnoses: Sequence[Diagnosis], plan: Plan, facts: Mapping[str, Any]) -> None:
     """Fill a folder with diagnostics.json, every picture as SVG and PNG, and index.html; needs matplotlib."""
     about = (
@@ -57,6 +75,9 @@ def write_report(folder: Path, diagnoses: Sequence[Diagnosis], plan: Plan, facts
     for one in (*_of_models(diagnoses, plan), *_of_encoders(diagnoses, plan), *_map(diagnoses, plan)):
         save(one.draw(WIDE), folder, one.name)
         sections.append(Section(one.heading, one.text, one.table, picture(one.draw, one.alt)))
+    if plan.cases:
+        cases = cases_table(diagnoses, plan)
+        sections.append(Section("Cases", f"{len(cases.rows)} {cases.title}.", cases))
     notes = [(note, found.name) for found in diagnoses for note in found.notes]
     if notes:
         sections.append(Section("Notes", "\n\n".join(grouped(notes))))
@@ -154,6 +175,15 @@ def _of_encoders(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]
         "A line an encoder: mean E_CLS over layers, and its difference from the first; the values are in the table.",
         partial(pictures.draw_cls_energy, energies),
         _table("encoder", [f"layer {layer}" for layer in range(1, depth + 1)], means),
+    )
+    points = {one.name: (one.spearman, one.mean_energy) for one in diagnoses if one.energy}
+    told = "; ".join(f"{name} {score:.2f} at {energy:.3f}" for name, (score, energy) in points.items())
+    yield _Drawn(
+        "score_and_cls_energy",
+        "Score and E_CLS",
+        "Spearman x 100 over E_CLS, here the mean over the layers of all of a model's encoders (JTCSE Fig. 10).",
+        f"A point a model: {told}.",
+        partial(pictures.draw_score_and_energy, points),
     )
     sinks = _by_encoder({one.name: one.sink for one in diagnoses})
     shares = {name: [f"{100 * share:.0f} %" for share in sink.mass.mean(axis=0)] for name, sink in sinks.items()}

@@ -17,11 +17,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OURS = "this model"
+# How many of a table's models stand beside ours where there is room for few: on a terminal, in a picture.
+FEW = 4
 
 
-def suite_table(name: str, suite: Mapping[str, Any]) -> Table:
-    """Return a suite's scores beside those of the papers' models in its rows, the mean last."""
-    models = list(dict.fromkeys(model for row in suite["rows"] for model in row["reported"]))
+def suite_table(name: str, suite: Mapping[str, Any], *, most: int | None = None, also: str | None = None) -> Table:
+    """Return a suite's scores beside those of the papers' models in its rows, the mean last.
+
+    Of the papers' models `most` at most, and `also` one of which the papers have the mean alone.
+    """
+    models = list(dict.fromkeys(model for row in suite["rows"] for model in row["reported"]))[:most]
+    if also not in models and also in suite["reported_average"]:
+        models.append(also)
     cells = [
         [row["label"], row["metric"] or "", *map(number, (row["score"], *map(row["reported"].get, models)))]
         for row in suite["rows"]
@@ -104,7 +111,7 @@ def draw_suite(suite: Mapping[str, Any], width: float = WIDE) -> Figure:
     """Draw a row for each task: this model's score among the reported ones."""
     rows = suite["rows"]
     figure, (axes,) = panels(1, width, least=width, height=1.6 + 0.28 * len(rows))
-    for name, look in zip(suite_table("", suite).columns[2:], series()):
+    for name, look in zip(suite_table("", suite, most=FEW).columns[2:], series()):
         scores = [row["score"] if name == OURS else row["reported"].get(name) for row in rows]
         points = [(score, place) for place, score in enumerate(scores) if score is not None]
         own = {"markersize": 7, "zorder": 3} if name == OURS else {"markersize": 4}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from conftest import make_sentences
 from safetensors.torch import load_file, save_file
+from scipy.stats import rankdata
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
@@ -22,6 +23,7 @@ PICTURES = {
     "cls_energy",
     "cosine_density",
     "modulus",
+    "score_and_cls_energy",
     "score_and_cost",
     "sentence_map",
 }
@@ -87,6 +89,8 @@ def test_the_numbers_are_those_of_the_models(output, models, pairs):
         (positive,) = np.nonzero([row["score"] > 4 for row in rows])
         distances = ((unit[0][positive] - unit[1][positive]) ** 2).sum(axis=1)
         assert found["alignment"] == pytest.approx(distances.mean(), abs=1e-5)
+        energies = [part["cls_energy"]["mean"] for part in found["encoders"]]
+        assert found["mean_cls_energy"] == pytest.approx(np.mean(energies), abs=1e-5)
     assert [[part["label"] for part in found["encoders"]] for found in record["models"]] == [
         [""],
         ["tower I", "tower II"],
@@ -117,7 +121,7 @@ def test_the_page_shows_every_picture_and_escapes_names(output):
 
 
 def test_the_same_command_gives_the_same_pictures(output, models, pairs, tmp_path, capsys):
-    assert diagnose(models, pairs, tmp_path / "again") == 0
+    assert diagnose(models, pairs, tmp_path / "again", "--cases", "2") == 0
     for path in output.iterdir():
         if path.suffix in (".svg", ".png"):
             assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
@@ -128,12 +132,23 @@ def test_the_same_command_gives_the_same_pictures(output, models, pairs, tmp_pat
     assert first == again
     told = capsys.readouterr()
     assert all(word in told.out for word in ("<b>", "twin", "ensemble", "uniformity", "index.html"))
+    # The two pairs that the three rank most differently, on the page.
+    rows = [json.loads(line) for line in pairs.read_text().splitlines()]
+    cosines = [
+        [model.similarity(*model.encode([row["sentence1"], row["sentence2"]])[:, None]).item() for row in rows]
+        for model in (SentenceTransformer(str(folder), device="cpu") for folder in models)
+    ]
+    apart = np.ptp([rankdata(scores) for scores in cosines], axis=0)
+    page = (tmp_path / "again" / "index.html").read_text().partition("2 pairs that the models rank most")[2]
+    shown = [row for row in rows if f">{row['sentence1']}</" in page and f">{row['sentence2']}</" in page]
+    assert shown == [rows[at] for at in sorted(np.argsort(-apart, kind="stable")[:2])]
     assert "ensemble. member 1: there is no pooler." in told.err
 
 
 def test_options_reach_the_report(models, pairs, tmp_path):
-    options = ["--sentence", "the dog runs", "--map", "tsne", "--sample-size", "6", "--seed", "7"]
+    options = ["--sentence", "the dog runs", "--map", "tsne", "--sample-size", "6", "--seed", "7", "--cases", "1"]
     assert diagnose(models[:1], pairs, tmp_path / "out", *options, "--score-range", "0", "10") == 0
+    assert "1 pairs that the model and the gold scores" in (tmp_path / "out" / "index.html").read_text()
     record = record_of(tmp_path / "out")
     assert (record["sentence"], record["map"], record["sample_size"], record["seed"]) == ("the dog runs", "tsne", 6, 7)
     (model,) = record["models"]

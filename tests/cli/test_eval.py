@@ -35,7 +35,8 @@ def test_a_run_leaves_figures_beside_the_papers(model_folders, evaluation_data, 
     assert code == 3
     assert "4 of 11 tasks have no result: mteb/STS13, mteb/STS14, mteb/STS15, mteb/STS16." in told.err
     rows = {row["label"]: row for row in found["suites"]["sts7"]["rows"]}
-    assert rows["STS12"]["reported"] == {"SimCSE": 68.4, "TNCSE": 75.52, "JTCSE": 74.95, "JTCSE-D": 75.01}
+    reported = {"SimCSE": 68.4, "TNCSE": 75.52, "JTCSE": 74.95, "JTCSE-D": 75.01}
+    assert rows["STS12"]["reported"].items() > reported.items()
     tasks = {row["label"]: row["score"] for row in found["suites"]["tasks"]["rows"]}
     # Two codes, one protocol: MTEB's and SentEval's.
     assert rows["STS12"]["score"] == pytest.approx(tasks["senteval/STS12"], abs=1e-3)
@@ -45,8 +46,8 @@ def test_a_run_leaves_figures_beside_the_papers(model_folders, evaluation_data, 
     assert set(found["missing"]) == {f"mteb/STS{year}" for year in (13, 14, 15, 16)}
     assert found["tasks"]["mteb/SICK-R with the pairs of SICKR"]["source"].endswith("sickr.test.jsonl")
     text = (output / "results.md").read_text()
-    assert f"| STS12 | cosine_spearman | {rows['STS12']['score']:.2f} | 68.40 | 75.52 | 74.95 | 75.01 |" in text
-    assert "| mean |  | - | 76.25 | 79.58 | 79.70 | 79.89 |" in text
+    assert f"| STS12 | cosine_spearman | {rows['STS12']['score']:.2f} | 68.40 | 75.52 | 74.95 | 75.01 | 75.44 |" in text
+    assert "| mean |  | - | 76.25 | 79.58 | 79.70 | 79.89 | 80.60 |" in text
     mrpc = found["tasks"]["senteval/MRPC"]["scores"]["test"]["default"]
     line = " | ".join(f"{100 * mrpc[name]:.2f}" for name in ("accuracy", "dev_accuracy", "f1"))
     assert f"| senteval/MRPC | {line} |" in text

@@ -128,6 +128,13 @@ def test_a_single_tower_trains_on_nce_and_the_modulus_of_its_own_views(single):
     assert JTCSELoss(no_dropout(single), icnce_weight=0, cross_weight=0)(features(single))["ictm"].item() < 1e-5
 
 
+def test_a_single_tower_without_the_modulus_term_is_nt_xent_of_its_embeddings(single):
+    model = no_dropout(SentenceTransformer(modules=[single[0], single[2]], device="cpu"))  # Without the poolers' head
+    terms = JTCSELoss(model, icnce_weight=0, cross_weight=0, ictm_weight=0)(features(model))
+    embeddings = model(model.preprocess(SENTENCES))["sentence_embedding"]
+    torch.testing.assert_close(dict(terms), {"nce": nt_xent(embeddings, embeddings)}, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -25,6 +25,7 @@ POINTS = by_name(lambda: tuple(DRAW.random(2)))
 DRAWINGS = {
     "alignment_uniformity": (pictures.draw_alignment_uniformity, POINTS),
     "score_and_cost": (pictures.draw_score_and_cost, POINTS),
+    "score_and_cls_energy": (pictures.draw_score_and_energy, POINTS),
     "cls_energy": (pictures.draw_cls_energy, by_name(lambda: CLSEnergy(DRAW.random(6), DRAW.random(6)))),
     "attention_sink": (
         pictures.draw_attention_sink,
