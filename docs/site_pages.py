@@ -149,9 +149,7 @@ class RestructuredText(griffe.Extension):
         text = re.sub(r":math:(`[^`]+`)", r"\1", obj.docstring.value)
         text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text)
         text = re.sub(r"(?m)^( *)\.\. math:: *(.+)$", r"\1```tex\n\1\2\n\1```", text)
-        text = re.sub(
-            r"^( *)::\n\n((?:\1    .*\n|\n)+)", r"\1```python\n\2\n\1```\n\n", text + "\n", flags=re.MULTILINE
-        )
+        text = re.sub(r"(?m)^( *)::\n\n((?:\1    .*\n|\n)+)", r"\1```python\n\2\n\1```\n\n", text + "\n")
         text = re.sub(r"(?m)((?:^ +[+|].*\n?)+)", fenced, text)
         obj.docstring.value = text
 
