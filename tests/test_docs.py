@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import make_labelled, make_model, make_pairs, make_pipeline, make_sentences, write_rows
+from conftest import make_labelled, make_model, make_pairs, make_pipeline, make_sentences, save_encoder, write_rows
 
 from st_jtcse import bundled, embedded
 from st_jtcse.cli import convergence, convert, diagnose, push, score
@@ -110,10 +110,11 @@ FEW = ["--set", "args.max_steps=2", "--set", "args.use_cpu=true", "--set", "cach
 
 
 @pytest.fixture
-def user(tower_folders, tmp_path, monkeypatch):
+def user(tmp_path, monkeypatch):
     """A folder with the files that the pages call the user's, and a tiny model for the embedded one."""
     monkeypatch.chdir(tmp_path)
-    make_model(tower_folders[0], "mean").save_pretrained("tiny", create_model_card=False)
+    encoder = save_encoder(tmp_path / "encoder", 1, max_position_embeddings=160)
+    make_model(encoder, "mean").save_pretrained("tiny", create_model_card=False)
     monkeypatch.setattr(embedded, "folder", lambda: tmp_path / "tiny")
     sentences = list(dict.fromkeys(make_sentences(220)))[:160]
     (tmp_path / "my.txt").write_text("\n".join(sentences) + "\n")
@@ -140,7 +141,7 @@ def test_the_readme_runs_from_its_top_to_its_end(user):
             assert (command, main([*options, *FEW])) == ("st-train", 0)
         ran.append(names)
     assert len(ran) == 5 and ran[3]["embeddings"].shape == (2, 32)
-    for folder in ("runs/mine/adapted", "runs/pairs/cosent", "my-twin"):
+    for folder in ("runs/mine/adapted", "runs/pairs/cosent", "runs/quickstart/distilled", "my-twin"):
         assert (user / folder / "modules.json").is_file(), folder
 
 
@@ -178,7 +179,7 @@ def test_the_notebook_runs_with_few_steps_on_a_tiny_model(user, capsys):
 def test_the_recipe_of_the_page_on_losses_goes(user):
     ((_, recipe),) = blocks(ROOT / "docs" / "which-loss.md", "yaml")
     (user / "mine.yaml").write_text(recipe)
-    texts = make_sentences(24)
+    texts = make_sentences(80)
     write_rows(user / "my-queries.jsonl", [{"anchor": a, "positive": b} for a, b in zip(texts, texts[3:])])
     write_rows(user / "my-dev.jsonl", [{"query": a, "relevant": b} for a, b in zip(texts, texts[2:])])
     assert main(["mine.yaml", "--dry-run", *FEW]) == 0
