@@ -47,8 +47,9 @@ def test_links_recipes_and_tests_exist(page):
         assert name in bundled.recipes(), name
 
 
-def test_the_readme_shows_every_option():
+def test_the_readme_is_short_and_shows_every_option():
     readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) <= 120
     for action in _parser()._actions:
         for option in action.option_strings:
             if option.startswith("--") and option != "--help":
