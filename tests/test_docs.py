@@ -1,20 +1,24 @@
 """What the documents name exists, and what they show runs."""
 
+import json
 import re
+import shlex
 import textwrap
 from pathlib import Path
 
 import pytest
-from conftest import make_model, make_pipeline
+import yaml
+from conftest import make_labelled, make_model, make_pairs, make_pipeline, make_sentences, save_encoder, write_rows
 
-from st_jtcse import bundled
+from st_jtcse import bundled, embedded
 from st_jtcse.cli import convergence, convert, diagnose, push, score
 from st_jtcse.cli import eval as evaluate
-from st_jtcse.cli.train import _parser
+from st_jtcse.cli.train import _parser, main
 from st_jtcse.evaluation import SentEvalSTSEvaluator, SentEvalTransferEvaluator
 from st_jtcse.evaluation.mteb_models import UniqueTextEncoder, register
 from st_jtcse.evaluation.suites import suites
 from st_jtcse.losses import CrossEncoderCoSENTLoss, JTCSELoss, LSRNSLoss, RankCSELoss, SimCSELoss
+from st_jtcse.losses.catalogue import loss_names
 from st_jtcse.modules import (
     AttentionPooling,
     EnsembleEncoder,
@@ -28,7 +32,8 @@ from st_jtcse.towers import EnsembleEncoderModel, TwinEncoderModel
 
 ROOT = Path(__file__).parents[1]
 TESTS = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SKILL = ROOT / "docs" / "skills" / "st-jtcse" / "SKILL.md"
+PAGES = [ROOT / "README.md", ROOT / "llms.txt", SKILL, *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -38,12 +43,13 @@ def test_links_recipes_and_tests_exist(page):
         assert (page.parent / target).exists(), target
     for name in re.findall(r"`(test_\w+)`", text):
         assert f"def {name}(" in TESTS, name
-    for name in re.findall(r"st-train ([a-z][a-z-]+)", text):
+    for name in re.findall(r"st-train ([a-z][a-z-]+)(?!\.yaml|[\w-])", text):
         assert name in bundled.recipes(), name
 
 
-def test_the_readme_shows_every_option():
+def test_the_readme_is_short_and_shows_every_option():
     readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) <= 120
     for action in _parser()._actions:
         for option in action.option_strings:
             if option.startswith("--") and option != "--help":
@@ -101,16 +107,85 @@ def runnable(code, tower_folders):
     return code.replace("bert-base-uncased", str(tower_folders[0]))
 
 
-def test_readme_examples_run(tower_folders, tmp_path, monkeypatch):
+FEW = ["--set", "args.max_steps=2", "--set", "args.use_cpu=true", "--set", "cache_dir=cache"]
+
+
+@pytest.fixture
+def user(tmp_path, monkeypatch):
+    """A folder with the files that the pages call the user's, and a tiny model for the embedded one."""
     monkeypatch.chdir(tmp_path)
-    encode, script = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    encoder = save_encoder(tmp_path / "encoder", 1, max_position_embeddings=160)
+    make_model(encoder, "mean").save_pretrained("tiny", create_model_card=False)
+    monkeypatch.setattr(embedded, "folder", lambda: tmp_path / "tiny")
+    sentences = list(dict.fromkeys(make_sentences(220)))[:160]
+    (tmp_path / "my.txt").write_text("\n".join(sentences) + "\n")
+    # Scores that lie in 0 to 1 and in 0 to 5.
+    for seed, name in enumerate(("my-pairs", "my-dev")):
+        rows = [row | {"score": row["score"] / 5} for row in make_pairs(16, seed)]
+        write_rows(tmp_path / f"{name}.jsonl", rows)
+    return tmp_path
+
+
+def blocks(page, language):
+    return re.findall(rf"```({language})\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def test_the_readme_runs_from_its_top_to_its_end(user):
+    """As pasted, in order; .ci/run runs the block that tests, and its like is the one that installs."""
+    ran = []
+    for language, block in blocks(ROOT / "README.md", "bash|python")[2:]:
+        names = {}
+        if language == "python":
+            exec(block, names)
+        for line in block.splitlines() if language == "bash" else ():
+            command, *options = shlex.split(line)
+            assert (command, main([*options, *FEW])) == ("st-train", 0)
+        ran.append(names)
+    assert len(ran) == 5 and ran[3]["embeddings"].shape == (2, 32)
+    for folder in ("runs/mine/adapted", "runs/pairs/cosent", "runs/quickstart/distilled", "my-twin"):
+        assert (user / folder / "modules.json").is_file(), folder
+
+
+def test_the_commands_of_the_skill_fit_their_data(user):
+    front = yaml.safe_load(SKILL.read_text().split("---")[1])
+    assert front["name"] == SKILL.parent.name and 0 < len(front["description"]) <= 1024
+    (user / "my-model").symlink_to(user / "tiny")
+    write_rows(user / "my-labelled.jsonl", make_labelled(16, 3))
+    lines = [line for _, block in blocks(SKILL, "bash") for line in block.splitlines()]
+    assert len({line.removesuffix(" --dry-run") for line in lines}) == 7
+    for line in lines:
+        command, *options = shlex.split(line)
+        if command == "st-eval":
+            assert evaluate._parser().parse_args(options).data == ["my-labelled.jsonl"]
+        elif "--copy" in options:
+            assert main(options) == 0
+        elif line + " --dry-run" not in lines:
+            assert main([*options, *FEW, *(["--dry-run"] if "--dry-run" not in options else [])]) == 0, line
+    assert not (user / "runs").exists()
+
+
+def test_the_notebook_runs_with_few_steps_on_a_tiny_model(user, capsys):
     names = {}
-    exec(runnable(script, tower_folders), names)
-    (tmp_path / "runs" / "quickstart").mkdir(parents=True)
-    (tmp_path / "my-twin").rename(tmp_path / "runs" / "quickstart" / "joint")
-    names = {}
-    exec(encode, names)
-    assert names["embeddings"].shape == (2, 32)
+    for cell in json.loads((ROOT / "docs" / "notebooks" / "adapt.ipynb").read_text())["cells"]:
+        code = "".join(cell["source"])
+        if cell["cell_type"] == "code" and code.startswith("!st-train "):
+            small = [] if "--copy" in code else [*FEW, "--set", "stages.adapted.args.eval_steps=1"]
+            assert main([*shlex.split(code)[1:], *small]) == 0
+        elif cell["cell_type"] == "code":
+            assert cell["outputs"]  # What the embedded model gave.
+            exec(code, names)
+    assert "adapted: nearest to" in capsys.readouterr().out
+
+
+def test_the_recipe_of_the_page_on_losses_goes(user):
+    ((_, recipe),) = blocks(ROOT / "docs" / "which-loss.md", "yaml")
+    (user / "mine.yaml").write_text(recipe)
+    texts = make_sentences(80)
+    write_rows(user / "my-queries.jsonl", [{"anchor": a, "positive": b} for a, b in zip(texts, texts[3:])])
+    write_rows(user / "my-dev.jsonl", [{"query": a, "relevant": b} for a, b in zip(texts, texts[2:])])
+    assert main(["mine.yaml", "--dry-run", *FEW]) == 0
+    named = re.findall(r"`(\w+Loss)`", (ROOT / "docs" / "which-loss.md").read_text())
+    assert len(set(named)) >= 10 and {*named} <= {*loss_names(), *loss_names(True)}
 
 
 def test_ensemble_examples_run(tower_folders, tmp_path, monkeypatch):

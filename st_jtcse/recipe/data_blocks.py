@@ -160,7 +160,9 @@ class DataSpec(Block):
         None, description="Label as written in `pairs` -> number, e.g. contradiction: 0, neutral: 1, entailment: 2."
     )
     bins: int | None = Field(
-        None, ge=2, description="With `labels: classes`: the class is the bin of score_range, of this many equal ones."
+        None,
+        ge=2,
+        description="With `labels: classes`: cut score_range into this many equal bins, which are the classes.",
     )
 
     @model_validator(mode="after")
@@ -190,8 +192,8 @@ class EvaluateSpec(Block):
 
     dev: Annotated[DevSpec, BeforeValidator(_dev_shorthand)] | None = Field(
         None,
-        description="Set whose score chooses the checkpoint, of graded pairs the Spearman correlation of cosines; "
-        "'unlabelled': training sentences that are held out.",
+        description="Set whose score chooses the checkpoint; for graded pairs, the Spearman correlation of their "
+        "cosines. 'unlabelled': training sentences that are held out.",
     )
     test: dict[str, Source] = Field(default_factory=dict, description="Sets to report, by the name to show.")
     general: dict[str, Source] = Field(
@@ -201,14 +203,14 @@ class EvaluateSpec(Block):
         None,
         ge=0,
         allow_inf_nan=False,
-        description="Points that a set of `general` may lose at most: the trained weights are mixed with the start's "
-        "as far as that takes.",
+        description="Most points that a set of `general` may lose; if it loses more, the trained weights are mixed "
+        "with the start's.",
     )
     score_range: tuple[float, float] = Field(
         (0.0, 5.0), description="Lowest and highest score allowed in the pairs.", strict=False
     )
     patience: int | None = Field(
-        None, ge=1, description="Stop a stage after so many evaluations on end without a new best score on `dev`."
+        None, ge=1, description="Stop a stage after this many evaluations in a row without a new best score on `dev`."
     )
 
     @field_validator("test", "general")

@@ -101,7 +101,7 @@ class ModelSpec(Block):
         "own, which the ordinary layers between cross-attention layers change too.",
     )
     random_pooler: bool = Field(
-        False, description="Draw the poolers of towers that come without; else such towers are refused."
+        False, description="Draw random poolers for towers that have none; otherwise such towers are refused."
     )
     pooling: TrainedPoolingName | None = Field(
         None,
@@ -223,8 +223,8 @@ class StageSpec(Block):
     model: ModelSpec = Field(description="What the stage starts from.")
     data: DataSpec | None = Field(
         None,
-        description="Training data; default: the recipe's, and without a source of its own the block is laid over the "
-        "recipe's key by key.",
+        description="Training data; default: the recipe's. A block that names no source changes single keys of the "
+        "recipe's.",
     )
     loss: LossSpec | None = Field(
         description="The training objective; null: the model is assembled, saved and evaluated as it is."
@@ -237,7 +237,7 @@ class StageSpec(Block):
     )
     args: dict[str, Any] = Field(
         default_factory=dict,
-        description="SentenceTransformerTrainingArguments, verbatim; laid over the recipe's `args`.",
+        description="SentenceTransformerTrainingArguments, verbatim; they come before the recipe's `args`.",
     )
     evaluate: EvaluateSpec | None = Field(None, description="Evaluation pairs; default: the recipe's.")
     teachers: list[TeacherSpec] = Field(
@@ -251,13 +251,13 @@ class StageSpec(Block):
     )
     pair_scores: Source | None = Field(
         None,
-        description="Pairs of training sentences with a similarity from 0 to 1, which LSRNSLoss takes instead of the "
-        "teachers' where it meets them.",
+        description="Pairs of training sentences with a similarity from 0 to 1, which LSRNSLoss uses instead of the "
+        "teachers'.",
     )
     reported_as: str | None = Field(
         None,
-        description="What the papers' tables call this stage's model: its card sets their figures beside those of an "
-        "evaluation, as long as the recipe is the bundled one.",
+        description="This model's name in the papers' tables; its card shows their figures beside those of an "
+        "evaluation, if the bundled recipe is unchanged.",
     )
 
     @model_validator(mode="after")
@@ -343,8 +343,8 @@ class Recipe(Block):
     name: str = Field(pattern=NAME_PATTERN, description="Short name of the run.")
     extends: None = Field(
         None,
-        description="Name of a bundled recipe, or a file, that this one is laid over; written in files only, where a "
-        "relative path starts at the recipe's folder.",
+        description="The recipe that this one changes: a bundled name, or a file, whose relative path starts at this "
+        "recipe's folder. Only in a file, not by --set.",
     )
     description: str = Field("", description="What the run reproduces, in one or two sentences.")
     method: Text | None = Field(None, description="The method, e.g. JTCSE.")
@@ -359,13 +359,13 @@ class Recipe(Block):
         "starts at the current folder. Default: st-jtcse in the Hugging Face cache.",
     )
     model: ModelDefaults | None = Field(
-        None, description="Laid under the `model` of every stage, key by key where a key goes with its kind of model."
+        None, description="Defaults for the `model` of every stage, as far as a key fits that kind of model."
     )
     data: DataSpec | None = Field(None, description="Training data of every stage that names none.")
     args: dict[str, Any] = Field(default_factory=dict, description="Training arguments common to all stages.")
     evaluate: EvaluateSpec | None = Field(None, description="Evaluation pairs of every stage that names none.")
     stages: list[StageSpec] = Field(min_length=1, description="Training runs, in order.")
-    card: CardSpec | None = Field(None, description="What the model cards say beside what the run knows.")
+    card: CardSpec | None = Field(None, description="Licence and languages for the model cards.")
     push: PushSpec | None = Field(None, description="Push models to the Hub after the run.")
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**32)]], BeforeValidator(_range_shorthand)] | None = Field(
         None, min_length=1, description="Run everything under each of these seeds instead of `seed`; 1..5 is a range."

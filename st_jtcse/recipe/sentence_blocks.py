@@ -64,8 +64,8 @@ class NeighboursSpec(Block):
     count: int = Field(10, ge=1, description="How many nearest sentences of the training text.")
     weight: Annotated[float, Field(ge=0, le=1)] | None = Field(
         None,
-        description="Share of their mean direction, 0 to leave the vectors alone; null: up to 0.5, by how much the "
-        "text has topics.",
+        description="Share of the neighbours' mean direction. 0 leaves the vectors as they are; null: up to 0.5, more "
+        "if the text has topics.",
     )
     anchors: Sources | None = Field(
         None, description="General sentences that join the training text and keep their teachers' own vectors."
