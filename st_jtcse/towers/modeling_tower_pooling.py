@@ -133,7 +133,7 @@ def pooled(rows: Tensor, attention_mask: Tensor, pooling: TowerPooling) -> Tenso
 
 
 def begins_rows(attention_mask: Tensor) -> bool:
-    """Tell whether every sentence's first row is a token that counts, as a compiled or exported graph takes for granted."""
+    """Tell whether every sentence's first row is a token that counts, as compiled graphs take for granted."""
     if torch.compiler.is_compiling():
         return True
     return bool(attention_mask[:, 0].all())
