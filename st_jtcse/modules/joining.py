@@ -193,6 +193,10 @@ def transformer_of(
             processor_kwargs=dict(code),
             config_kwargs=dict(code),
         )
+    # Of a tokenizer that was made without a side, transformers does not save the one that was set later.
+    copied: Any = built.tokenizer
+    if copied.padding_side != tokenizer.padding_side:
+        copied.padding_side = copied.init_kwargs["padding_side"] = tokenizer.padding_side
     # The folder is gone: an adapter that named it as its base could not be loaded.
     built.model.name_or_path = ""
     return built

@@ -133,8 +133,8 @@ def pooled(rows: Tensor, attention_mask: Tensor, pooling: TowerPooling) -> Tenso
 
 
 def begins_rows(attention_mask: Tensor) -> bool:
-    """Tell whether every sentence's first row is a token that counts, as a graph that is traced takes for granted."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    """Tell whether every sentence's first row is a token that counts, as compiled graphs take for granted."""
+    if torch.compiler.is_compiling():
         return True
     return bool(attention_mask[:, 0].all())
 

@@ -122,6 +122,11 @@ class TwinEncoderOutput(ModelOutput):
     cross_embedding: Tensor | None = None
 
 
+def _rows_read(pooling: TowerPooling, counted: Tensor) -> TowerPooling:
+    """Name a pooling that reads the same rows: behind padding or a prompt the first token is not the first of them."""
+    return "mean" if pooling in _CROSS_OF_FIRST_ROW and not begins_rows(counted) else pooling
+
+
 class TowerPooler(nn.Module):
     """BERT's pooler, for towers whose type has none."""
 
@@ -238,9 +243,7 @@ class TwinEncoderModel(PreTrainedModel):
         inputs: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
         cross: list[Tensor] | None = None
         if self.config.tower.model_type in LAYERS:
-            # Behind padding or a prompt, the first token is not the first row: all are computed, as for a mean.
-            behind = pooling in _CROSS_OF_FIRST_ROW and not begins_rows(counted)
-            hidden, cross = self._through_layers(inputs, token_type_ids, tower_outputs, "mean" if behind else pooling)
+            hidden, cross = self._through_layers(inputs, token_type_ids, tower_outputs, _rows_read(pooling, counted))
         else:
             inputs |= {"token_type_ids": token_type_ids} if self._takes_segments else {}
             hidden = [rows_of(tower, inputs, pooling) for tower in self.towers]

@@ -15,7 +15,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 from st_jtcse.losses import JTCSELoss, LSRNSLoss, RankCSELoss, SimCSELoss
-from st_jtcse.modules import PoolerModulusHead
+from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 from st_jtcse.modules.attention_pooling import AttentionPooling
 
 SENTENCES = make_sentences(7)
@@ -40,9 +40,9 @@ def folders(tmp_path_factory):
     AttentionMaskInterface.register(NAME, sdpa_mask)
     root = tmp_path_factory.mktemp("flattened")
     off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    for family in ("bert", "roberta"):
-        make_encoder(1, family, **off).save_pretrained(root / family)
-        make_tokenizer().save_pretrained(root / family)
+    for seed, family, name in ((1, "bert", "bert"), (2, "bert", "partner"), (1, "roberta", "roberta")):
+        make_encoder(seed, family, **off).save_pretrained(root / name)
+        make_tokenizer().save_pretrained(root / name)
     return root
 
 
@@ -55,7 +55,12 @@ def load(folders, monkeypatch):
 
     def load(family="bert", pooling="mean", flattened=True):
         kwargs = {"attn_implementation": NAME}
-        encoder = Transformer(str(folders / family), model_kwargs=kwargs, unpad_inputs=None if flattened else False)
+        if family == "twin":
+            towers = (folders / "bert", folders / "partner")
+            encoder, pooling = TwinCrossAttentionEncoder.from_towers(*towers, pooling=pooling, **kwargs), "cls"
+        else:
+            encoder = Transformer(str(folders / family), model_kwargs=kwargs)
+        encoder.unpad_inputs = None if flattened else False
         torch.manual_seed(0)
         pooled = AttentionPooling(32) if pooling == "attention" else Pooling(32, pooling)
         model = SentenceTransformer(modules=[encoder, PoolerModulusHead(), pooled], device="cpu").train()
@@ -106,6 +111,13 @@ def test_terms_and_gradients_are_those_of_padded_sentences(load, build, labels):
 def test_other_poolings_agree_too(load, pooling):
     padded = gradients(load(pooling=pooling, flattened=False), SimCSELoss)
     agree(gradients(load(pooling=pooling), SimCSELoss), padded)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_all_terms_of_two_towers_agree_too(load, pooling):
+    flat, padded = (gradients(load("twin", pooling, flattened), JTCSELoss) for flattened in (True, False))
+    assert flat[0].keys() == {"nce", "icnce", "icnce_cross", "ictm"}
+    agree(flat, padded)
 
 
 def test_positions_that_do_not_start_at_zero_agree(load):
