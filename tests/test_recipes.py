@@ -111,7 +111,7 @@ def command(tiny, tmp_path):
         for stage in recipe["stages"]:
             stage.get("args", {}).pop("max_steps", None)
             stage.get("args", {}).pop("per_device_train_batch_size", None)
-        recipe["args"] |= {"per_device_train_batch_size": 8, "eval_strategy": "steps"}
+        recipe["args"] = recipe.get("args", {}) | {"per_device_train_batch_size": 8, "eval_strategy": "steps"}
         text = yaml.safe_dump(recipe)
         if name == "ablation-mini":  # with cross-attention after up to six
             text = text.replace(str(tiny / "backbone"), str(tiny / "six-layers"))
