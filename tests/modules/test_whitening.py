@@ -52,7 +52,7 @@ def test_a_stage_whitens_its_text_and_a_later_one_learns_the_fewer_dimensions(pr
     listing = json.loads((project / "run" / "white" / "modules.json").read_text())
     assert all(module["type"].startswith("sentence_transformers.") for module in listing) and len(listing) == 3
     assert isinstance(model[2].activation_function, torch.nn.Identity)
-    plain = make_model(project / "a", "mean").encode(make_sentences(90), convert_to_tensor=True)
+    plain = torch.from_numpy(make_model(project / "a", "mean").encode(make_sentences(90)))
     np.testing.assert_allclose(found, model[2].linear(plain).detach().numpy(), rtol=0, atol=1e-4)
 
 
