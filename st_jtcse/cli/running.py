@@ -51,6 +51,6 @@ def _tell_end(folder: Path, results: Mapping[str, Any]) -> None:
         place = folder / best
         console.say(f"Best model: {place}")
         console.say(f"Use it: {model_form(place).usage(str(place))}")
-        told = f"st-eval {' '.join(map(shlex.quote, [*results['as_shipped'], str(place)]))} --data FILE"
-        console.say(f"Next: {told}, with labelled text of your own")
+        base = "embedded " if results["as_shipped"].get("embedded") else ""
+        console.say(f"Next: st-eval {base}{shlex.quote(str(place))} --data FILE, with labelled text of your own")
     console.say(f"Curves and examples: {folder / PAGE}")

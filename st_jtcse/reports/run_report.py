@@ -120,6 +120,7 @@ def draw_dev(curves: Sequence[Curve], shipped: Mapping[str, float], width: float
     for (name, score), look in zip(shipped.items(), looks):
         axes.axhline(score, label=f"{name}, as shipped", linewidth=1, **look | {"marker": ""})
     axes.set(xlabel="steps", ylabel="score on dev x 100")
+    axes.locator_params("x", integer=True)
     legend_below(figure, axes)
     return figure
 
@@ -137,5 +138,6 @@ def draw_terms(terms: Terms, width: float = WIDE) -> Figure:
             axes.yaxis.set_major_formatter("{x:g}")  # The usual one writes mathematics.
             axes.yaxis.set_minor_formatter("")
         axes.set(xlabel="steps", title=stage)
+        axes.locator_params("x", integer=True)
         axes.legend(fontsize=8)
     return figure

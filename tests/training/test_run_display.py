@@ -56,9 +56,8 @@ def test_a_run_says_a_line_a_stage_and_an_evaluation_and_keeps_the_rest_in_its_l
 
     *table, best, usage, following, page = done.stdout.splitlines()
     assert "tiny, seed 7" in table[0] and len(said) + len(table) + 4 <= 40
-    shipped = " ".join(results(project)["as_shipped"])
     ended = best.removeprefix("Best model: ")
-    assert following == f"Next: st-eval {shipped} {ended} --data FILE, with labelled text of your own"
+    assert following == f"Next: st-eval {ended} --data FILE, with labelled text of your own"
     told = (project / "run" / "report.html").read_text()
     assert page == f"Curves and examples: {project / 'run' / 'report.html'}" and "Dev by step" in told
     assert best == f"Best model: {project / 'run' / best_stage(results(project))}"
