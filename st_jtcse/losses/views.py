@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from st_jtcse.errors import UserError
 from st_jtcse.losses.functional import cosines, products
+from st_jtcse.losses.image_views import PIXELS, augmented_twice
 
 LENGTH_CHUNKS_ON_CPU = 4
 # What losses read from the model, one row a sentence.
@@ -62,15 +63,16 @@ def single_column(sentence_features: Iterable[dict[str, Any]], loss: nn.Module) 
 def encode_views(
     model: nn.Module, features: dict[str, Any], length_chunks: int | None = None, **requests: Any
 ) -> dict[str, Tensor]:
-    """Encode a tokenised batch of B sentences twice; dropout differs row by row.
+    """Encode a tokenised batch of B sentences twice; dropout differs row by row. Of images, both views are augmented.
 
     Every per-sentence output of the model has 2B rows: 0..B-1 are view a, B..2B-1 view b. They are encoded in chunks of
     similar length, each padded to its own longest row only: the same rows and the same loss as in one pass. None: 4 on
     the CPU, where padding costs most, 1 elsewhere, where small launches do. Flattened sentences have no padding, and go
     in one pass. `requests` are further features, such as ``tower_outputs=True``.
     """
-    if STARTS in features:
-        output = model(_twice(features) | requests)
+    if STARTS in features or PIXELS in features:
+        twice = _twice(features) if STARTS in features else features | {PIXELS: augmented_twice(features[PIXELS])}
+        output = model(twice | requests)
         return {key: output[key] for key in OUTPUTS if key in output}
     mask = features["attention_mask"]
     sentences, tokens = mask.shape
