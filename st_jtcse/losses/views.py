@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from st_jtcse.errors import UserError
 from st_jtcse.losses.functional import cosines, products
+from st_jtcse.losses.image_views import PIXELS, augmented_twice
 
 LENGTH_CHUNKS_ON_CPU = 4
 # What losses read from the model, one row a sentence.
@@ -66,6 +67,8 @@ def encode_views(
 ) -> dict[str, Tensor]:
     """Encode a tokenised batch of B sentences twice, or its 2B views where they are made; dropout differs row by row.
 
+    Of images, both views are augmented.
+
     Every per-sentence output of the model has 2B rows: 0..B-1 are view a, B..2B-1 view b. They are encoded in chunks of
     similar length, each padded to its own longest row only: the same rows and the same loss as in one pass. None: 4 on
     the CPU, where padding costs most, 1 elsewhere, where small launches do. Flattened sentences have no padding, and go
@@ -73,8 +76,12 @@ def encode_views(
     """
     times = 1 if BOTH_VIEWS in features else 2
     features = {key: value for key, value in features.items() if key != BOTH_VIEWS}
-    if STARTS in features:
-        output = model((features if times == 1 else _twice(features)) | requests)
+    if PIXELS in features:
+        features[PIXELS] = augmented_twice(features[PIXELS])
+    elif STARTS in features and times == 2:
+        features = _twice(features)
+    if PIXELS in features or STARTS in features:
+        output = model(features | requests)
         return {key: output[key] for key in OUTPUTS if key in output}
     mask = features["attention_mask"]
     sentences, tokens = mask.shape
