@@ -57,7 +57,9 @@ def pages_without_curves():
 
 def pytest_addoption(parser):
     """Let faults strike at every moment instead of some."""
-    parser.addoption("--all-faults", action="store_true", help="tests/faults: all, which takes half an hour")
+    parser.addoption(
+        "--all-faults", action="store_true", help="tests/faults: all, which takes a core a quarter of an hour"
+    )
 
 
 def pytest_collection_modifyitems(config, items):

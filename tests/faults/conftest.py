@@ -45,7 +45,7 @@ class Runs:
         command, environment = [sys.executable, str(script)], {**os.environ, "HF_HUB_OFFLINE": "1"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self._server = subprocess.Popen(command, env=environment, **pipes)
-        self.threads = json.loads(self._server.stdout.readline())["threads"]
+        assert self._server.stdout.readline() == "ready\n"
 
     def close(self):
         self._server.communicate()

@@ -193,8 +193,7 @@ def serve():
     gc.freeze()
     orders, answers = os.dup(0), os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    threads = len(list(Path("/proc/self/task").iterdir()))
-    answers.write(json.dumps({"threads": threads}) + "\n")
+    answers.write("ready\n")
     answers.flush()
     for line in os.fdopen(orders):
         process = os.fork()
