@@ -172,7 +172,6 @@ def test_the_notebook_runs_with_few_steps_on_a_tiny_model(user, capsys):
             small = [] if "--copy" in code else [*FEW, "--set", "stages.adapted.args.eval_steps=1"]
             assert main([*shlex.split(code)[1:], *small]) == 0
         elif cell["cell_type"] == "code":
-            assert cell["outputs"]  # What the embedded model gave.
             exec(code, names)
     assert "adapted: nearest to" in capsys.readouterr().out
 
