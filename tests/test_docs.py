@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import make_labelled, make_model, make_pairs, make_pipeline, make_sentences, save_encoder, write_rows
+from conftest import (
+    WORDS,
+    make_labelled,
+    make_model,
+    make_pairs,
+    make_pipeline,
+    make_sentences,
+    save_encoder,
+    write_rows,
+)
 
 from st_jtcse import bundled, embedded
 from st_jtcse.cli import convergence, convert, diagnose, push, score
@@ -114,7 +123,11 @@ FEW = ["--set", "args.max_steps=2", "--set", "args.use_cpu=true", "--set", "cach
 def user(tmp_path, monkeypatch):
     """A folder with the files that the pages call the user's, and a tiny model for the embedded one."""
     monkeypatch.chdir(tmp_path)
-    encoder = save_encoder(tmp_path / "encoder", 1, max_position_embeddings=160)
+    # Which knows the bundled sentences' words too.
+    text = (bundled.folder("recipes") / "quickstart" / "sentences.txt").read_text()
+    words = [*WORDS, *sorted({*re.findall(r"\w+", text)} - {*WORDS})]
+    shape = {"vocab_size": len(words) + 5, "max_position_embeddings": 160, "num_hidden_layers": 2}
+    encoder = save_encoder(tmp_path / "encoder", 1, words=words, **shape)
     make_model(encoder, "mean").save_pretrained("tiny", create_model_card=False)
     monkeypatch.setattr(embedded, "folder", lambda: tmp_path / "tiny")
     sentences = list(dict.fromkeys(make_sentences(220)))[:160]
@@ -156,7 +169,7 @@ def test_the_commands_of_the_skill_fit_their_data(user):
     for line in lines:
         command, *options = shlex.split(line)
         if command == "st-eval":
-            assert evaluate._parser().parse_args(options).data == ["my-labelled.jsonl"]
+            assert evaluate._parser().parse_args(options).data == [Path("my-labelled.jsonl")]
         elif "--copy" in options:
             assert main(options) == 0
         elif line + " --dry-run" not in lines:
@@ -172,7 +185,6 @@ def test_the_notebook_runs_with_few_steps_on_a_tiny_model(user, capsys):
             small = [] if "--copy" in code else [*FEW, "--set", "stages.adapted.args.eval_steps=1"]
             assert main([*shlex.split(code)[1:], *small]) == 0
         elif cell["cell_type"] == "code":
-            assert cell["outputs"]  # What the embedded model gave.
             exec(code, names)
     assert "adapted: nearest to" in capsys.readouterr().out
 
