@@ -24,7 +24,7 @@ class Table:
     rows: Sequence[Sequence[str]]  # cells, as they are shown
     title: str = ""  # what it shows
     names: int = 1  # how many columns are aligned left
-    best: AbstractSet[Place] = frozenset()  # the cells that are marked as the best among their kind
+    best: AbstractSet[Place] = frozenset()  # the cells that terminal and page mark as the best of their kind
 
     def terminal(self) -> TerminalTable:
         """Return it for rich's console; nothing in it is markup: a model may be called [bold]."""
@@ -43,11 +43,7 @@ class Table:
 
     def markdown(self) -> str:
         """Return it as Markdown, without the title."""
-        marked = [
-            [f"**{cell}**" if (at, to) in self.best else cell for to, cell in enumerate(row)]
-            for at, row in enumerate(self.rows)
-        ]
-        lines = [[cell.replace("|", "\\|") for cell in line] for line in (self.columns, *marked)]
+        lines = [[cell.replace("|", "\\|") for cell in line] for line in (self.columns, *self.rows)]
         heading, *rows = (f"| {' | '.join(line)} |" for line in lines)
         rule = "".join([":--|"] * self.names + ["--:|"] * (len(self.columns) - self.names))
         return "\n".join([heading, f"|{rule}", *rows])
