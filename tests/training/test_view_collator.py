@@ -114,7 +114,8 @@ def write(project, views, loss="SimCSELoss", **more):
 def run(project, folder, *options):
     status = main([str(project / "recipe.yaml"), "--output-dir", str(project / folder), *options])
     found = project / folder / "results.json"
-    return status, json.loads(found.read_text())["stages"][0] if found.is_file() else None
+    stages = json.loads(found.read_text())["stages"] if found.is_file() else []
+    return status, next(iter(stages), None)
 
 
 def test_a_resumed_run_sees_the_same_views(project, capsys, monkeypatch):
