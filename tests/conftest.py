@@ -133,6 +133,11 @@ def make_tower(kind, seed, **changes):
     return model.eval()
 
 
+def checkpoint_activations(model):
+    """Have them computed again in the backward pass; transformers 5.18 calls that by its older name."""
+    (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
