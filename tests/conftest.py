@@ -150,6 +150,11 @@ def make_tower(kind, seed, **changes):
     return model.eval()
 
 
+def checkpoint_activations(model):
+    """Have them computed again in the backward pass; transformers 5.18 calls that by its older name."""
+    (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+
+
 def make_sentences(count, seed=0):
     draw = random.Random(seed)
     return [" ".join(draw.choices(WORDS, k=draw.randint(3, 12))) for _ in range(count)]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from conftest import make_sentences, make_tokenizer, make_tower
+from conftest import checkpoint_activations, make_sentences, make_tokenizer, make_tower
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -195,7 +195,7 @@ def test_two_steps_train_every_parameter_that_embeds_and_checkpointing_changes_n
     for checkpointing in (False, True):
         model = make_model(kind, pooling=ALONE.get(kind, "mean")).train()
         if checkpointing:
-            model[0].model.activation_checkpointing_enable()
+            checkpoint_activations(model[0].model)
         loss = JTCSELoss(model, cross_weight=float(kind in CROSSING_TYPES), length_chunks=1)
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
         torch.manual_seed(4)

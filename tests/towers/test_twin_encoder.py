@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from conftest import make_config, make_encoder, make_tokenizer, save_encoder
+from conftest import checkpoint_activations, make_config, make_encoder, make_tokenizer, save_encoder
 from transformers import AutoModel
 
 from st_jtcse.errors import UserError
@@ -188,7 +188,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(residual):
         twin, _ = make_twin(residual=residual)
         twin.train()
         if checkpointing:
-            twin.activation_checkpointing_enable()
+            checkpoint_activations(twin)
         torch.manual_seed(4)
         output = twin(ids, mask, tower_outputs=True)
         (output.cross_embedding.square().sum() + output.tower_embedding.square().sum()).backward()
