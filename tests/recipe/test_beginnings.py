@@ -2,6 +2,7 @@
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,13 +31,13 @@ def test_each_beginning_writes_a_recipe_that_loads_and_says_what_to_do_next(plac
     for have, flags in asked.items():
         assert main(["init", f"sub/{have}.yaml", "--have", have, *flags]) == 0
         assert capsys.readouterr().out == f"Wrote sub/{have}.yaml.\nNext: st-train sub/{have}.yaml --dry-run\n"
-        found[have] = load_recipe(str(place / "sub" / f"{have}.yaml")).recipe
-    assert [recipe.name for recipe in found.values()] == list(asked)
-    stages = {have: recipe.stages[-1] for have, recipe in found.items()}
-    assert stages["sentences"].data.train[0].file == str(place / "my.txt")
-    assert stages["pairs"].data.pairs[0].file == str(place / "pairs.jsonl")
-    assert stages["pairs"].evaluate.dev.file == str(place / "pairs.jsonl")
-    assert found["model"].stages[0].model.base == "some/model" and found["paper"].method == "JTCSE"
+        found[have] = load_recipe(str(place / "sub" / f"{have}.yaml"))
+    assert [loaded.recipe.name for loaded in found.values()] == list(asked)
+    stages = {have: loaded.stages[-1] for have, loaded in found.items()}
+    assert Path(stages["sentences"].data.train[0].file).samefile(place / "my.txt")
+    assert Path(stages["pairs"].data.pairs[0].file).samefile(place / "pairs.jsonl")
+    assert Path(stages["pairs"].evaluate.dev.file).samefile(place / "pairs.jsonl")
+    assert found["model"].stages[0].model.base == "some/model" and found["paper"].recipe.method == "JTCSE"
 
 
 def test_on_a_terminal_it_asks(place, monkeypatch, capsys):
