@@ -56,6 +56,9 @@ def _execute(code, arguments):
 
     assert "st_jtcse" not in sys.modules
     if "HF_MODULES_CACHE" in os.environ:  # Which is read when the library is imported.
+        if dynamic_module_utils.HF_MODULES_CACHE in sys.path:
+            sys.path.remove(dynamic_module_utils.HF_MODULES_CACHE)
+        sys.modules.pop("transformers_modules", None)
         dynamic_module_utils.HF_MODULES_CACHE = os.environ["HF_MODULES_CACHE"]
     sys.argv[1:] = arguments
     exec(code, {"__name__": "__main__"})

@@ -90,7 +90,7 @@ def losses(tmp_path_factory):
     for place, script in scripts.items():
         exec(script, {"json": json, "place": place, "losses": with_package})
     said = run_code(WITHOUT_PACKAGE, json.dumps(scripts), folder=root)
-    (without,) = (json.loads(line) for line in said.splitlines() if line.startswith("{"))
+    (without,) = (json.loads(line) for line in said.splitlines() if line.startswith('{"'))
     return {kind: (with_package[str(root / kind)], without[str(root / kind)]) for kind in KINDS}
 
 

@@ -83,13 +83,14 @@ def test_recipes_are_listed_by_what_they_need(capsys):
     found = {name: within[name] for name in ("quickstart", "cosent-cross-mini", "lsrns-ranks-mini", "lsrns-roberta")}
     assert found == {"quickstart": 0, "cosent-cross-mini": 1, "lsrns-ranks-mini": 2, "lsrns-roberta": 3}
     (line,) = (line for line in lines if line.startswith("  tncse-roberta "))
-    assert "sentences; the Hub, a GPU, [translation]  TNCSE-RoBERTa with" in line
+    assert "sentences; the Hub, a GPU, [translation]  TNCSE Table 1, TNCSE-RoBERTa with" in line
 
 
 def test_a_word_leaves_the_recipes_that_speak_of_it(capsys):
     assert main(["--list", "rankCSE"]) == 0
     names = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith(" ")}
-    assert names == {f"rankcse-{way}-{size}" for way in ("cosent", "listmle", "listnet") for size in ("mini", "bert")}
+    ways = [f"rankcse-{way}-{size}" for way in ("cosent", "listmle", "listnet") for size in ("mini", "bert")]
+    assert names == {*ways, "rankcse-bert-uc"}
     assert main(["--list", "bananas"]) == 2
     assert capsys.readouterr().err == "--list: no bundled recipe speaks of 'bananas'; st-train --list shows all.\n"
 

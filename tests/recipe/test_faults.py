@@ -67,8 +67,9 @@ def test_all_faults_are_told_at_once_in_the_order_of_the_file(tmp_path):
         (
             "evaluate: {dev: 5}",
             "r.yaml:4 evaluate.dev: expected a file name or a mapping (keys: file, dataset, config, split, data_files, "
-            "revision, columns, limit, unlabelled), found 5. Correct it (Set whose score chooses the checkpoint, of "
-            "graded pairs the Spearman correlation of cosines; 'unlabelled': training sentences that are held out).",
+            "revision, columns, limit, unlabelled), found 5. Correct it (Set whose score chooses the checkpoint; for "
+            "graded pairs, the Spearman correlation of their cosines. 'unlabelled': training sentences that are held "
+            "out).",
         ),
         (
             "evaluate: {dev: {fiel: a.csv}}",

@@ -30,7 +30,7 @@ def test_steps_and_seconds_to_a_score():
     assert (cosent.stage, cosent.seeds, cosent.reached) == ("cosent", 2, 2)
     assert cosent.steps == (15.0, math.sqrt(50)) and cosent.seconds == (3.5, math.sqrt(4.5))
     assert cosent.final == {"test": (72.0, math.sqrt(8))}
-    assert (mse.reached, mse.steps, mse.seconds, mse.final) == (0, None, None, {"test": (66.0, 0.0)})
+    assert (mse.reached, mse.steps, mse.seconds, mse.final) == (0, None, None, {"test": (66.0, None)})
 
 
 @pytest.fixture(scope="module")
