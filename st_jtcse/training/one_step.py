@@ -31,12 +31,12 @@ REPLACED = {
 }  # fmt: skip
 
 
-# The most rows of a step, and its steps: the first is tried, the others are timed.
-_BATCH, _STEPS = 16, 3
+# The most rows of a step, and its steps: the first is tried, the other is timed.
+_BATCH, _STEPS = 8, 2
 
 
 class _FewSteps(TrainerCallback):
-    """Evaluates and saves after the first step, if the arguments say so of any, and times the next two."""
+    """Evaluates and saves after the first step, if the arguments say so of any, and times the next."""
 
     def __init__(self) -> None:
         self._began = 0.0
