@@ -197,13 +197,16 @@ def disturb(runs, undisturbed, record_property):
 def kill(runs, undisturbed, record_property):
     """Have the run resumed as kills at some moments leave it; those that leave the same bytes are one case for it."""
 
-    def meet(moments, torn=False, then=lambda project: None):
+    def meet(moments, torn=False, then=None):
         states = {undisturbed.state(at, torn): at for at in moments}
 
         def one(at):
             project = undisturbed.back_to(at, torn)
-            then(project)
-            check_that_it_goes_on_alike(runs, project, undisturbed, at)
+            if then is None:
+                check_that_it_goes_on_alike(runs, project, undisturbed, at)
+            else:  # Which may go on into the next stage.
+                then(project)
+                check_that_it_ends_alike(runs, project, undisturbed)
 
         check_each(states.values(), one)
         record_property("cases", len(moments))
