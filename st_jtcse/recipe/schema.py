@@ -237,7 +237,7 @@ class StageSpec(Block):
     )
     args: dict[str, Any] = Field(
         default_factory=dict,
-        description="SentenceTransformerTrainingArguments, verbatim; they come before the recipe's `args`.",
+        description="SentenceTransformerTrainingArguments, verbatim; they override the recipe's `args`.",
     )
     evaluate: EvaluateSpec | None = Field(None, description="Evaluation pairs; default: the recipe's.")
     teachers: list[TeacherSpec] = Field(

@@ -73,8 +73,8 @@ def write_report(folder: Path, diagnoses: Sequence[Diagnosis], plan: Plan, facts
     )
     sections = [Section("Summary", f"{_verdict(diagnoses)}\n\n{about}", _summary(diagnoses))]
     for one in (*_of_models(diagnoses, plan), *_of_encoders(diagnoses, plan), *_map(diagnoses, plan)):
-        save(one.draw(WIDE), folder, one.name)
-        sections.append(Section(one.heading, one.text, one.table, picture(one.draw, one.alt)))
+        wide = save(one.draw(WIDE), folder, one.name)
+        sections.append(Section(one.heading, one.text, one.table, picture(one.draw, one.alt, wide)))
     if plan.cases:
         cases = cases_table(diagnoses, plan)
         sections.append(Section("Cases", f"{len(cases.rows)} {cases.title}.", cases))

@@ -99,9 +99,9 @@ def legend_below(figure: Figure, axes: Axes) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=max(1, columns))
 
 
-def picture(draw: Callable[[float], Figure], alt: str) -> Picture:
-    """Return a page's picture by the function that draws it in a width."""
-    return Picture(to_bytes(draw(WIDE), "svg"), to_bytes(draw(NARROW), "svg"), alt)
+def picture(draw: Callable[[float], Figure], alt: str, wide: bytes | None = None) -> Picture:
+    """Return a page's picture by the function that draws it in a width; `wide` where that one is drawn already."""
+    return Picture(wide or to_bytes(draw(WIDE), "svg"), to_bytes(draw(NARROW), "svg"), alt)
 
 
 def to_bytes(figure: Figure, picture_format: PictureFormat) -> bytes:
@@ -113,10 +113,11 @@ def to_bytes(figure: Figure, picture_format: PictureFormat) -> bytes:
     return buffer.getvalue()
 
 
-def save(figure: Figure, folder: Path, name: str) -> None:
-    """Write a picture as PNG and as SVG, each whole or not at all."""
-    for kind in get_args(PictureFormat):
-        content = to_bytes(figure, kind)
+def save(figure: Figure, folder: Path, name: str) -> bytes:
+    """Write a picture as PNG and as SVG, each whole or not at all, and return the SVG."""
+    contents = {kind: to_bytes(figure, kind) for kind in get_args(PictureFormat)}
+    for kind, content in contents.items():
         partial = folder / f".{name}.partial"
         partial.write_bytes(content)
         partial.replace(folder / f"{name}.{kind}")
+    return contents["svg"]

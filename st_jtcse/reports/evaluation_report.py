@@ -131,8 +131,8 @@ def _picture(folder: Path, name: str, suite: Mapping[str, Any]) -> Picture | Non
         return None
     alt = f"{name}: this model's scores among the reported ones. {', '.join(scores)}."
     try:
-        save(draw_suite(suite), folder, name)
-        return picture(partial(draw_suite, suite), alt)
+        wide = save(draw_suite(suite), folder, name)
+        return picture(partial(draw_suite, suite), alt, wide)
     except UserError:  # The tables say it all.
         return None
 

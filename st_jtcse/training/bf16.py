@@ -19,11 +19,11 @@ def hint(message: str) -> str:
 
 def gain() -> str:
     """Say whether this processor computes in bf16 itself; nothing where that cannot be known or does not matter."""
+    if torch.accelerator.is_available():
+        return ""
     try:
         flags = set(_FLAGS.read_text(encoding="utf-8").split())
     except OSError:
-        return ""
-    if torch.accelerator.is_available():
         return ""
     if own := [flag for flag in ("amx_bf16", "avx512_bf16") if flag in flags]:
         return f"this processor gains by bf16 ({own[0]})"
