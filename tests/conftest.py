@@ -3,6 +3,7 @@
 import functools
 import gc
 import json
+import logging
 import os
 import random
 import signal
@@ -260,6 +261,15 @@ def offline(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were():
+    """A log level that a test leaves changed makes another fail, which one by the order; a first import may set it."""
+    names = ("st_jtcse", "transformers", "huggingface_hub", "datasets", "sentence_transformers", "mteb", "py.warnings")
+    before = {name: level for name in names if (level := logging.getLogger(name).level)}
+    yield
+    assert {name: logging.getLogger(name).level for name in before} == before
 
 
 @pytest.fixture

@@ -46,18 +46,35 @@ def verdict(sentence: str, word: str) -> None:
 @contextmanager
 def quiet_libraries(*, errors_only: bool = True) -> Iterator[None]:
     """Hold back progress bars, and load reports unless they may be logged: stderr is for faults, each one line."""
+    from huggingface_hub.utils import logging as hub
     from transformers.utils import logging as theirs
 
-    verbosity, had_bars = theirs.get_verbosity(), theirs.is_progress_bar_enabled()
+    verbosities, had_bars = (hub.get_verbosity(), theirs.get_verbosity()), theirs.is_progress_bar_enabled()
     if errors_only:
+        hub.set_verbosity_error()
         theirs.set_verbosity_error()
     theirs.disable_progress_bar()
     try:
         yield
     finally:
-        theirs.set_verbosity(verbosity)
+        hub.set_verbosity(verbosities[0])
+        theirs.set_verbosity(verbosities[1])
         if had_bars:
             theirs.enable_progress_bar()
+
+
+@contextmanager
+def no_bars_of_datasets() -> Iterator[None]:
+    """Hold back datasets' progress bars; apart, since importing datasets takes a second."""
+    from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    had_bars = not are_progress_bars_disabled()
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        if had_bars:
+            enable_progress_bars()
 
 
 class _Lines(logging.Handler):
@@ -77,8 +94,6 @@ def own_lines(*, speaks: bool = True) -> Iterator[None]:
 
     Of a distributed run's processes one `speaks`.
     """
-    from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
-
     own, *libraries = loggers = [logging.getLogger(name) for name in ("st_jtcse", *_WITH_HANDLERS)]
     before = [(logger, logger.level, logger.handlers[:], logger.propagate) for logger in (logging.root, *loggers)]
     for library in libraries:
@@ -89,14 +104,10 @@ def own_lines(*, speaks: bool = True) -> Iterator[None]:
     lines = _Lines(logging.INFO) if speaks else logging.NullHandler()
     own.addHandler(lines)
     logging.captureWarnings(True)
-    had_bars = not are_progress_bars_disabled()
-    disable_progress_bars()
     try:
-        with quiet_libraries(errors_only=False):
+        with quiet_libraries(errors_only=False), no_bars_of_datasets():
             yield
     finally:
-        if had_bars:
-            enable_progress_bars()
         logging.captureWarnings(False)
         for logger, level, handlers, propagate in before:
             logger.setLevel(level)

@@ -102,17 +102,12 @@ def _folders(models: Sequence[str], parent: Path | None) -> list[Path | None]:
 
 
 @console.quiet_libraries()
+@console.no_bars_of_datasets()
 def _evaluate(options: argparse.Namespace) -> int:
     # After the cheap answers: these imports take seconds.
-    from datasets import disable_progress_bars
-    from huggingface_hub.utils import logging as hub_logging
-
     from st_jtcse.cli.evaluating import evaluate_one
     from st_jtcse.evaluation.selection import named_suite, own_sets, select, suite_of_tasks
 
-    disable_progress_bars()
-    # Of each retry; that data cannot be had is told once a task.
-    hub_logging.set_verbosity_error()
     with faults_of("--suite"):
         tables = [named_suite(name) for name in dict.fromkeys(options.suites)]
     with faults_of("--task"):
