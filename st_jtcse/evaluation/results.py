@@ -75,7 +75,7 @@ class Results:
             name, sha256 = earlier["model"]["name"], earlier["model"]["sha256"]
             kept = {part: dict(earlier[part]) for part in ("suites", "tasks", "missing")}
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise UserError(f"{path} is no evaluation's; choose another folder.") from None
+            raise UserError(f"{path} was not written by st-eval; choose another folder.") from None
         if sha256 != self.data["model"]["sha256"]:
             raise UserError(
                 f"{path.parent} holds the results of another model ({name}, {sha256[:8]}; this one is "
@@ -125,5 +125,5 @@ class Results:
         except Exception as error:  # One of hundreds of tasks may fail in MTEB; the others are still worth their time.
             return f"it failed with {type(error).__name__}: {' '.join(str(error).split())[:200].rstrip('.')}."
         if not record.is_defined:
-            return f"{record.main_score} is not defined, as where all texts have the same embedding."
+            return f"{record.main_score} is undefined, as when all texts have the same embedding."
         return record

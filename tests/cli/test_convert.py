@@ -139,7 +139,7 @@ def faulty(tower_folders, tmp_path):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("join good missing out", "missing' cannot be loaded: it is no local folder, and the Hub gave no such model"),
+        ("join good missing out", "missing' cannot be loaded: it is not a local folder, and the Hub has no such model"),
         ("join good empty out", "empty"),
         ("join good deeper out", "The towers differ in num_hidden_layers: 4 in the first, 2 in the second"),
         ("join good half out", "The towers differ in dtype: torch.float32 in the first, torch.float16 in the second"),

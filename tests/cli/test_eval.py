@@ -97,7 +97,7 @@ def test_an_interrupt_keeps_finished_tasks(model_folders, evaluation_data, tmp_p
         patch.setattr(UniqueTextEncoder, "encode", interrupt)
         code, told = run(capsys, *common, *both)
     assert code == 130
-    assert "the same command goes on after the finished tasks" in told.err
+    assert "to go on after the finished tasks, repeat the command" in told.err
     assert list(results(tmp_path)["tasks"]) == ["senteval/STSB"]
     assert run(capsys, *common, *both)[0] == 0
     assert list(results(tmp_path)["tasks"]) == ["senteval/STSB", "mteb/STS12"]
@@ -190,7 +190,7 @@ def test_a_model_is_needed_and_must_exist(tmp_path, capsys):
     assert run(capsys)[0] == 2
     code, told = run(capsys, tmp_path / "nowhere", "--task", "senteval/STSB")
     assert code == 2
-    assert "is no local folder" in told.err
+    assert "is not a local folder" in told.err
 
 
 def test_faulty_data_are_told_before_anything_is_run(model_folders, tmp_path, capsys):

@@ -313,7 +313,7 @@ def test_a_card_shows_the_models_own_results_only(options, said, copied, capsys)
 
 def test_a_model_that_is_no_folder_has_no_card_here(capsys):
     assert evaluate(["org/model", "--card", "--task", "senteval/CR"]) == 2
-    assert "org/model is no folder" in capsys.readouterr().err
+    assert "org/model is not a folder" in capsys.readouterr().err
 
 
 def test_a_folder_without_results_has_a_card_that_claims_none(copied):

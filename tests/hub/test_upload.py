@@ -268,7 +268,7 @@ def test_a_broken_configuration_is_named(push, folder):
     assert push()[0] == 0
     (folder / "config.json").write_text("{")
     status, told = push()
-    assert status == 2 and f"{folder / 'config.json'} is no JSON" in told
+    assert status == 2 and f"{folder / 'config.json'} is not JSON" in told
 
 
 @pytest.mark.usefixtures("login")
@@ -289,7 +289,7 @@ def test_a_collection_is_made_once(hub, push):
 def test_a_folder_without_a_whole_model_is_refused(hub, push, folder, tmp_path):
     (tmp_path / "empty").mkdir()
     assert "holds neither modules.json nor config.json" in push(place=tmp_path / "empty")[1]
-    assert "is no folder" in push(place=tmp_path / "nowhere")[1]
+    assert "is not a folder" in push(place=tmp_path / "nowhere")[1]
     (folder / "model.safetensors").unlink()
     status, told = push()
     assert status == 2 and "holds no weights" in told and not hub.requests

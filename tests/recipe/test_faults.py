@@ -117,7 +117,7 @@ def test_faults_of_the_recipe(tmp_path, line, sentence):
         (
             "''",
             "r.yaml:3 data.train.file: expected text that is not empty, found ''. "
-            "Correct it (Local text (one sentence a line), JSONL, CSV or Parquet file; a relative path starts at the "
+            "Correct it (Local text (one sentence per line), JSONL, CSV or Parquet file; a relative path starts at the "
             "recipe's folder).",
         ),
         (

@@ -1,9 +1,11 @@
 """What only the libraries can judge is told before anything is written, and the rehearsal leaves no trace."""
 
+import itertools
 import json
 import os
 import random
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +153,16 @@ def test_the_weights_are_those_of_a_run_without_it(project, monkeypatch):  # noq
     monkeypatch.setattr("st_jtcse.training.runner.rehearse", lambda *given: None)
     assert train(project, "--output-dir", str(project / "straight")) == 0
     assert weights(project) == weights(project, "straight")
+
+
+def test_the_minutes_are_those_of_the_step_not_of_other_programs(project, monkeypatch):  # noqa: F811
+    """As on a machine that is so busy that seconds by the clock pass between any two instructions."""
+    ticks = itertools.count(0, 1000)
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
+    loaded = load_recipe(str(project / "recipe.yaml"))
+    names = [stage.name for stage in loaded.stages]
+    lines = rehearsal.rehearse(loaded, names, load_inputs(loaded.stages))
+    assert lines[-1].startswith("training takes about a minute on this machine; ")
 
 
 def test_stages_that_a_sweep_shares_are_rehearsed_once_and_all_before_the_first(project, capsys, monkeypatch):  # noqa: F811

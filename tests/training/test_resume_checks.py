@@ -219,7 +219,7 @@ def test_a_finished_stage_whose_weights_are_others_is_told(project, run, capsys)
     flip(file)
     for stage in ("encoder", "joint"):
         error = refusal(project, capsys, "--stage", stage, "--resume")
-        assert f"{file} is damaged: it has another hash than its record tells; {way_out}" in error
+        assert f"{file} is damaged: its hash differs from its record; {way_out}" in error
     halve(run / "training_results.json")
     assert f"{run / 'training_results.json'} is damaged; {way_out}" in refusal(project, capsys, *ENCODER, "--resume")
     shutil.rmtree(run)

@@ -194,7 +194,10 @@ def test_the_output_folder_is_not_shared(project, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--stage", "joimt"], "--stage: 'joimt' is no stage of the recipe (encoder, joint, distilled). Did you mean"),
+        (
+            ["--stage", "joimt"],
+            "--stage: 'joimt' is not a stage of the recipe (encoder, joint, distilled). Did you mean",
+        ),
         (["--stage", "joint"], "--stage: 'joint' starts from stage:encoder, which is not finished in"),
         (["--set", "data.train=none.txt"], "none.txt does not exist"),
         (["--set", "args.per_device_train_batch_size=100"], "65 training sentences, fewer than one batch of 100; add"),
