@@ -88,15 +88,18 @@ class Results:
         tables: Sequence[Suite],
         jobs: Mapping[str, Job | str],
         batch_size: int,
-        progress: Callable[[str, Outcome], None],
+        progress: Callable[[str, Outcome | None], None],
     ) -> None:
-        """Run the tables' jobs, as far as the results do not hold them yet; `progress` is told of each.
+        """Run the tables' jobs, as far as the results do not hold them yet.
+
+        `progress` is told of each as it begins, without an outcome, and as it ends.
 
         Raises UserError where the model's embeddings cannot be used.
         """
         context = Context(self.evaluated, batch_size)
         records: dict[str, Record] = {}
         for key, job in jobs.items():
+            progress(key, None)
             outcome = job if isinstance(job, str) else self._outcome(key, job, context)
             if isinstance(outcome, str):
                 self.data["missing"][key] = outcome

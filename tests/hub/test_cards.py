@@ -320,7 +320,7 @@ def test_a_folder_without_results_has_a_card_that_claims_none(copied):
     (copied / "training_results.json").unlink()
     card = ModelCard(updated_card(copied, "org/model"))
     assert card.data.eval_results is None and card.data.get("metrics") is None
-    assert "Unknown: no results came with this model." in card.text
+    assert "Unknown: this model came without results." in card.text
     assert NO_ID not in card.content and 'SentenceTransformer("org/model")' in card.text
 
 

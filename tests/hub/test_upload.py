@@ -70,7 +70,7 @@ def test_a_push_is_one_commit_of_a_private_repository(hub, push, folder):
     card = sent.pop("README.md").decode()
     assert sent == {name: content for name, content in local.items() if name != "README.md"}
     assert 'SentenceTransformer("org/twin")' in card and "sentence_transformers_model_id" not in card
-    assert "Unknown: no results came with this model." in card
+    assert "Unknown: this model came without results." in card
 
 
 @pytest.mark.usefixtures("login")
