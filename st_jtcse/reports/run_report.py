@@ -72,8 +72,8 @@ def _curves(folder: Path, results: Mapping[str, Any]) -> Iterator[Section]:
     shipped = {name: found["dev"] for name, found in results["as_shipped"].items() if "dev" in found}
     terms = _terms(results)
     told = [(curve.stage, curve.evaluations[0].score, curve.best) for curve in curves]
-    curves = "; ".join(f"{stage} from {start:.2f}, best {best:.2f}" for stage, start, best in told)
-    alt = f"One line per stage: {curves}."
+    words = "; ".join(f"{stage} from {start:.2f}, best {best:.2f}" for stage, start, best in told)
+    alt = f"One line per stage: {words}."
     stages = f"One panel per stage, one line per term: {', '.join(terms)}."
     try:
         dev = picture(partial(draw_dev, curves, shipped), alt) if curves else None
