@@ -62,7 +62,7 @@ def run_notebook(path: Path) -> None:
             continue
         code, number = "".join(cell["source"]), number + 1
         if code.startswith("!st-train "):
-            asked = [*TRAIN, *shlex.split(code)[1:]]
+            asked = [*TRAIN, *shlex.split(code.replace("\\\n", ""))[1:]]
             said = subprocess.run(asked, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
         else:
             with contextlib.redirect_stdout(io.StringIO()) as out:

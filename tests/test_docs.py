@@ -217,7 +217,7 @@ def test_the_notebook_runs_with_few_steps_on_a_tiny_model(user, capsys):
         code = "".join(cell["source"])
         if cell["cell_type"] == "code" and code.startswith("!st-train "):
             small = [] if "--copy" in code else [*FEW, *FEWER["adapt"], "--set", "stages.adapted.args.eval_steps=1"]
-            assert main([*shlex.split(code)[1:], *small]) == 0
+            assert main([*shlex.split(code.replace("\\\n", ""))[1:], *small]) == 0
         elif cell["cell_type"] == "code":
             exec(code, names)
     assert "adapted: nearest to" in capsys.readouterr().out
