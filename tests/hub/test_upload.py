@@ -186,7 +186,7 @@ def test_without_a_token_the_way_to_one_is_told(hub, push):
 def test_a_wrong_token_is_told(hub, push, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_" + "x" * 34)
     status, told = push()
-    assert status == 2 and told.startswith("The Hub does not know this token; log in anew")
+    assert status == 2 and told.startswith("The Hub does not accept this token; log in again")
     assert "xxxx" not in told and not hub.repositories
 
 
@@ -255,7 +255,7 @@ def test_a_lost_answer_to_a_commit_that_deletes_is_no_fault(hub, push, folder):
 def test_an_adapter_on_a_model_of_this_machine_is_refused(hub, push, folder):
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(folder)}))
     status, told = push()
-    assert status == 2 and "holds an adapter on a model of this machine" in told and not hub.requests
+    assert status == 2 and "holds an adapter for a model that only this machine has" in told and not hub.requests
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "org/base"}))
     assert push()[0] == 0
     (folder / "adapter_config.json").unlink()

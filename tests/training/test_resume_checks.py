@@ -104,7 +104,7 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over(project, run, caplog):  #
         damage(run / "checkpoint-4")
         found = checkpoints.last_whole(run)
         assert found == run / "checkpoint-2" and not (run / "checkpoint-4").exists()
-        told = f"{run}: passed over what is not whole, checkpoint-4 ({fault}); the stage goes on from checkpoint-2"
+        told = f"{run}: skipped incomplete checkpoints, checkpoint-4 ({fault}); the stage goes on from checkpoint-2"
         assert told in caplog.messages
     assert train(project, *ENCODER, *WITHOUT_DEV, "--resume") == 0
     assert weights(project) == weights(project, "straight")
