@@ -77,11 +77,9 @@ def run_notebook(path: Path) -> None:
 def record_terminals(path: Path) -> None:
     """Run the page's commands in terminals of the widths that it names, and put what they show into its blocks."""
     text = path.read_text(encoding="utf-8")
-    for width, stage in (("80", "3/4 joint"), ("100", "4/4 adapted")):
-        block = re.compile(
-            rf"(<!-- {width} columns: (.*) -->\n\n```text\n).*?(\n```\n.*?```text\n).*?(\n```\n)", re.DOTALL
-        )
-        found = block.search(text)
+    for width, stage in (("80", "2/2 encoder_2"), ("100", "1/1 encoder_1")):
+        blocks = rf"(<!-- {width} columns: ([^\n]*) -->\n\n```text\n).*?(\n```\n.*?```text\n).*?(\n```\n)"
+        found = re.search(blocks, text, re.DOTALL)
         before, command, between, after = found.groups()
         during, end = recorded(command, int(width), re.compile(rf"{stage}.* [1-9]\d*/.* dev "))
         made = [before, "\n".join(during), between, "\n".join([f"$ {command}", *end]), after]
