@@ -37,12 +37,12 @@ def evaluate_one(
 
     if len(options.models) > 1:
         console.say(model)
-    with _displayed(list(jobs)) as told:
+    with _displayed(list(jobs)) as tell:
 
         def progress(key: str, outcome: Any) -> None:
             if outcome is not None and folder is not None:
                 write_markdown(folder, results.data)
-            told(key, outcome)
+            tell(key, outcome)
 
         results.run(tables, jobs, options.batch_size, progress)
     for suite in tables:
