@@ -68,7 +68,7 @@ def run_notebook(path: Path) -> None:
             with contextlib.redirect_stdout(io.StringIO()) as out:
                 exec(code, names)
             said = out.getvalue()
-        said = re.sub(r"training takes about .*\n|(?<= steps), \d+ s(?=,)", "", anywhere(said))
+        said = re.sub(r"training takes about .*\n|(?<= steps), \d+ s\b", "", anywhere(said))
         output = {"output_type": "stream", "name": "stdout", "text": said.splitlines(keepends=True)}
         cell |= {"execution_count": number, "outputs": [output]}
     path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -72,7 +72,7 @@ def keep_general(
                 )
             return {"trained_share": share}
         told = ", ".join(f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in sets)
-        logger.info("%s with %.0f %% of the training", told, 100 * share)
+        logger.info("with %.0f %% of the training: %s", 100 * share, told)
     model.load_state_dict(first)
     logger.warning("any share of the training loses more than %g, so the stage keeps the model it started from", most)
     return {"trained_share": 0.0, "best_step": 0}
