@@ -151,7 +151,7 @@ def blocks(page, language):
 
 def unchanging(text):
     """A text without what differs from run to run: figures, names of stages, and where lines are broken."""
-    return re.sub(r"[\d.]+", "N", re.sub(r"encoder_[12]|joint|distilled", "STAGE", "".join(text.split())))
+    return re.sub(r"-?[\d.]+", "N", re.sub(r"encoder_[12]|joint|distilled", "STAGE", "".join(text.split())))
 
 
 def test_the_readme_runs_from_its_top_to_its_end(user, capsys):
