@@ -157,7 +157,8 @@ def unchanging(text):
 def test_the_readme_runs_from_its_top_to_its_end(user, capsys):
     """As pasted, in order; .ci/run runs the block that tests, and its like is the one that installs.
 
-    What the quickstart says is what was recorded of it, and fits 40 lines with the whole run's eleven evaluations.
+    What the quickstart says is what was recorded of it, and fits 40 lines with the eleven evaluations of a whole run,
+    whose joint stage keeps its start; bars, which only a process of its own can hold back, do not count.
     """
     ran, said = [], []
     for language, block in blocks(ROOT / "README.md", "bash|python")[2:]:
@@ -168,10 +169,11 @@ def test_the_readme_runs_from_its_top_to_its_end(user, capsys):
             command, *options = shlex.split(line)
             assert (command, main([*options, *FEW, *FEWER.get(options[0], [])])) == ("st-train", 0)
             told = capsys.readouterr()
-            said = [*told.err.splitlines(), *told.out.splitlines()] if options == ["quickstart"] else said
+            said = (told.err + told.out).split("\n") if options == ["quickstart"] else said
         ran.append(names)
     assert len(ran) == 5 and ran[3]["embeddings"].shape == (2, 32)
-    assert len(said) + 11 <= 40
+    varying = re.compile(r"%\||\w+: step |keeps the model it started from|tokenizer does not know|^$")
+    assert len([line for line in said if not varying.search(line)]) + 12 <= 40
     lasting = re.compile(r"train: |dev: |\w+: finished|Best model|Next: |Curves")
     recorded, kept = unchanging(TERMINAL.read_text()), [line for line in said if lasting.match(line)]
     assert len(kept) == 9 and not [line for line in kept if unchanging(line) not in recorded]
