@@ -17,8 +17,8 @@ _OF_THE_DISK = {
     errno.EIO: "the disk could not be read or written; see whether it is full or failing",
 }
 _OF_A_PLACE = {
-    errno.EACCES: "you have no permission to; change that, or choose another place",
-    errno.EPERM: "you have no permission to; change that, or choose another place",
+    errno.EACCES: "you have no permission; change that, or choose another place",
+    errno.EPERM: "you have no permission; change that, or choose another place",
     errno.ENOENT: "there is no such file or folder; check the path",
     errno.ENOTDIR: "a part of this path is a file; move it, or choose another place",
     errno.EISDIR: "it is a folder; name a file",

@@ -27,20 +27,14 @@ def show(table: Table) -> None:
 
 
 @naming("stdout")
-def say(text: object) -> None:
+def say(text: object, style: str | None = None) -> None:
     """Print a line on stdout, as it is."""
-    out.print(text, highlight=False, markup=False, soft_wrap=True)
+    out.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def verdict(sentence: str, word: str) -> None:
     """Print a verdict on stdout; a regression is red."""
-    out.print(
-        sentence,
-        style={"better": "green", "worse": "bold red"}.get(word),
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    say(sentence, {"better": "green", "worse": "bold red"}.get(word))
 
 
 @contextmanager
@@ -120,6 +114,6 @@ def show_recipes(groups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
     lines = [(name, str(recipe.get("needs", ""))) for recipes in groups.values() for name, recipe in recipes.items()]
     names, needs = (max(map(len, column)) for column in zip(*lines))
     for heading, recipes in groups.items():
-        out.print(heading, style="bold", markup=False, highlight=False)
+        say(heading, "bold")
         for name, recipe in recipes.items():
             say(f"  {name:<{names}}  {recipe.get('needs', ''):<{needs}}  {recipe.get('description', '')}")

@@ -20,11 +20,11 @@ def _parser() -> argparse.ArgumentParser:
         ".png and .svg.",
         epilog="Example: st-convergence runs/s1 runs/s2 runs/s3 --score 84 --output-dir report",
     )
-    runs = "output folder of a run; its finished stages count"
+    runs = "output folder of a run; its finished stages are compared"
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=runs)
-    score = "x 100, on dev (default: the best that every run reaches)"
+    score = "the score on dev to reach, x 100 (default: the best that every run reaches)"
     parser.add_argument("--score", type=float, metavar="S", help=score)
-    parser.add_argument("--output-dir", type=Path, required=True, metavar="DIR", help="folder of the report")
+    parser.add_argument("--output-dir", type=Path, required=True, metavar="DIR", help="folder to write the report to")
     return parser
 
 

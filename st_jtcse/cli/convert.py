@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     join.add_argument("tower_1", metavar="TOWER_1", help="folder or Hub id of encoder I")
     join.add_argument("tower_2", metavar="TOWER_2", help="folder or Hub id of encoder II, of the same shape")
     join.add_argument("output", metavar="OUTPUT", help="folder of the twin, new or empty")
-    every = "a cross-attention layer after every K-th layer, for training on; none for no such layer (default: 2)"
+    every = "cross-attention after every K-th layer, for further training; none for no such layer (default: 2)"
     join.add_argument("--cross-attention-every", type=_period, default=2, metavar="K", help=every)
     residual = (
         "residual of the cross stream: its own stream; local: the tower's hidden state; layers: its own, through the "
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     join.add_argument("--cross-residual", choices=("stream", "local", "layers"), default="stream", help=residual)
     join.add_argument("--max-seq-length", type=_length, metavar="N", help="longest input in tokens")
-    without = "draw the poolers of encoders that come without, instead of refusing"
+    without = "draw random poolers for encoders that have none, which are refused otherwise"
     join.add_argument("--random-pooler", action="store_true", help=without)
     split = commands.add_parser("split", help="a twin -> OUTPUT/tower_1 and OUTPUT/tower_2, plain encoders")
     split.set_defaults(convert=_split)

@@ -16,7 +16,7 @@ from st_jtcse.errors import UserError
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-diagnose",
-        description="Look into models: alignment and uniformity, cosines by gold score, E_CLS, attention, moduli, a "
+        description="Look inside models: alignment and uniformity, cosines by gold score, E_CLS, attention, moduli, a "
         "map, cost, pairs they disagree on; as numbers, pictures and a page.",
         epilog="Example: st-diagnose runs/quickstart/joint runs/quickstart/distilled --pairs pairs.jsonl "
         "--output-dir diagnosis",
@@ -27,14 +27,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output-dir", required=True, type=Path, metavar="DIR", help="folder to write, new or empty")
     bounds: Any = {"nargs": 2, "type": float, "default": (0.0, 5.0), "metavar": ("LOW", "HIGH")}
     parser.add_argument("--score-range", **bounds, help="lowest and highest score possible (default: 0 5)")
-    parser.add_argument("--sentence", metavar="TEXT", help="whose attention is shown (default: the first of the pairs)")
+    sentence = "sentence whose attention is shown (default: the first of the pairs)"
+    parser.add_argument("--sentence", metavar="TEXT", help=sentence)
     parser.add_argument("--map", choices=("pca", "tsne"), default="pca", help="how the map is made (default: pca)")
     add_count(parser, "--sample-size", 250, "pairs drawn for the map, E_CLS, the moduli and the speed")
-    cases = "pairs to show that the models rank most differently, or of one model it and the gold scores"
+    cases = "pairs to show that the models, or one model and the gold scores, rank most differently"
     add_count(parser, "--cases", 0, cases)
     seeded = "seed of that draw, of t-SNE and of poolers that a checkpoint lacks (default: 42)"
     parser.add_argument("--seed", type=int, default=42, help=seeded)
-    add_pooling(parser, "pool the encoders so instead of by the models' own modules")
+    add_pooling(parser, "how to pool the encoders, instead of by the models' own modules")
     add_trust(parser)
     return parser
 
@@ -87,7 +88,7 @@ def _run(options: argparse.Namespace) -> None:
     if not low < high:
         raise UserError(f"--score-range: expected a lower and a higher score, found {low:g} and {high:g}.")
     if not options.pairs.is_file():
-        raise UserError(f"--pairs: {options.pairs} is no file; check the path.")
+        raise UserError(f"--pairs: {options.pairs} is not a file; check the path.")
     if options.sentence is not None and not options.sentence.strip():
         raise UserError("--sentence: expected a sentence, found nothing; leave it out for the first of the pairs.")
     for model in options.models:
@@ -95,7 +96,7 @@ def _run(options: argparse.Namespace) -> None:
             raise UserError(f"The model {model!r} is given twice; give each once.")
         # A Hub id has one slash at most.
         if (model.count("/") > 1 or model.startswith((".", "/", "~"))) and not Path(model).is_dir():
-            raise UserError(f"The model {model!r} is no folder; check the path.")
+            raise UserError(f"The model {model!r} is not a folder; check the path.")
     _diagnose(options)
 
 

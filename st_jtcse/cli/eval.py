@@ -24,24 +24,24 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-eval",
         description="Evaluate models on the papers' tables, MTEB tasks and SentEval's sets, and on files of your own. "
-        "With several models, each is told to be better, equal or worse than the first.",
+        "With several models you learn whether each is better than, equal to or worse than the first.",
         epilog="Examples: st-eval runs/quickstart/joint --suite sts7 --output-dir results/joint; "
         "st-eval embedded runs/mine/student --data intents.jsonl --data pairs.csv",
     )
     parser.add_argument("models", nargs="*", metavar="MODEL", help="folder or Hub id of a model, or embedded")
-    parser.add_argument("--suite", dest="suites", **REPEATED, metavar="NAME", help="a paper's table")
+    parser.add_argument("--suite", dest="suites", **REPEATED, metavar="NAME", help="a paper's table; --list shows them")
     task = "an MTEB task, or senteval/NAME; subsets and splits separated by commas"
     parser.add_argument("--task", dest="tasks", **REPEATED, metavar="NAME[:SUBSET][@SPLIT]", help=task)
-    data = "a file to measure on, by its columns; or one folder of local data, used before the Hub's"
+    data = "a labelled file to measure on; or one folder with local copies of data sets, used before the Hub's"
     parser.add_argument("--data", type=Path, **REPEATED, metavar="PATH", help=data)
-    files = "folder of results.json, results.md, pictures and index.html; of several models, a folder each in it"
+    files = "folder to write results and pictures to; several models get a folder each in it"
     parser.add_argument("--output-dir", type=Path, metavar="DIR", help=files)
     card = "keep the results in MODEL/evaluation and show them in the model's card"
     parser.add_argument("--card", action="store_true", help=card)
-    add_pooling(parser, "pool the encoder so instead of by the model's own modules")
+    add_pooling(parser, "how to pool the encoder, instead of by the model's own modules")
     parser.add_argument("--revision", metavar="NAME", help="commit, tag or branch of a model on the Hub")
-    parser.add_argument("--device", metavar="NAME", help="e.g. cpu or cuda:1 (default: the fastest there is)")
-    add_count(parser, "--batch-size", 64, "texts at once")
+    parser.add_argument("--device", metavar="NAME", help="e.g. cpu or cuda:1 (default: the fastest available)")
+    add_count(parser, "--batch-size", 64, "texts per batch")
     add_trust(parser)
     parser.add_argument("--list", action="store_true", help="list the suites")
     return parser
@@ -68,7 +68,7 @@ def _check(options: argparse.Namespace) -> None:
     folders = [path for path in options.data if path.is_dir()]
     options.files = [path for path in options.data if not path.is_dir()]
     if len(folders) > 1:
-        raise UserError(f"--data: one folder of local data, found {len(folders)}; give the others' files.")
+        raise UserError(f"--data: expected at most one folder, found {len(folders)}; name the files in the others.")
     options.folder = folders[0] if folders else None
     if not options.suites and not options.tasks and not options.files:
         raise UserError("Nothing to evaluate: give --suite, --task or --data FILE; st-eval --list shows the suites.")
@@ -82,9 +82,9 @@ def _check(options: argparse.Namespace) -> None:
     if options.output_dir is not None:
         raise UserError("--card keeps the results in the model's folder; leave out --output-dir.")
     if options.pooling is not None:
-        raise UserError("--card shows what the model's own modules reach; leave out --pooling.")
+        raise UserError("--card shows the scores of the model as it is; leave out --pooling.")
     if not Path(options.models[0]).is_dir():
-        raise UserError(f"--card: {options.models[0]} is no folder, so it has no card here; download the model first.")
+        raise UserError(f"--card: {options.models[0]} is not a folder, so it has no card; download the model first.")
 
     from st_jtcse.hub.card_results import EVALUATION
     from st_jtcse.hub.cards import updated_card
@@ -97,7 +97,7 @@ def _folders(models: Sequence[str], parent: Path | None) -> list[Path | None]:
     """Return a folder of results for each of several models, of its name."""
     names = [Path(model).name for model in models]
     if again := next((model for model, name in zip(models, names) if names.count(name) > 1), None):
-        raise UserError(f"Several models are called {Path(again).name!r}; give one of them another folder's name.")
+        raise UserError(f"Several models are called {Path(again).name!r}; rename the folder of one.")
     return [None if parent is None else parent / name for name in names]
 
 
@@ -128,7 +128,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
-KEPT = "the same command goes on after the finished tasks"
+KEPT = "to go on after the finished tasks, repeat the command"
 main = command(_parser, _run, interrupted=lambda options: KEPT if options.output_dir else "nothing was kept")
 
 if __name__ == "__main__":

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import choices_by_flag, faults_of
@@ -32,14 +35,16 @@ def evaluate_one(
     with faults_of("--output-dir"):
         results = Results(evaluated, folder)
 
-    def progress(key: str, outcome: Any) -> None:
-        if folder is not None:
-            write_markdown(folder, results.data)
-        console.err.print(f"{key}: {outcome if isinstance(outcome, str) else f'done in {outcome.seconds:.0f} s'}")
-
     if len(options.models) > 1:
         console.say(model)
-    results.run(tables, jobs, options.batch_size, progress)
+    with _displayed(list(jobs)) as tell:
+
+        def progress(key: str, outcome: Any) -> None:
+            if outcome is not None and folder is not None:
+                write_markdown(folder, results.data)
+            tell(key, outcome)
+
+        results.run(tables, jobs, options.batch_size, progress)
     for suite in tables:
         console.show(suite_table(suite.name, results.data["suites"][suite.name], most=FEW))
     if at > 0 and own:
@@ -56,3 +61,23 @@ def evaluate_one(
         console.say(f"Wrote {folder}; open {folder / 'index.html'}.")
     # In a folder of earlier calls other tasks may be missing too.
     return [key for key in jobs if key in results.data["missing"]]
+
+
+@contextmanager
+def _displayed(keys: Sequence[str]) -> Iterator[Callable[[str, Any], None]]:
+    """Say which of some tasks runs, on a terminal with the time that it has taken so far, and how each ended."""
+    is_terminal = console.err.is_interactive
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console.err, transient=True, disable=not is_terminal) as shown:
+
+        def told(key: str, outcome: Any) -> None:
+            for task in shown.task_ids:
+                shown.remove_task(task)
+            place = f"[{keys.index(key) + 1}/{len(keys)}] {key}"
+            if outcome is None:
+                shown.add_task(place, total=None)  # No total: the bar pulses.
+            if outcome is not None or not is_terminal:
+                ended = outcome if isinstance(outcome, str) else outcome and f"done in {outcome.seconds:.0f} s"
+                console.err.print(f"{place}: {ended or 'begun'}")
+
+        yield told

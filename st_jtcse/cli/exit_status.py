@@ -104,6 +104,6 @@ def _unexpected(error: Exception) -> str:
         sys.stderr.write(trace)
         kept = "the lines above"
     return (
-        f"{type(error).__name__} at {place}{said}. If memory, disk and network are well, this is a defect of st-jtcse "
-        f"or of a library, not of your input: please report it with {kept}."
+        f"{type(error).__name__} at {place}{said}. Unless memory, disk or network failed, this is a defect of st-jtcse "
+        f"or of a library, not a fault of yours: please report it with {kept}."
     )

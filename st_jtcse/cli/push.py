@@ -14,11 +14,11 @@ from st_jtcse.reports.table import Table
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-push",
-        description="Push a saved model to the Hugging Face Hub in one commit, the results beside it in its card.",
+        description="Push a saved model to the Hugging Face Hub in one commit, with its results in its card.",
         epilog="Example: st-push runs/quickstart/joint me/my-first-twin --dry-run",
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="the saved model")
-    parser.add_argument("repo", metavar="REPO", help="owner/name on the Hub; without an owner, yours")
+    parser.add_argument("repo", metavar="REPO", help="owner/name on the Hub; a name alone is one of your account")
     parser.add_argument("--public", action="store_true", help="make a new repository public (default: private)")
     parser.add_argument("--collection", metavar="TITLE", help="add the model to this collection of the same owner")
     parser.add_argument("--force", action="store_true", help="replace a model of another kind")
@@ -45,7 +45,7 @@ def _run(options: argparse.Namespace) -> None:
     console.say(f"Pushed to {push(options.folder, options.repo, **how)}")
 
 
-main = command(_parser, _run, interrupted="the same command sends what has not arrived")
+main = command(_parser, _run, interrupted="to send what has not arrived, repeat the command")
 
 if __name__ == "__main__":
     sys.exit(main())

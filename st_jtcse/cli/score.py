@@ -21,17 +21,18 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Example: st-score my.txt --scorer embedded --judge my-language-model --output scores.jsonl",
     )
     parser.add_argument("text", type=Path, metavar="TEXT", help="the training sentences: .txt, .jsonl, .csv, .parquet")
-    parser.add_argument("--scorer", required=True, metavar="MODEL", help="whose neighbours are judged, or embedded")
-    add_pooling(parser, "how a scorer that is a plain encoder pools")
+    scorer = "model that finds the neighbours to judge: a folder, a Hub id or embedded"
+    parser.add_argument("--scorer", required=True, metavar="MODEL", help=scorer)
+    add_pooling(parser, "pooling of the scorer, if it is a plain encoder")
     parser.add_argument("--judge", required=True, metavar="MODEL", help="folder or Hub id of a text-generation model")
     parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="the scores, .jsonl; a new file")
-    add_count(parser, "--neighbours", 5, "of each sentence")
-    prompt = "text with {sentence1} and {sentence2}, instead of the built-in one"
+    add_count(parser, "--neighbours", 5, "neighbours of each sentence to judge")
+    prompt = "your own prompt, a text file that holds {sentence1} and {sentence2}"
     parser.add_argument("--prompt", type=Path, metavar="FILE", help=prompt)
     add_count(parser, "--max-new-tokens", 8, "of an answer")
-    add_count(parser, "--batch-size", 16, "pairs at once")
-    parser.add_argument("--bf16", action="store_true", help="have the judge compute in bfloat16")
-    parser.add_argument("--cache-dir", type=Path, metavar="DIR", help="where answers are kept (default: as st-train's)")
+    add_count(parser, "--batch-size", 16, "pairs per batch")
+    parser.add_argument("--bf16", action="store_true", help="run the judge in bfloat16")
+    parser.add_argument("--cache-dir", type=Path, metavar="DIR", help="folder of the answers (default: st-train's)")
     return parser
 
 
@@ -80,7 +81,7 @@ def _judged(options: argparse.Namespace, prompt: str | None) -> dict[tuple[str, 
     return dict(zip(pairs, judged_scores(pairs, judge, options.cache_dir or DEFAULT_CACHE)))
 
 
-main = command(_parser, _run, interrupted="the same command goes on after the answers it has")
+main = command(_parser, _run, interrupted="to go on after the answers so far, repeat the command")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -31,17 +31,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--set", dest="overrides", **REPEATED, metavar="KEY=VALUE", help=change)
     parser.add_argument("--output-dir", metavar="DIR", help="folder of the run, instead of the recipe's")
     parser.add_argument("--stage", dest="stages", **REPEATED, metavar="NAME", help="run this stage only; repeatable")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in the output folder")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="check all by a rehearsal, print the plan, write nothing"
-    )
-    where = "then push as the recipe's 'push' says, or else the last stage's model, private, under the recipe's name"
+    parser.add_argument("--resume", action="store_true", help="continue the run in the output folder")
+    rehearsed = "check everything in a short rehearsal, print the plan, write nothing"
+    parser.add_argument("--dry-run", action="store_true", help=rehearsed)
+    where = "afterwards push the models that the recipe's 'push' names; default: the last one, to a private repository"
     parser.add_argument("--push", action="store_true", help=where)
-    listed = "list the bundled recipes by what you need to have; with WORD those that speak of it"
+    listed = "list the bundled recipes by what you need for them; with WORD, only those that mention it"
     parser.add_argument("--list", nargs="?", const="", metavar="WORD", help=listed)
-    whole = "print a recipe whole: what it extends, and every default"
+    whole = "print a whole recipe, with what it extends and every default"
     recipes_complete(parser.add_argument("--show", metavar="NAME", help=whole))
-    copied = "copy a bundled recipe to a file to edit it, with the data that it names"
+    copied = "copy a bundled recipe and its data, for you to edit"
     recipes_complete(parser.add_argument("--copy", nargs=2, metavar=("NAME", "FILE"), help=copied))
     return parser
 
@@ -59,7 +58,7 @@ def _run(options: argparse.Namespace) -> None:
         console.say(f"Edit it, then check it: st-train {shlex.quote(file)} --dry-run")
         return
     if options.recipe is None and options.show is None:
-        raise UserError("Give a recipe: a YAML file, or a name that st-train --list shows.")
+        raise UserError("Name a recipe: a YAML file, or one of those that st-train --list shows.")
 
     # Bars that libraries cannot be asked to leave out; read when tqdm is imported.
     os.environ.setdefault("TQDM_DISABLE", "1")
@@ -88,12 +87,12 @@ def _run(options: argparse.Namespace) -> None:
         console.say("\n  ".join(["Models:", *(f"{stage.name}: {stage.begins_as}" for stage in stages)]))
         console.say("\n  ".join(["Notes:", *notes]))
         console.say("\n  ".join(["Files:", *map(str, files)]))
-        console.say("All of it fits together; the same command without --dry-run runs it.")
+        console.say("Everything fits together. To start the run, repeat the command without --dry-run.")
         return
     running.train(options, loaded, runs, names)
 
 
-KEPT = "the same command with --resume goes on from the last checkpoint"
+KEPT = "to go on from the last checkpoint, repeat the command with --resume"
 _train = command(_parser, _run, interrupted=lambda options: "nothing was written" if options.dry_run else KEPT)
 
 

@@ -35,7 +35,7 @@ class FrozenGenerator:
             config = AutoConfig.from_pretrained(path, **source)
             if bool(config.is_encoder_decoder) != translates:
                 raise UserError(
-                    f"The model {name!r} is no {kind} model but of type {config.model_type}; give one like "
+                    f"The model {name!r} is not a {kind} model but of type {config.model_type}; give one like "
                     + ("Helsinki-NLP/opus-mt-en-fr." if translates else "HuggingFaceTB/SmolLM2-135M-Instruct.")
                 )
             with warnings.catch_warnings():

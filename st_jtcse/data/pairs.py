@@ -81,7 +81,7 @@ def load_pair_scores(source: Source, sentences: Collection[str]) -> PairScores:
         for name, text in zip(names, (first, second)):
             if text not in known:
                 raise UserError(
-                    f"{row.place}: {name!r} is no sentence of the training data; remove the row, or score that data."
+                    f"{row.place}: {name!r} is not a sentence of the training data; remove the row, or score that data."
                 )
         earlier, place = seen.setdefault(frozenset((first, second)), (score, row.place))
         if earlier != score:

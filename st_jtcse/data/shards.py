@@ -95,7 +95,7 @@ def _compute(job: Job, folder: Path, final: Path) -> None:
     left = [(shard, rows) for shard, rows in own if not _finished_shard(folder, shard)]
     total, to_do = (sum(len(rows) for _, rows in shards) for shards in (own, left))
     if to_do:
-        logger.info("%s: %d of %d sentences to compute, kept in %s", job.kind, to_do, total, folder.parent)
+        logger.info("%s: computing %d of %d sentences, kept in %s", job.kind, to_do, total, folder.parent)
     bar = {"desc": job.kind, "unit": " sentences", "file": sys.stdout, "disable": processes.rank() > 0}
     with tqdm(initial=total - to_do, total=total, **bar) as progress:
         for shard, rows in left:
@@ -114,7 +114,7 @@ def _finished_shard(folder: Path, shard: int) -> Path | None:
     for path in folder.glob(f"{shard:05d}-*.arrow"):
         if sha256(path)[:16] == path.stem.split("-")[1]:
             return path
-        logger.warning("%s is damaged and is computed again", path)
+        logger.warning("%s is damaged; computing it again", path)
         path.unlink(missing_ok=True)
     return None
 
@@ -180,7 +180,7 @@ def _fits_its_checksum(final: Path, size: int, changed: int) -> bool:
         stored = file.read()
     if hash_of(final, end).digest() == stored:
         return True
-    logger.warning("%s is damaged, or of an earlier version, and is computed again", final)
+    logger.warning("%s is damaged, or of an earlier version; computing it again", final)
     return False
 
 

@@ -43,7 +43,7 @@ def with_teacher_labels(
     concatenation.
     """
     if len(weights) != len(teachers):
-        raise UserError(f"Expected one weight a teacher, found {len(weights)} for {len(teachers)}; give as many.")
+        raise UserError(f"Expected one weight per teacher, found {len(weights)} for {len(teachers)}; give as many.")
     if form == "concatenation" and min(weights) < 0:
         raise UserError(f"Weights of similarities cannot be negative, found {min(weights):g}; leave that teacher out.")
     label_size(teachers, form)

@@ -75,7 +75,7 @@ class Results:
             name, sha256 = earlier["model"]["name"], earlier["model"]["sha256"]
             kept = {part: dict(earlier[part]) for part in ("suites", "tasks", "missing")}
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise UserError(f"{path} is no evaluation's; choose another folder.") from None
+            raise UserError(f"{path} was not written by st-eval; choose another folder.") from None
         if sha256 != self.data["model"]["sha256"]:
             raise UserError(
                 f"{path.parent} holds the results of another model ({name}, {sha256[:8]}; this one is "
@@ -88,15 +88,18 @@ class Results:
         tables: Sequence[Suite],
         jobs: Mapping[str, Job | str],
         batch_size: int,
-        progress: Callable[[str, Outcome], None],
+        progress: Callable[[str, Outcome | None], None],
     ) -> None:
-        """Run the tables' jobs, as far as the results do not hold them yet; `progress` is told of each.
+        """Run the tables' jobs, as far as the results do not hold them yet.
+
+        `progress` is told of each as it begins, without an outcome, and as it ends.
 
         Raises UserError where the model's embeddings cannot be used.
         """
         context = Context(self.evaluated, batch_size)
         records: dict[str, Record] = {}
         for key, job in jobs.items():
+            progress(key, None)
             outcome = job if isinstance(job, str) else self._outcome(key, job, context)
             if isinstance(outcome, str):
                 self.data["missing"][key] = outcome
@@ -125,5 +128,5 @@ class Results:
         except Exception as error:  # One of hundreds of tasks may fail in MTEB; the others are still worth their time.
             return f"it failed with {type(error).__name__}: {' '.join(str(error).split())[:200].rstrip('.')}."
         if not record.is_defined:
-            return f"{record.main_score} is not defined, as where all texts have the same embedding."
+            return f"{record.main_score} is undefined, as when all texts have the same embedding."
         return record

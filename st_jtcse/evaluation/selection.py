@@ -62,7 +62,7 @@ def own_sets(files: Sequence[Path]) -> tuple[Suite, dict[str, OwnSetJob]]:
     """
     names = [path.stem for path in files]
     if again := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f"two files are called {again!r}; rename one, for its name is what tells their scores apart.")
+        raise UserError(f"two files are called {again!r}; rename one, because the scores are listed by file name.")
     # After the cheap answers: the clustering takes seconds to import.
     from st_jtcse.evaluation.own_sets import OwnSetJob, load_own_set
 

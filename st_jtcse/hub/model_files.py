@@ -54,7 +54,7 @@ class ModelFiles:
         if not self.left_out:
             return None
         shown, more = ", ".join(self.left_out[:8]), len(self.left_out) - 8
-        return f"Left out, because no model is made of it: {shown}{f' and {more} more' if more > 0 else ''}."
+        return f"Not sent, because it is not part of a model: {shown}{f' and {more} more' if more > 0 else ''}."
 
 
 def files_to_push(folder: Path) -> ModelFiles:
@@ -64,7 +64,7 @@ def files_to_push(folder: Path) -> ModelFiles:
     not take, or a link to somewhere else in its place.
     """
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder; give the folder of a saved model.")
+        raise UserError(f"{folder} is not a folder; give the folder of a saved model.")
     found = ModelFiles()
     named = _named_files(folder)
     for path in sorted(folder.rglob("*")):
@@ -99,7 +99,7 @@ def check_whole(folder: Path, files: ModelFiles) -> None:
         base = read_json(folder / ADAPTER).get("base_model_name_or_path")
         if not base or Path(base).exists():
             raise UserError(
-                f"{folder} holds an adapter on a model of this machine, which others have not; merge the two, or push "
+                f"{folder} holds an adapter for a model that only this machine has; merge the two, or push "
                 "that model, name it in the adapter, and push again."
             )
         return  # Its base is on the Hub.

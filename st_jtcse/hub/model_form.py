@@ -51,7 +51,7 @@ class ModelForm:
 
 
 def model_form(folder: Path) -> ModelForm:
-    """Read the form of a saved model from its configuration files; raises UserError where one is no JSON."""
+    """Read the form of a saved model from its configuration files; raises UserError where one is not JSON."""
     config = read_json(folder / CONFIG) or {}
     listing = read_listing(folder)
     names = [entry["type"].rpartition(".")[2] for entry in listing]
@@ -80,8 +80,8 @@ def model_form(folder: Path) -> ModelForm:
     )
 
 
-def read_json(path: Path, fault: str = "is no JSON; save the model again") -> Any:
-    """Return what a JSON file holds, None if there is no such file; raises UserError where it is no JSON."""
+def read_json(path: Path, fault: str = "is not JSON; save the model again") -> Any:
+    """Return what a JSON file holds, None if there is no such file; raises UserError where it is not JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     except ValueError:

@@ -129,14 +129,14 @@ def _told(error: Exception, repo: str, folder: Path, token: str) -> UserError | 
     status = _status_of(error)
     again = f"the model is safe in {folder}: st-push {folder} {repo} repeats the push without training"
     known = {
-        401: f"The Hub does not know this token; log in anew with `hf auth login`, or make one at {_SETTINGS}.",
+        401: f"The Hub does not accept this token; log in again with `hf auth login`, or make one at {_SETTINGS}.",
         403: f"The token may not write to {repo}; use one with write access to it ({_SETTINGS}).",
         413: f"The Hub refused a file of {folder} as too large; save the model with a smaller max_shard_size.",
     }
     if status in known:
         return UserError(known[status])
     if _may_pass(status):
-        return PushFailed(f"The Hub did not take {repo} after several attempts ({_brief(error)}); {again}.")
+        return PushFailed(f"Pushing {repo} failed after several attempts ({_brief(error)}); {again}.")
     said = error.server_message if isinstance(error, HfHubHTTPError) else None
     reason = " ".join((said or _brief(error)).split()).replace(token, "***")
     return UserError(f"The Hub refused {repo} (status {status}: {reason}); change what it names, and {again}.")
@@ -158,7 +158,7 @@ def _patiently(call: Callable[[], Result]) -> Result:
             headers: Any = getattr(getattr(error, "response", None), "headers", {})
             asked = headers.get("Retry-After", "")
             seconds = min(max(wait, float(asked) if asked.isdecimal() else 0.0), _LONGEST_WAIT)
-            logger.warning("The Hub did not answer as hoped (%s); again in %.0f s.", _brief(error), seconds)
+            logger.warning("The Hub could not do it (%s); trying again in %.0f s.", _brief(error), seconds)
             time.sleep(seconds)
     return call()
 

@@ -43,7 +43,7 @@ _THEIRS = {
     "ContrastiveTensionLossInBatchNegatives": LossDeclaration(sentences=True, views="made", in_batch=True),
     "CosineSimilarityLoss": LossDeclaration(labels="scores", texts=_TWO),
     "DenoisingAutoEncoderLoss": LossDeclaration(views="given", labels="none", texts=_TWO, tokens=True),
-    "DistillKLDivLoss": LossDeclaration(beyond="a list of scores a row"),
+    "DistillKLDivLoss": LossDeclaration(beyond="a list of scores per row"),
     "GISTEmbedLoss": _GUIDED,
     "GlobalOrthogonalRegularizationLoss": LossDeclaration(in_batch=True),
     "MSELoss": _DISTILLING,
@@ -58,7 +58,7 @@ _THEIRS = {
     "SoftmaxLoss": LossDeclaration(labels="classes", texts=_TWO, classes="num_labels"),
     "TripletLoss": LossDeclaration(labels="none", texts=_THREE),
 }
-_OF_LISTS = LossDeclaration(cross_encoder=True, beyond="a list of documents a query, and a list of their scores")
+_OF_LISTS = LossDeclaration(cross_encoder=True, beyond="a list of documents per query, and a list of their scores")
 _OF_PAIRS = LossDeclaration(cross_encoder=True, labels="none", texts=_TWO_OR_MORE, in_batch=True)
 _THEIRS_OF_CROSS_ENCODERS = {
     "ADRMSELoss": _OF_LISTS,
@@ -92,7 +92,7 @@ def loss_class(name: str, cross_encoder: bool = False) -> type[nn.Module]:
         except Exception as error:  # Another package's code fails as it likes.
             raise UserError(
                 f"expected a loss that can be imported, found {point.name!r} at {point.value!r}, which fails with "
-                f"{type(error).__name__}: {error}. Mend or uninstall the package that names it."
+                f"{type(error).__name__}: {error}. Fix or uninstall the package that names it."
             ) from error
     found = found or _their_classes(cross_encoder).get(name)
     if found is None or declaration_of(found).cross_encoder != cross_encoder:

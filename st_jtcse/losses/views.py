@@ -159,7 +159,7 @@ def teacher_similarities(labels: Tensor | None, loss: nn.Module, gather: bool, w
     if labels is None or labels.dim() != 2:
         found = "none" if labels is None else f"labels of shape {tuple(labels.shape)}"
         raise UserError(
-            f"{type(loss).__name__} needs one teacher vector a sentence as its label, found {found}; give "
+            f"{type(loss).__name__} needs one teacher vector per sentence as its label, found {found}; give "
             "teachers, or a column 'label' of vectors."
         )
     # A slice keeps the memory and the stride of what it was cut from.

@@ -110,8 +110,7 @@ def _as_shipped(
     unknown = next((kind for kind in foreign if kind not in own), None)
     if unknown is not None:
         raise CodeNotTrusted(
-            f"The model '{name}' cannot be loaded: it is made of the class {unknown}, which runs only where that is "
-            "asked for",
+            f"The model '{name}' cannot be loaded: it needs the class {unknown}, whose code runs only if you allow it",
             "if you trust it, load it with trust_remote_code=True",
         )
     with reading(name) as place:
@@ -293,18 +292,18 @@ def reading(name: str | os.PathLike[str]) -> Iterator[str]:
             raise
         if "trust_remote_code" in str(error):
             raise CodeNotTrusted(
-                f"The model '{name}' cannot be loaded: it comes with code, which runs only where that is asked for",
+                f"The model '{name}' cannot be loaded: it comes with code, which runs only if you allow it",
                 "if you trust it, load it with trust_remote_code=True",
             ) from error
         reason = reason_of(error, Path(place))
         if Path(name).exists() or name == embedded.NAME:
-            raise UserError(f"The model '{name}' cannot be loaded ({reason[:300]}); give a whole one.") from error
+            raise UserError(f"The model '{name}' cannot be loaded ({reason[:300]}); give a complete one.") from error
         raise UserError(_not_found(name, f" ({reason[:200]})")) from error
 
 
 def _not_found(name: str | os.PathLike[str], reason: str = "") -> str:
     return (
-        f"The model '{name}' cannot be loaded: it is no local folder, and the Hub gave no such model or cannot be "
+        f"The model '{name}' cannot be loaded: it is not a local folder, and the Hub has no such model or cannot be "
         f"reached{reason}; check the name, give a folder, or use 'embedded'."
     )
 
@@ -333,7 +332,7 @@ def read_listing(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
     except (ValueError, TypeError, AttributeError):
         complete = False
     if not complete:
-        raise UserError(f"{path} is no list of modules; save the model again.")
+        raise UserError(f"{path} is not a list of modules; save the model again.")
     return entries
 
 

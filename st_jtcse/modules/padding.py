@@ -28,7 +28,7 @@ def check_padding(encoder: Transformer, pooling: Pooling) -> None:
     tokenizer: Any = encoder.tokenizer
     if tokenizer.pad_token_id is None:
         raise UserError(
-            "The tokenizer has no padding token, so sentences of several lengths are no batch; set one, e.g. "
+            "The tokenizer has no padding token, so sentences of different lengths cannot form a batch; set one, e.g. "
             "tokenizer.pad_token = tokenizer.eos_token, and save the model again."
         )
     model = SentenceTransformer(modules=[encoder, pooling])

@@ -52,8 +52,8 @@ def tower_form(name: str | os.PathLike[str], form: ShippedForm) -> TowerForm:
         )
     if form.pooling not in TOWER_POOLINGS:
         raise UserError(
-            f"{name} is pooled by {form.pooling!r}, of which a sum of towers makes nothing that each of them "
-            f"gives; name one of {', '.join(TOWER_POOLINGS[:-1])}."
+            f"{name} is pooled by {form.pooling!r}, which a twin cannot do; name one of "
+            f"{', '.join(TOWER_POOLINGS[:-1])}."
         )
     pooling, normalize = form.pooling, "Normalize" in form.modules
     return TowerForm(

@@ -71,7 +71,9 @@ def _check_weights(model: PreTrainedModel, report: dict[str, Any]) -> None:
     """
     place, kind = model.name_or_path, model.config.model_type
     if missing := set(report["missing_keys"]) - _drawn(model, set(report["missing_keys"])):
-        raise UserError(f"{place} lacks the weight {min(missing)!r}; it is no whole {kind} model, so {_SAVE_AGAIN}.")
+        raise UserError(
+            f"{place} lacks the weight {min(missing)!r}; it is not a complete {kind} model, so {_SAVE_AGAIN}."
+        )
     for key, found, wanted in sorted(report["mismatched_keys"]):
         raise UserError(
             f"The weight {key!r} in {place} has the shape {tuple(found)}, and {tuple(wanted)} is asked for; restore "
@@ -196,9 +198,9 @@ def fault_of(path: Path) -> str | None:
             return unsound and f"holds the weight {unsound!r}, which is not finite"
         if path.suffix == ".json":
             kind, wanted = (list, "list") if path.name == "modules.json" else (dict, "object")
-            return None if isinstance(json.loads(path.read_text(encoding="utf-8")), kind) else f"is no JSON {wanted}"
+            return None if isinstance(json.loads(path.read_text(encoding="utf-8")), kind) else f"is not JSON {wanted}"
     except (SafetensorError, OSError):
         return "is damaged or not whole"
     except (ValueError, RecursionError):
-        return "is no JSON"
+        return "is not JSON"
     return None

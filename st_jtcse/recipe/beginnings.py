@@ -27,7 +27,7 @@ class Beginning:
 
 
 BEGINNINGS = {
-    "sentences": Beginning("sentences, one a line", "adapt", "train"),
+    "sentences": Beginning("sentences, one per line", "adapt", "train"),
     "pairs": Beginning("graded pairs (sentence1, sentence2, score)", "cosent-mini", "pairs"),
     "model": Beginning("a good model, and sentences", "adapt", "train", asks_model=True),
     "paper": Beginning("a paper to reproduce", None, None),

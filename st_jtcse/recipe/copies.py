@@ -39,7 +39,7 @@ def by_need(word: str = "") -> dict[str, dict[str, dict[str, Any]]]:
             groups[heading][name] = tree
     found = {heading: recipes for heading, recipes in groups.items() if recipes}
     if not found:
-        raise UserError(f"no bundled recipe speaks of {word!r}; st-train --list shows all.")
+        raise UserError(f"no bundled recipe mentions {word!r}; st-train --list shows all.")
     return found
 
 
@@ -55,7 +55,8 @@ def copy(name: str, destination: Path) -> list[Path]:
     if destination.exists():
         raise UserError(f"{destination} exists already; choose another file.")
     here, beside = known[name].parent, destination.parent
-    data = [file for file in _texts(yaml_source.load(known[name]).data) if os.path.isfile(here / file)]
+    texts = dict.fromkeys(_texts(yaml_source.load(known[name]).data))
+    data = [file for file in texts if os.path.isfile(here / file)]
     for file in data:
         if (beside / file).exists() and (beside / file).read_bytes() != (here / file).read_bytes():
             raise UserError(f"the recipe reads {file}, and {beside / file} is another file; choose another folder.")

@@ -65,7 +65,7 @@ class SourceSpec(Block):
 
     file: Text | None = Field(
         None,
-        description="Local text (one sentence a line), JSONL, CSV or Parquet file; a relative path starts at the "
+        description="Local text (one sentence per line), JSONL, CSV or Parquet file; a relative path starts at the "
         "recipe's folder.",
     )
     dataset: Text | None = Field(
@@ -103,7 +103,7 @@ class DevSpec(SourceSpec):
 
     unlabelled: bool = Field(
         False,
-        description="Choose by training sentences that are held out, without labels; 'dev: unlabelled' says the same.",
+        description="Choose by held-out training sentences, without labels; 'dev: unlabelled' is short for it.",
     )
 
     def _check_origin(self) -> None:
@@ -143,7 +143,7 @@ class DataSpec(Block):
     kinds = FOREIGN["data"]
 
     train: Sources | None = Field(
-        None, description="A source or a list of sources; their sentences are joined in order."
+        None, description="Sentences: a source, or a list of sources to read one after the other."
     )
     pairs: Sources | None = Field(
         None,
@@ -154,10 +154,11 @@ class DataSpec(Block):
         "scores", description="What the label column of `pairs` is: graded similarity, whole numbers from 0, or absent."
     )
     score_range: tuple[float, float] = Field(
-        (0.0, 5.0), description="Lowest and highest score of `pairs`, brought to 0 and 1.", strict=False
+        (0.0, 5.0), description="Lowest and highest possible score of `pairs`; they become 0 and 1.", strict=False
     )
     mapping: dict[str, float] | None = Field(
-        None, description="Label as written in `pairs` -> number, e.g. contradiction: 0, neutral: 1, entailment: 2."
+        None,
+        description="A number for each label as written in `pairs`, e.g. contradiction: 0, neutral: 1, entailment: 2.",
     )
     bins: int | None = Field(
         None,
@@ -193,18 +194,18 @@ class EvaluateSpec(Block):
     dev: Annotated[DevSpec, BeforeValidator(_dev_shorthand)] | None = Field(
         None,
         description="Set whose score chooses the checkpoint; for graded pairs, the Spearman correlation of their "
-        "cosines. 'unlabelled': training sentences that are held out.",
+        "cosines. 'unlabelled': held-out training sentences.",
     )
     test: dict[str, Source] = Field(default_factory=dict, description="Sets to report, by the name to show.")
     general: dict[str, Source] = Field(
-        default_factory=dict, description="Sets that `retention` is about, by the name to show; they are reported too."
+        default_factory=dict, description="Sets that `retention` protects, by the name to show; they are reported too."
     )
     retention: float | None = Field(
         None,
         ge=0,
         allow_inf_nan=False,
-        description="Most points that a set of `general` may lose; if it loses more, the trained weights are mixed "
-        "with the start's.",
+        description="How many points each set of `general` may lose at most; if one loses more, the trained weights "
+        "are mixed with those of the start.",
     )
     score_range: tuple[float, float] = Field(
         (0.0, 5.0), description="Lowest and highest score allowed in the pairs.", strict=False
@@ -247,9 +248,9 @@ class EvaluateSpec(Block):
 class PivotSpec(Block):
     """A language to translate into and back; its code alone stands for the two OPUS-MT models."""
 
-    name: str = Field(pattern=NAME_PATTERN, description="Name to report, e.g. the language's code.")
-    forward: Text = Field(description="Folder or Hub id of the model into the language.")
-    back: Text = Field(description="Folder or Hub id of the model back into English.")
+    name: str = Field(pattern=NAME_PATTERN, description="Name to report, e.g. the code of the language.")
+    forward: Text = Field(description="Folder or Hub id of the model that translates from English into the language.")
+    back: Text = Field(description="Folder or Hub id of the model that translates back into English.")
     forward_prefix: str = Field(
         "", description="Text that the first model needs before every sentence, e.g. a target language token."
     )
@@ -275,5 +276,5 @@ class AugmentSpec(Block):
     )
     beam_size: int = Field(1, ge=1, description="Beams of the search; 1 is greedy.")
     max_length: int = Field(128, ge=8, description="Longest translation in tokens; longer ones are cut and counted.")
-    batch_size: int = Field(64, ge=1, description="Sentences a forward pass.")
+    batch_size: int = Field(64, ge=1, description="Sentences per forward pass.")
     bf16: bool = Field(False, description="Translate in bfloat16.")

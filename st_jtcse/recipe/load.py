@@ -59,7 +59,7 @@ class LoadedRecipe:
             if name not in known:
                 near = nearest(name, known)
                 hint = f" Did you mean {near!r}?" if near else ""
-                raise UserError(f"--stage: {name!r} is no stage of the recipe ({', '.join(known)}).{hint}")
+                raise UserError(f"--stage: {name!r} is not a stage of the recipe ({', '.join(known)}).{hint}")
         return [name for name in known if not names or name in names]
 
 

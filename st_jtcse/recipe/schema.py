@@ -57,7 +57,7 @@ class WeightedModelSpec(Block):
     model: Text = Field(description="Written as a model's `base`.")
     weight: float = Field(1.0, allow_inf_nan=False, description="Factor in the weighted sum of embeddings.")
     pooling: PoolingName | None = Field(
-        None, description="Pooling; default: the model's own. An encoder that comes without needs it."
+        None, description="Pooling; default: the model's own. A plain encoder has none, so name one."
     )
     attn_implementation: str | None = _ATTENTION
     dtype: Dtype | None = _DTYPE
@@ -69,7 +69,7 @@ class TeacherSpec(WeightedModelSpec):
     """A teacher."""
 
     normalize: bool = Field(
-        False, description="Bring its embeddings to unit length before they are weighted and summed."
+        False, description="Scale its embeddings to unit length before they are weighted and summed."
     )
 
 
@@ -105,11 +105,11 @@ class ModelSpec(Block):
     )
     pooling: TrainedPoolingName | None = Field(
         None,
-        description="Pooling of the last hidden state, in place of the model's own modules, prompts and length, which "
-        "are the default; an encoder that comes without needs it. One of Sentence-Transformers' Pooling by its name; "
-        "first_last: mean of the first and the last layer's tokens; attention: a learned mean over tokens, with which "
-        "a model loads by trust_remote_code only; pooler: the towers' poolers. A twin sums what each tower gives, by "
-        "cls, mean, first_last, lasttoken or pooler.",
+        description="How token states become an embedding. Default: the model's own modules, prompts and length; a "
+        "plain encoder has none, so name a pooling, which replaces all three. One of Sentence-Transformers' Pooling by "
+        "its name; first_last: mean of the first and the last layer's tokens; attention: a learned mean over tokens "
+        "(the model then loads only with trust_remote_code); pooler: the towers' poolers. A twin pools each tower by "
+        "cls, mean, first_last, lasttoken or pooler and sums the two.",
     )
     max_seq_length: int | None = Field(None, ge=4, description="Longest input in tokens; longer ones are cut.")
     dropout: float | None = Field(
@@ -120,12 +120,12 @@ class ModelSpec(Block):
     lora: dict[str, Any] | None = Field(
         None,
         description="Train a LoRA adapter on the encoder in place of its weights: arguments of PEFT's LoraConfig, e.g. "
-        "{r: 8}. The saved model has it merged, and the adapter alone lies in its folder adapter.",
+        "{r: 8}. The saved model has the adapter merged in; its folder adapter holds the adapter alone.",
     )
     training_head: bool | Literal["kept"] = Field(
         False,
-        description="Train through a linear layer with tanh on the embedding, dropped afterwards (SimCSE's MLP); kept: "
-        "it stays, and the embedding is what it gives (LS-RNS).",
+        description="Train through a linear layer with tanh on the embedding. true: drop it afterwards (SimCSE's "
+        "MLP); kept: keep it, its output is the embedding (LS-RNS).",
     )
     tower: Literal[1, 2] | None = Field(None, description="Start from this tower of `base`, a twin.")
     layers: list[Annotated[int, Field(ge=0)]] | None = Field(
@@ -186,7 +186,7 @@ class LossSpec(BaseModel):
     matryoshka_dims: list[Annotated[int, Field(ge=1)]] | None = Field(
         None,
         min_length=1,
-        description="Sizes of the embedding's beginning that the loss is taken of, by MatryoshkaLoss, e.g. [768, 256].",
+        description="Take the loss of the embedding's first components too, as MatryoshkaLoss does, e.g. [768, 256].",
     )
     matryoshka_weights: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = Field(
         None, description="Factor of each of `matryoshka_dims`; default: 1."
@@ -223,7 +223,7 @@ class StageSpec(Block):
     model: ModelSpec = Field(description="What the stage starts from.")
     data: DataSpec | None = Field(
         None,
-        description="Training data; default: the recipe's. A block that names no source changes single keys of the "
+        description="Training data; default: the recipe's. A block without a source changes single keys of the "
         "recipe's.",
     )
     loss: LossSpec | None = Field(
@@ -232,14 +232,14 @@ class StageSpec(Block):
     augment: AugmentSpec | None = Field(None, description="Round-trip translation of the training sentences.")
     views: Views | None = Field(
         None,
-        description="How a sentence's two views are made, one word or two: dropout, crop, delete, repeat, neighbour, "
-        "shuffle, mask, token_cutoff, feature_cutoff. One is for both. Default: dropout.",
+        description="How the two views of a sentence are made: one name for both, or two: dropout (the "
+        "default), crop, delete, repeat, neighbour, shuffle, mask, token_cutoff, feature_cutoff.",
     )
     args: dict[str, Any] = Field(
         default_factory=dict,
         description="SentenceTransformerTrainingArguments, verbatim; they override the recipe's `args`.",
     )
-    evaluate: EvaluateSpec | None = Field(None, description="Evaluation pairs; default: the recipe's.")
+    evaluate: EvaluateSpec | None = Field(None, description="Evaluation sets; default: the recipe's.")
     teachers: list[TeacherSpec] = Field(
         default_factory=list, description="Teachers whose summed embeddings become the label column."
     )
@@ -263,7 +263,7 @@ class StageSpec(Block):
     @model_validator(mode="after")
     def _trained_or_assembled(self) -> StageSpec:
         if self.loss is not None and self.model.members is not None:
-            raise ValueError("expected 'loss: null' beside 'members', found a loss. Distil the ensemble to train.")
+            raise ValueError("expected 'loss: null' beside 'members', found a loss. Distil it in a later stage.")
         if self.neighbours is not None and not self.teachers:
             raise ValueError("expected 'teachers' beside 'neighbours', found none. Name them, or remove 'neighbours'.")
         if self.whitening is not None and (self.loss is not None or self.model.cross_encoder is not None):
@@ -349,7 +349,7 @@ class Recipe(Block):
     description: str = Field("", description="What the run reproduces, in one or two sentences.")
     method: Text | None = Field(None, description="The method, e.g. JTCSE.")
     needs: Text | None = Field(None, description="What a run needs, in a few words by which `st-train --list` groups.")
-    seed: int = Field(42, ge=0, lt=2**32, description="Every random choice of the run follows from it.")
+    seed: int = Field(42, ge=0, lt=2**32, description="Seed of every random choice in the run.")
     output_dir: Folder = Field(
         description="Folder of the run; a relative path starts at the current folder. Default: runs/NAME."
     )
@@ -361,14 +361,14 @@ class Recipe(Block):
     model: ModelDefaults | None = Field(
         None, description="Defaults for the `model` of every stage, as far as a key fits that kind of model."
     )
-    data: DataSpec | None = Field(None, description="Training data of every stage that names none.")
+    data: DataSpec | None = Field(None, description="Training data of every stage that has none of its own.")
     args: dict[str, Any] = Field(default_factory=dict, description="Training arguments common to all stages.")
-    evaluate: EvaluateSpec | None = Field(None, description="Evaluation pairs of every stage that names none.")
+    evaluate: EvaluateSpec | None = Field(None, description="Evaluation sets of every stage that has none of its own.")
     stages: list[StageSpec] = Field(min_length=1, description="Training runs, in order.")
     card: CardSpec | None = Field(None, description="Licence and languages for the model cards.")
     push: PushSpec | None = Field(None, description="Push models to the Hub after the run.")
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**32)]], BeforeValidator(_range_shorthand)] | None = Field(
-        None, min_length=1, description="Run everything under each of these seeds instead of `seed`; 1..5 is a range."
+        None, min_length=1, description="Run everything with each of these seeds, not with `seed`; 1..5 means 1 to 5."
     )
     sweep: (
         Annotated[

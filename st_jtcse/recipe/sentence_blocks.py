@@ -23,8 +23,9 @@ class ViewSpec(Block):
         None,
         gt=0,
         lt=1,
-        description="Share of the words that crop keeps (0.5), delete leaves out (0.6), repeat writes twice at most "
-        "(0.32); of the tokens that mask (0.15) and token_cutoff (0.15) hide; of components, feature_cutoff (0.2).",
+        description="How much of a sentence the view changes: the share of words that crop keeps (default 0.5), delete "
+        "drops (0.6) or repeat doubles at most (0.32), of tokens that mask and token_cutoff hide (0.15), of components "
+        "that feature_cutoff hides (0.2).",
     )
 
     @model_validator(mode="after")
@@ -54,22 +55,22 @@ class WhiteningSpec(Block):
     """A layer behind the model that gives the training text's embeddings mean 0 and the identity as covariance."""
 
     dimensions: int | None = Field(
-        None, ge=1, description="Components to keep, those of the largest variance; null: as many as the embedding has."
+        None, ge=1, description="How many components to keep, those with the largest variance first; null: all."
     )
 
 
 class NeighboursSpec(Block):
     """How far a teacher's vectors are drawn towards the mean of their nearest sentences': topics, not wordings."""
 
-    count: int = Field(10, ge=1, description="How many nearest sentences of the training text.")
+    count: int = Field(10, ge=1, description="How many of the nearest training sentences to use.")
     weight: Annotated[float, Field(ge=0, le=1)] | None = Field(
         None,
-        description="Share of the neighbours' mean direction. 0 leaves the vectors as they are; null: up to 0.5, more "
-        "if the text has topics.",
+        description="How far to move each vector towards its neighbours' mean, from 0 to 1. null: set by the text, at "
+        "most 0.5; the more the text has topics, the higher.",
     )
     anchors: Sources | None = Field(
-        None, description="General sentences that join the training text and keep their teachers' own vectors."
+        None, description="General sentences to train on beside your text; their teachers' vectors are not moved."
     )
     anchor_share: float = Field(
-        1 / 3, gt=0, lt=1, description="Share of the anchors among all rows; they are repeated as often as that takes."
+        1 / 3, gt=0, lt=1, description="Share of the anchors among all rows; they are repeated until they reach it."
     )

@@ -131,7 +131,7 @@ def _of_models(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]:
             f"{int(plan.positive.sum())} pairs scored above {plan.threshold:g}. Uniformity (Eq. 17): logarithm of "
             "the mean of exp(-2 squared distance) over all pairs of different sentences. Lower is better, but one is "
             "easily had at the cost of the other: a model is better than another where both are lower.",
-            f"A point a model; alignment and uniformity of each: {told}.",
+            f"One point per model; alignment and uniformity of each: {told}.",
             partial(pictures.draw_alignment_uniformity, spaces),
         )
     told = "; ".join(f"{one.name} {one.spearman:.2f} at {one.gmac:.2f} GMAC" for one in diagnoses)
@@ -139,7 +139,7 @@ def _of_models(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]:
         "score_and_cost",
         "Score and cost",
         "Spearman x 100 over the operations of one sentence.",
-        f"A point a model: {told}.",
+        f"One point per model: {told}.",
         partial(pictures.draw_score_and_cost, {one.name: (one.spearman, one.gmac) for one in diagnoses}),
     )
     fifths = [f"{low:g} to {high:g}" for low, high in pairwise(diagnoses[0].density.edges)]
@@ -150,7 +150,7 @@ def _of_models(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]:
         "The pairs are divided by fifths of the range of gold scores; a score on an edge belongs to the lower fifth. "
         "The table has the mean cosine of each fifth. The better a model, the further right each ridge lies of the one "
         "below it (JTCSE Fig. 5).",
-        "Density of the cosines for each fifth of the gold scores, a panel a model; the means are in the table.",
+        "Density of the cosines for each fifth of the gold scores, one panel per model; the means are in the table.",
         partial(pictures.draw_cosine_density, {one.name: one.density for one in diagnoses}),
         _table("model", fifths, means),
     )
@@ -172,7 +172,7 @@ def _of_encoders(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]
         f"projection) over the norm of all other rows together; mean over {count} sentences. It falls "
         "with the length of a sentence, so it compares models on the same text only. Lines may lie on each other: the "
         "differences from the first encoder, of those with as many layers, have a panel of their own.",
-        "A line an encoder: mean E_CLS over layers, and its difference from the first; the values are in the table.",
+        "One line per encoder: mean E_CLS over layers, and its difference from the first; the values are in the table.",
         partial(pictures.draw_cls_energy, energies),
         _table("encoder", [f"layer {layer}" for layer in range(1, depth + 1)], means),
     )
@@ -182,7 +182,7 @@ def _of_encoders(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]
         "score_and_cls_energy",
         "Score and E_CLS",
         "Spearman x 100 over E_CLS, here the mean over the layers of all of a model's encoders (JTCSE Fig. 10).",
-        f"A point a model: {told}.",
+        f"One point per model: {told}.",
         partial(pictures.draw_score_and_energy, points),
     )
     sinks = _by_encoder({one.name: one.sink for one in diagnoses})
@@ -193,7 +193,7 @@ def _of_encoders(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]
         f"The sentence: {plan.sentence}\n\n"
         "Share of each layer's attention that CLS, SEP, punctuation and words receive, averaged over heads and asking "
         "tokens. The table has the mean over layers.",
-        "A heat map an encoder: layers down, groups of tokens across, the share in per cent in each cell.",
+        "One heat map per encoder: layers down, groups of tokens across, the share in per cent in each cell.",
         partial(pictures.draw_attention_sink, sinks),
         _table("encoder", GROUPS, shares),
     )
@@ -207,7 +207,7 @@ def _of_encoders(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]
         "Moduli",
         f"Euclidean norms of the last layer's CLS state and of the pooler output, over {count} "
         "sentences. The table has mean and standard deviation.",
-        "Histograms of both norms, a line an encoder; means and deviations are in the table.",
+        "Histograms of both norms, one line per encoder; means and deviations are in the table.",
         partial(pictures.draw_modulus, moduli),
         _table("encoder", ["last CLS state", "pooler output"], norms),
     )
@@ -227,7 +227,7 @@ def _map(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]:
         "Map of the sentences",
         f"{len(sentences)} sentences. {how} Squares joined by a line are the two sentences of "
         f"a positive pair ({len(joined)} lines).",
-        "A panel a model: a dot a sentence, squares joined by a line for the two of a positive pair.",
+        "One panel per model: one dot per sentence, squares joined by a line for the two of a positive pair.",
         partial(pictures.draw_sentence_map, maps, joined),
     )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE = "report.html"
-_NO_VERDICT = "There is no verdict: it takes a test set, and one model that the whole run starts from."
+_NO_VERDICT = "There is no verdict: that needs a test set, and one model that the whole run starts from."
 _MOST_STEPS = 10  # that a table of dev shows
 _WITHOUT = "The curves need matplotlib: pip install 'st-jtcse[plots]', then repeat the command with --resume."
 
@@ -72,8 +72,9 @@ def _curves(folder: Path, results: Mapping[str, Any]) -> Iterator[Section]:
     shipped = {name: found["dev"] for name, found in results["as_shipped"].items() if "dev" in found}
     terms = _terms(results)
     told = [(curve.stage, curve.evaluations[0].score, curve.best) for curve in curves]
-    alt = f"A line a stage: {'; '.join(f'{stage} from {start:.2f}, best {best:.2f}' for stage, start, best in told)}."
-    stages = f"A panel a stage, a line a term: {', '.join(terms)}."
+    words = "; ".join(f"{stage} from {start:.2f}, best {best:.2f}" for stage, start, best in told)
+    alt = f"One line per stage: {words}."
+    stages = f"One panel per stage, one line per term: {', '.join(terms)}."
     try:
         dev = picture(partial(draw_dev, curves, shipped), alt) if curves else None
         losses = picture(partial(draw_terms, terms), stages) if terms else None

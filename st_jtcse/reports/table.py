@@ -33,7 +33,7 @@ class Table:
 
         table = TerminalTable(title=escape(self.title) or None)
         for index, column in enumerate(self.columns):
-            table.add_column(escape(column), justify="left" if index < self.names else "right")
+            table.add_column(escape(column), justify="left" if index < self.names else "right", overflow="fold")
         for at, row in enumerate(self.rows):
             marked = (
                 f"[bold]{escape(cell)}[/]" if (at, to) in self.best else escape(cell) for to, cell in enumerate(row)

@@ -81,7 +81,7 @@ def check_weights(weights: Sequence[float] | None, count: int) -> list[float]:
         raise ValueError("An ensemble needs at least one member, found none.")
     values = [1.0] * count if weights is None else [float(weight) for weight in weights]
     if len(values) != count:
-        raise ValueError(f"An ensemble needs one weight a member, found {len(values)} for {count}.")
+        raise ValueError(f"An ensemble needs one weight per member, found {len(values)} for {count}.")
     if not 0 < sum(map(abs, values)) < float("inf"):
         raise ValueError(f"An ensemble needs finite weights, not all of them zero, found {values}.")
     return values

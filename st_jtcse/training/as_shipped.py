@@ -126,7 +126,7 @@ class ShippedScores:
                 if missing and shipped_form(start.model, revision=start.revision) is not None:
                     known |= kind_of(stage.model).scores(load_frozen(start, embedded.place), missing)
             except UserError as error:
-                logger.warning("no row 'as shipped': %s", error)
+                logger.warning("the table lacks the row 'as shipped': %s", error)
                 continue
             told[name] = {key: known[key] for key in inputs.evaluators if key in known}
         self.take({"as_shipped": told, "data_sha256": inputs.hashes})

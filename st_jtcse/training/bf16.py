@@ -26,5 +26,5 @@ def gain() -> str:
     except OSError:
         return ""
     if own := [flag for flag in ("amx_bf16", "avx512_bf16") if flag in flags]:
-        return f"this processor gains by bf16 ({own[0]})"
-    return "this processor has no bf16 of its own, so bf16 makes its steps longer"
+        return f"this processor supports bf16 ({own[0]}), which makes steps faster"
+    return "this processor does not support bf16, so bf16 makes steps slower"

@@ -149,7 +149,7 @@ def _pass_over(stage: Path) -> None:
     if passed:
         told = ", ".join(f"{path.name} ({fault})" for path, fault in passed.items())
         goes_on = "starts from its beginning" if found is None else f"goes on from {found.name}"
-        logger.warning("%s: passed over what is not whole, %s; the stage %s", stage, told, goes_on)
+        logger.warning("%s: skipped incomplete checkpoints, %s; the stage %s", stage, told, goes_on)
 
 
 def _fault(checkpoint: Path) -> str | None:

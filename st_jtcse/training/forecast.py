@@ -59,7 +59,8 @@ def told_ahead(
     lines = list(found)
     if whole:
         but = f", without {', '.join(untimed)}" if untimed else ""
-        lines.append(f"about {_duration(whole)} of training here{but}; evaluations and teachers' vectors come on top")
+        told = f"training takes about {_duration(whole)} on this machine{but}"
+        lines.append(f"{told}; evaluations and teachers' vectors come on top")
     if any(stage.args.get("bf16") for stage in stages) and (gain := bf16.gain()):
         lines.append(gain)
     return lines

@@ -22,7 +22,7 @@ def push_plan(recipe: Recipe, asked: bool, chosen: Sequence[str]) -> PushSpec | 
     plan = recipe.push or PushSpec(repos={recipe.stages[-1].name: recipe.name}, private=True, collection=None)
     if recipe.sweep or recipe.seeds:
         raise UserError(
-            f"{recipe.name} trains several models a stage, and none of them is the one to push; push one with st-push."
+            f"{recipe.name} trains several models per stage, so none is the one to push; push one with st-push."
         )
     if not any(stage in chosen or Path(recipe.output_dir, stage, TRAINING_RECORD).is_file() for stage in plan.repos):
         raise UserError(

@@ -122,7 +122,7 @@ def _look_at_words(run: SmallRun, stage: StageSpec, model: Any, sentences: data.
         raise UserError(f"Stage {stage.name!r}: {error}") from error
     if share >= _REMARKABLE:
         run.remarks[stage.name] = (
-            f"the model's tokenizer does not know {100 * share:.0f} % of the text's tokens, and takes them for one word"
+            f"the model's tokenizer does not know {100 * share:.0f} % of the text's tokens and reads all of them alike"
         )
 
 

@@ -28,9 +28,8 @@ def result_of(
     """
     best, dev = found.get("best_dev"), found["spearman_start"].get(DEV)
     if best is not None and best < dev:
-        logger.warning(
-            "stage %s: dev fell from %.2f to %.2f at best, so its start is its result", stage.name, dev, best
-        )
+        told = "%s: dev fell from %.2f to %.2f at best, so the stage keeps the model it started from"
+        logger.warning(told, stage.name, dev, best)
         found["best_step"] = 0
         return make_start()
     if stage.loss is not None and stage.evaluate is not None and stage.evaluate.retention is not None:
@@ -68,12 +67,14 @@ def keep_general(
         after = kind.scores(model, sets)
         if all(before[name] - after[name] <= most for name in sets):
             if share < 1:
-                logger.warning("%.0f %% of the trained weights, so that none loses more than %g", 100 * share, most)
+                logger.warning(
+                    "kept %.0f %% of the training, so that no general set loses more than %g", 100 * share, most
+                )
             return {"trained_share": share}
         told = ", ".join(f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in sets)
-        logger.info("%s with %.0f %% of the trained weights", told, 100 * share)
+        logger.info("with %.0f %% of the training: %s", 100 * share, told)
     model.load_state_dict(first)
-    logger.warning("every share of the trained weights loses more than %g, so the start is the result", most)
+    logger.warning("any share of the training loses more than %g, so the stage keeps the model it started from", most)
     return {"trained_share": 0.0, "best_step": 0}
 
 

@@ -146,7 +146,7 @@ class RunFolder:
         for file, digest in (self.record(name) or {"weights_sha256": {}})["weights_sha256"].items():
             path = self.stage(name) / file
             if not path.is_file() or sha256(path) != digest:
-                fault = "is damaged: it has another hash than its record tells" if path.is_file() else "is missing"
+                fault = "is damaged: its hash differs from its record" if path.is_file() else "is missing"
                 raise UserError(f"{path} {fault}; {self._again(name)}.")
 
     def _again(self, name: str) -> str:

@@ -138,8 +138,8 @@ def test_a_defect_is_never_told_as_the_users_fault(error, capsys, monkeypatch, t
     number = 1 + Path(convert.__file__).read_text().splitlines().index("    split_twin(options.twin, options.output)")
     told = " ".join(str(error).split())
     assert last == (
-        f"{type(error).__name__} at {convert.__file__}:{number}{f' ({told})' if told else ''}. If memory, disk and "
-        "network are well, this is a defect of st-jtcse or of a library, not of your input: please report it with "
+        f"{type(error).__name__} at {convert.__file__}:{number}{f' ({told})' if told else ''}. Unless memory, disk or "
+        "network failed, this is a defect of st-jtcse or of a library, not a fault of yours: please report it with "
         f"{kept}."
     )
 

@@ -139,11 +139,14 @@ def faulty(tower_folders, tmp_path):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("join good missing out", "missing' cannot be loaded: it is no local folder, and the Hub gave no such model"),
+        ("join good missing out", "missing' cannot be loaded: it is not a local folder, and the Hub has no such model"),
         ("join good empty out", "empty"),
         ("join good deeper out", "The towers differ in num_hidden_layers: 4 in the first, 2 in the second"),
         ("join good half out", "The towers differ in dtype: torch.float32 in the first, torch.float16 in the second"),
-        ("join good lacking out", "lacks the weight 'encoder.layer.1.output.dense.bias'; it is no whole bert model"),
+        (
+            "join good lacking out",
+            "lacks the weight 'encoder.layer.1.output.dense.bias'; it is not a complete bert model",
+        ),
         ("join good good full", "holds something already; choose another folder, or empty it"),
         (
             "join good good out --cross-attention-every 3",
@@ -186,7 +189,7 @@ def test_a_twin_that_lacks_weights_is_not_split(tower_folders, tmp_path, capsys)
     twin.save_pretrained(tmp_path / "twin", state_dict=state)
     make_tokenizer().save_pretrained(tmp_path / "twin")
     assert convert("split", tmp_path / "twin", tmp_path / "towers") == 2
-    assert f"lacks the weight '{lost}'; it is no whole twin" in capsys.readouterr().err
+    assert f"lacks the weight '{lost}'; it is not a complete twin" in capsys.readouterr().err
 
 
 def test_an_interrupt_leaves_nothing_and_an_empty_output_is_taken(tower_folders, tmp_path, monkeypatch, capsys):

@@ -224,8 +224,8 @@ def test_what_can_be_refused_is_refused_before_a_model_is_loaded(models, pairs, 
     out = tmp_path / "out"
     nowhere, text = tmp_path / "nowhere", tmp_path / "pairs.txt"
     text.write_text("a\tb\t1\n")
-    assert refusal(capsys, [nowhere], pairs, out) == f"The model '{nowhere}' is no folder; check the path."
-    assert refusal(capsys, models, nowhere, out) == f"--pairs: {nowhere} is no file; check the path."
+    assert refusal(capsys, [nowhere], pairs, out) == f"The model '{nowhere}' is not a folder; check the path."
+    assert refusal(capsys, models, nowhere, out) == f"--pairs: {nowhere} is not a file; check the path."
     assert "pairs need columns, found a text file" in refusal(capsys, models, text, out)
     assert "is given twice; give each once." in refusal(capsys, [models[0]] * 2, pairs, out)
     assert "found 5 and 0" in refusal(capsys, models, pairs, out, "--score-range", "5", "0")

@@ -1,13 +1,17 @@
 """st-eval end to end: files and exit codes, resuming, another model's folder, missing data, faults in one sentence."""
 
+import io
 import json
+import re
 import shutil
 
 import pytest
 import torch
 from conftest import make_model, make_pairs, write_rows
 from processes import run_code
+from rich.console import Console
 
+from st_jtcse.cli import console
 from st_jtcse.cli import eval as command
 from st_jtcse.evaluation.mteb_models import UniqueTextEncoder
 
@@ -76,6 +80,20 @@ def test_finished_tasks_are_not_run_again(model_folders, evaluation_data, tmp_pa
     assert len(results(tmp_path)["suites"]["tasks"]["rows"]) == 2
 
 
+def test_the_task_that_runs_is_shown_with_its_place_among_them(model_folders, evaluation_data, capsys, monkeypatch):
+    tasks = ["[1/2] senteval/STSB", "[2/2] senteval/STS12"]
+    asked = model_folders[0], "--data", evaluation_data, "--task", "senteval/STSB", "--task", "senteval/STS12"
+    code, told = run(capsys, *asked)
+    lines = [re.sub(r"\d+ s$", "N s", line) for line in told.err.splitlines()]
+    assert code == 0 and lines == [f"{task}: {what}" for task in tasks for what in ("begun", "done in N s")]
+    shown = io.StringIO()
+    monkeypatch.setattr(console, "err", Console(file=shown, force_terminal=True, width=80, soft_wrap=True))
+    assert run(capsys, *asked)[0] == 0
+    plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown.getvalue())
+    assert all(re.search(rf"{re.escape(task)} .*0:00:0\d", plain) and f"{task}: done in" in plain for task in tasks)
+    assert "begun" not in plain and shown.getvalue().rfind("\x1b[?25l") < shown.getvalue().rfind("\x1b[?25h")
+
+
 def test_other_data_are_evaluated_again(model_folders, tmp_path, capsys):
     scores = []
     for seed in (1, 2):
@@ -97,7 +115,7 @@ def test_an_interrupt_keeps_finished_tasks(model_folders, evaluation_data, tmp_p
         patch.setattr(UniqueTextEncoder, "encode", interrupt)
         code, told = run(capsys, *common, *both)
     assert code == 130
-    assert "the same command goes on after the finished tasks" in told.err
+    assert "to go on after the finished tasks, repeat the command" in told.err
     assert list(results(tmp_path)["tasks"]) == ["senteval/STSB"]
     assert run(capsys, *common, *both)[0] == 0
     assert list(results(tmp_path)["tasks"]) == ["senteval/STSB", "mteb/STS12"]
@@ -119,7 +137,10 @@ def test_results_of_something_else_are_refused(model_folders, evaluation_data, t
         capsys, model_folders[0], "--task", "senteval/STSB", "--data", evaluation_data, "--output-dir", tmp_path
     )
     assert code == 2
-    assert told.err.strip() == f"--output-dir: {tmp_path / 'results.json'} is no evaluation's; choose another folder."
+    assert (
+        told.err.strip()
+        == f"--output-dir: {tmp_path / 'results.json'} was not written by st-eval; choose another folder."
+    )
 
 
 def test_an_output_that_cannot_be_a_folder_is_refused(model_folders, evaluation_data, tmp_path, capsys):
@@ -165,7 +186,7 @@ def test_one_embedding_for_all_texts_is_no_score(tower_folders, evaluation_data,
         capsys, tmp_path / "constant", "--task", "senteval/STSB", "--data", evaluation_data, "--output-dir", output
     )
     assert code == 3
-    assert "spearman_all is not defined" in told.err
+    assert "spearman_all is undefined" in told.err
     assert results(output)["suites"]["tasks"]["rows"][0]["score"] is None
 
 
@@ -190,7 +211,7 @@ def test_a_model_is_needed_and_must_exist(tmp_path, capsys):
     assert run(capsys)[0] == 2
     code, told = run(capsys, tmp_path / "nowhere", "--task", "senteval/STSB")
     assert code == 2
-    assert "is no local folder" in told.err
+    assert "is not a local folder" in told.err
 
 
 def test_faulty_data_are_told_before_anything_is_run(model_folders, tmp_path, capsys):
@@ -265,4 +286,4 @@ def test_files_and_models_that_do_not_go_together(model_folders, own_files, tmp_
     code, told = run(capsys, model_folders[0], "--data", own_files[0], "--data", again)
     assert code == 2 and "two files are called 'topics'" in told.err
     code, told = run(capsys, model_folders[0], "--data", tmp_path, "--data", tmp_path / "deeper", "--task", "STS12")
-    assert code == 2 and "one folder of local data, found 2" in told.err
+    assert code == 2 and "expected at most one folder, found 2" in told.err

@@ -83,7 +83,7 @@ def test_each_judged_pair_is_read_once(tmp_path):
     [
         (["a cat", "a bird", 1.2], "s.jsonl:2: expected a score in [0, 1], found 1.2; correct the row."),
         (["a cat", "a bird", None], "s.jsonl:2: expected a score in [0, 1], found None"),
-        (["a cat", "a fish", 0.5], "s.jsonl:2: 'sentence2' is no sentence of the training data; remove the row"),
+        (["a cat", "a fish", 0.5], "s.jsonl:2: 'sentence2' is not a sentence of the training data; remove the row"),
         (["a cat", " ", 0.5], "s.jsonl:2: 'sentence2' is empty"),
         (["a dog", "a cat", 0.5], "s.jsonl:2: the pair has the score 0.5 here and 0.25 at"),
         (

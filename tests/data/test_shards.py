@@ -89,7 +89,7 @@ def test_a_truncated_or_altered_file_is_computed_again(job, tmp_path, damage, ca
     path.write_bytes(damage(whole))
     assert cached_columns(job, tmp_path)["length"][:] == [len(text) for text in SENTENCES]
     assert path.read_bytes() == whole and len(computed) == 6
-    assert caplog.messages == [f"{path} is damaged, or of an earlier version, and is computed again"]
+    assert caplog.messages == [f"{path} is damaged, or of an earlier version; computing it again"]
 
 
 def test_a_file_made_with_other_settings_is_never_used(job, tmp_path):

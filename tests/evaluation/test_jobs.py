@@ -80,13 +80,13 @@ def test_what_is_no_model_is_refused(tmp_path):
     with pytest.raises(UserError):
         load_model(str(tmp_path))
     (tmp_path / "modules.json").write_text("[")
-    with pytest.raises(UserError, match="is no list of modules"):
+    with pytest.raises(UserError, match="is not a list of modules"):
         load_model(str(tmp_path))
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(UserError, match="is a file; give the folder"):
         load_model(str(file))
-    with pytest.raises(UserError, match="no local folder, and the Hub gave no such model or cannot be reached"):
+    with pytest.raises(UserError, match="no local folder, and the Hub has no such model or cannot be reached"):
         load_model("nobody/nothing")
 
 

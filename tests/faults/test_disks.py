@@ -75,7 +75,7 @@ def test_a_folder_without_permission_is_told_and_the_run_resumes(runs, undisturb
     ended = runs(project, "--resume", obey_modes=True)
     for folder in folders:
         folder.chmod(0o755)
-    told_in_a_sentence(project, ended, "you have no permission to", "the disk is read-only")
+    told_in_a_sentence(project, ended, "you have no permission", "the disk is read-only")
     check_that_it_ends_alike(runs, project, undisturbed)
 
 

@@ -313,14 +313,14 @@ def test_a_card_shows_the_models_own_results_only(options, said, copied, capsys)
 
 def test_a_model_that_is_no_folder_has_no_card_here(capsys):
     assert evaluate(["org/model", "--card", "--task", "senteval/CR"]) == 2
-    assert "org/model is no folder" in capsys.readouterr().err
+    assert "org/model is not a folder" in capsys.readouterr().err
 
 
 def test_a_folder_without_results_has_a_card_that_claims_none(copied):
     (copied / "training_results.json").unlink()
     card = ModelCard(updated_card(copied, "org/model"))
     assert card.data.eval_results is None and card.data.get("metrics") is None
-    assert "Unknown: no results came with this model." in card.text
+    assert "Unknown: this model came without results." in card.text
     assert NO_ID not in card.content and 'SentenceTransformer("org/model")' in card.text
 
 

@@ -83,7 +83,7 @@ def test_what_no_model_is_made_of_stays(folder, capsys):
     assert main([str(folder), "me/model", "--dry-run"]) == 0
     told = capsys.readouterr()
     assert "id_rsa" not in told.out and "passwd" not in told.out and "optimizer" not in told.out
-    assert told.err.startswith("Left out, because no model is made of it: 1_Pooling/id_rsa, id_rsa, link, my.py")
+    assert told.err.startswith("Not sent, because it is not part of a model: 1_Pooling/id_rsa, id_rsa, link, my.py")
     assert told.err.strip().endswith("and 3 more.") and ".env" not in told.err and "checkpoint" not in told.err
 
 
@@ -141,12 +141,12 @@ def shallow(folder):
 
 def broken(folder):
     (folder / "config.json").write_text("{")
-    return r"config\.json is no JSON; save the model again"
+    return r"config\.json is not JSON; save the model again"
 
 
 def listed(folder):
     (folder / "tokenizer_config.json").write_text("[]")
-    return r"tokenizer_config\.json is no JSON object"
+    return r"tokenizer_config\.json is not JSON object"
 
 
 def wordless(folder):
@@ -184,5 +184,5 @@ def test_an_adapters_files_are_judged_alone(tower_folders, tmp_path):
     with pytest.raises(UserError, match=r"adapter_model\.safetensors is damaged or not whole"):
         check_whole(tmp_path / "adapter", files)
     path.write_text("[")
-    with pytest.raises(UserError, match=r"adapter_config\.json is no JSON"):
+    with pytest.raises(UserError, match=r"adapter_config\.json is not JSON"):
         check_whole(tmp_path / "adapter", files)

@@ -206,5 +206,5 @@ def test_what_cannot_be_pushed_is_told_before_the_training(hub, recipe_file, tmp
     status, told = train(capsys, recipe_file, *settings)
     assert status == 2 and "The stages to push (joint) are neither chosen nor finished" in told
     status, told = train(capsys, recipe_file, "--set", "seeds=1..2")
-    assert status == 2 and "trains several models a stage" in told
+    assert status == 2 and "trains several models per stage" in told
     assert not (tmp_path / "run").exists() and not hub.repositories

@@ -70,7 +70,7 @@ def test_a_push_is_one_commit_of_a_private_repository(hub, push, folder):
     card = sent.pop("README.md").decode()
     assert sent == {name: content for name, content in local.items() if name != "README.md"}
     assert 'SentenceTransformer("org/twin")' in card and "sentence_transformers_model_id" not in card
-    assert "Unknown: no results came with this model." in card
+    assert "Unknown: this model came without results." in card
 
 
 @pytest.mark.usefixtures("login")
@@ -186,7 +186,7 @@ def test_without_a_token_the_way_to_one_is_told(hub, push):
 def test_a_wrong_token_is_told(hub, push, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_" + "x" * 34)
     status, told = push()
-    assert status == 2 and told.startswith("The Hub does not know this token; log in anew")
+    assert status == 2 and told.startswith("The Hub does not accept this token; log in again")
     assert "xxxx" not in told and not hub.repositories
 
 
@@ -255,7 +255,7 @@ def test_a_lost_answer_to_a_commit_that_deletes_is_no_fault(hub, push, folder):
 def test_an_adapter_on_a_model_of_this_machine_is_refused(hub, push, folder):
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(folder)}))
     status, told = push()
-    assert status == 2 and "holds an adapter on a model of this machine" in told and not hub.requests
+    assert status == 2 and "holds an adapter for a model that only this machine has" in told and not hub.requests
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "org/base"}))
     assert push()[0] == 0
     (folder / "adapter_config.json").unlink()
@@ -268,7 +268,7 @@ def test_a_broken_configuration_is_named(push, folder):
     assert push()[0] == 0
     (folder / "config.json").write_text("{")
     status, told = push()
-    assert status == 2 and f"{folder / 'config.json'} is no JSON" in told
+    assert status == 2 and f"{folder / 'config.json'} is not JSON" in told
 
 
 @pytest.mark.usefixtures("login")
@@ -289,7 +289,7 @@ def test_a_collection_is_made_once(hub, push):
 def test_a_folder_without_a_whole_model_is_refused(hub, push, folder, tmp_path):
     (tmp_path / "empty").mkdir()
     assert "holds neither modules.json nor config.json" in push(place=tmp_path / "empty")[1]
-    assert "is no folder" in push(place=tmp_path / "nowhere")[1]
+    assert "is not a folder" in push(place=tmp_path / "nowhere")[1]
     (folder / "model.safetensors").unlink()
     status, told = push()
     assert status == 2 and "holds no weights" in told and not hub.requests

@@ -36,7 +36,7 @@ ROWS = [
     Row("a card of two models", f"{OWN} {{first}} --data {{pairs}} --card", "--card is for one model"),
     Row("a card and another folder", f"{EVAL} --card", "--card keeps the results in the model's folder"),
     Row("a card of another pooling", "st-eval {model} --task senteval/CR --card --pooling mean", "leave out --pooling"),
-    Row("a card of no folder", "st-eval me/none --task senteval/CR --card", "--card: me/none is no folder"),
+    Row("a card of no folder", "st-eval me/none --task senteval/CR --card", "--card: me/none is not a folder"),
     Row("a batch of nothing", f"{EVAL} --batch-size 0", "--batch-size: expected a positive number, found '0'"),
     Row("a batch that is a word", f"{EVAL} --batch-size all", "--batch-size: expected a positive number, found 'all'"),
     Row("an unknown pooling to evaluate", f"{EVAL} --pooling men", "argument --pooling: invalid choice: 'men'"),

@@ -21,7 +21,7 @@ ROWS = [
     Row("a path that is none, to evaluate", "st-eval ./none --task senteval/CR", "./none"),
     Row("a model of no Hub, to evaluate", "st-eval nobody/nothing --task senteval/CR", "nobody/nothing"),
     Row("a plain encoder, to evaluate", "st-eval {first} --task senteval/CR", "add --pooling cls or --pooling mean"),
-    Row("a path that is none, to diagnose", "st-diagnose ./none --pairs {pairs} --output-dir out", "is no folder"),
+    Row("a path that is none, to diagnose", "st-diagnose ./none --pairs {pairs} --output-dir out", "is not a folder"),
     Row("a plain encoder, to diagnose", "st-diagnose {first} --pairs {pairs} --output-dir out", "add --pooling cls"),
     Row("an encoder that is not there, to join", "st-convert join ./none {second} out", "st-convert join: "),
     Row("a folder without an encoder, to join", "st-convert join {first} ./empty out", "empty", files=FOLDERS),

@@ -28,7 +28,7 @@ def overridden(name, value, sentence):
 
 
 ROWS = [
-    Row("no recipe", "st-train", "Give a recipe: a YAML file, or a name that st-train --list shows."),
+    Row("no recipe", "st-train", "Name a recipe: a YAML file, or one of those that st-train --list shows."),
     Row("an unknown recipe", "st-train quickstrat", "Did you mean 'quickstart'?"),
     Row("a recipe that is not there", "st-train none.yaml", "none.yaml: expected a recipe file, found none."),
     Row("a folder as recipe", "st-train folder/", "found a folder. Name a file in it.", files={"folder/a.txt": "a"}),
@@ -120,7 +120,9 @@ ROWS = [
     ),
     overridden("a bound below zero", "evaluate={general: {a: p.jsonl}, retention: -1}", "evaluate.retention: expected"),
     Row(
-        "an unknown stage", "st-train {recipe} --output-dir out --stage tow", "--stage: 'tow' is no stage of the recipe"
+        "an unknown stage",
+        "st-train {recipe} --output-dir out --stage tow",
+        "--stage: 'tow' is not a stage of the recipe",
     ),
     Row(
         "a stage whose model is not there yet",

@@ -335,5 +335,7 @@ def test_values_out_of_range_are_refused(student, settings, message):
 
 
 def test_labels_must_be_vectors(student):
-    with pytest.raises(UserError, match="needs one teacher vector a sentence as its label, found none; give teachers"):
+    with pytest.raises(
+        UserError, match="needs one teacher vector per sentence as its label, found none; give teachers"
+    ):
         LSRNSLoss(student)([student.preprocess(make_sentences(4))])

@@ -202,7 +202,7 @@ def test_rankcse_refuses_values_out_of_range(student, settings, message):
 
 
 def test_rankcse_without_teachers_says_what_to_add(student):
-    with pytest.raises(UserError, match="one teacher vector a sentence as its label, found none; give teachers"):
+    with pytest.raises(UserError, match="one teacher vector per sentence as its label, found none; give teachers"):
         RankCSELoss(student)([student.preprocess(make_sentences(4))])
 
 

@@ -170,7 +170,7 @@ def test_several_tokenizers_load_in_a_chosen_dtype(tower_folders, roberta_folder
 @pytest.mark.parametrize("count", [0, 1])
 def test_members_and_weights_of_several_tokenizers_are_counted(tower_folders, count):
     members = [load(folder) for folder in tower_folders[:count]]
-    message = "one weight a member, found 2 for 1" if count else "at least one member, found none"
+    message = "one weight per member, found 2 for 1" if count else "at least one member, found none"
     with pytest.raises(UserError, match=message):
         MultiTokenizerEnsemble(members, WEIGHTS)
     with pytest.raises(UserError, match=message):

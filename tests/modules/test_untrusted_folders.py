@@ -54,7 +54,7 @@ def test_a_foreign_class_beside_ours_does_not_run(pooled, tmp_path, monkeypatch)
     (folder / "modules.json").write_text(
         json.dumps([*listing, {"idx": 2, "name": "2", "path": "2_Evil", "type": "evilmod.E"}])
     )
-    with pytest.raises(CodeNotTrusted, match=r"made of the class evilmod\.E, which runs only where that is asked for"):
+    with pytest.raises(CodeNotTrusted, match=r"needs the class evilmod\.E, whose code runs only if you allow it"):
         load_sentence_transformer(folder, device="cpu")
     assert not (tmp_path / "ran").exists()
 
@@ -67,7 +67,7 @@ def test_code_named_in_a_configuration_does_not_run(pooled, tmp_path):
         value = "evilmod.E" if key == "AutoModel" else ["evilmod.E", "evilmod.E"]
         settings |= {"auto_map": {key: value, "AutoConfig": "evilmod.C"}, "model_type": "evil"}
         (folder / name).write_text(json.dumps(settings))
-    with pytest.raises(CodeNotTrusted, match="it comes with code, which runs only where that is asked for"):
+    with pytest.raises(CodeNotTrusted, match="it comes with code, which runs only if you allow it"):
         load_sentence_transformer(folder, device="cpu")
     assert not (tmp_path / "ran").exists()
 

@@ -54,8 +54,8 @@ def test_on_a_terminal_it_asks(place, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ([], "say it by flags: st-train init FILE --have sentences|pairs|model|paper"),
-        (["--have", "model", "--data", "my.txt"], "say it by flags"),
+        ([], "answer by options: st-train init FILE --have sentences|pairs|model|paper"),
+        (["--have", "model", "--data", "my.txt"], "answer by options"),
         (["--have", "sentences", "--data", "no.txt"], "no.txt is not in {place}; check the path."),
         (["--have", "paper", "--recipe", "jtcse"], "expected the name of a bundled recipe, found 'jtcse'"),
         (["my.txt", "--have", "sentences", "--data", "my.txt"], "my.txt exists already; choose another file."),

@@ -92,7 +92,7 @@ def test_a_word_leaves_the_recipes_that_speak_of_it(capsys):
     ways = [f"rankcse-{way}-{size}" for way in ("cosent", "listmle", "listnet") for size in ("mini", "bert")]
     assert names == {*ways, "rankcse-bert-uc"}
     assert main(["--list", "bananas"]) == 2
-    assert capsys.readouterr().err == "--list: no bundled recipe speaks of 'bananas'; st-train --list shows all.\n"
+    assert capsys.readouterr().err == "--list: no bundled recipe mentions 'bananas'; st-train --list shows all.\n"
 
 
 def test_a_recipe_is_shown_whole(tmp_path, capsys):

@@ -51,8 +51,8 @@ def test_the_page_tells_the_verdict_the_table_the_curves_and_examples(tmp_path, 
         texts
     )
     dev, losses = reader.all("img")
-    assert dev["alt"] == "A line a stage: encoder from 50.00, best 51.00; joint from 50.00, best 53.00."
-    assert losses["alt"] == "A panel a stage, a line a term: encoder, joint."
+    assert dev["alt"] == "One line per stage: encoder from 50.00, best 51.00; joint from 50.00, best 53.00."
+    assert losses["alt"] == "One panel per stage, one line per term: encoder, joint."
     write_run_report(tmp_path, results, EXAMPLES, "test")
     assert (tmp_path / PAGE).read_text() == page
 

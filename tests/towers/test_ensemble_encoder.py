@@ -147,8 +147,8 @@ def test_tokenizers_of_folders_must_agree(tmp_path):
     [
         (0, None, "at least one member, found none"),
         (0, [], "at least one member, found none"),
-        (2, [1.0], "one weight a member, found 1 for 2"),
-        (2, [1.0, 2.0, 3.0], "one weight a member, found 3 for 2"),
+        (2, [1.0], "one weight per member, found 1 for 2"),
+        (2, [1.0, 2.0, 3.0], "one weight per member, found 3 for 2"),
     ],
 )
 def test_no_members_and_other_numbers_of_weights_are_refused(count, weights, message):

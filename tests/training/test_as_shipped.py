@@ -216,7 +216,7 @@ def test_a_model_whose_code_may_not_run_has_no_row_and_stops_no_run(project, cap
     write(project, stage(base="./mine", pooling="mean"))
     assert train(project) == 0
     assert results(project)["as_shipped"] == {}
-    assert "no row 'as shipped': The model" in caplog.text and "my_package.Dense" in caplog.text
+    assert "the table lacks the row 'as shipped': The model" in caplog.text and "my_package.Dense" in caplog.text
 
 
 def twin(*towers, **model):

@@ -1,9 +1,11 @@
 """What only the libraries can judge is told before anything is written, and the rehearsal leaves no trace."""
 
+import itertools
 import json
 import os
 import random
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,7 @@ from transformers import AutoModel, ModernBertConfig
 
 from st_jtcse.modules import MultiTokenizerEnsemble
 from st_jtcse.recipe.load import load_recipe
-from st_jtcse.training import rehearsal, stand_ins
+from st_jtcse.training import bf16, rehearsal, stand_ins
 from st_jtcse.training.stage_inputs import load_inputs
 
 DIRECT = {"model": {"base": "./a", "pooling": "cls"}, "loss": {"type": "SimCSELoss"}}
@@ -151,6 +153,34 @@ def test_the_weights_are_those_of_a_run_without_it(project, monkeypatch):  # noq
     monkeypatch.setattr("st_jtcse.training.runner.rehearse", lambda *given: None)
     assert train(project, "--output-dir", str(project / "straight")) == 0
     assert weights(project) == weights(project, "straight")
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="is about CPUs")
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("fpu avx512_bf16", "this processor supports bf16 (avx512_bf16), which makes steps faster"),
+        ("fpu avx2", "this processor does not support bf16, so bf16 makes steps slower"),
+    ],
+)
+def test_bf16_on_a_cpu_says_what_it_needs_and_what_it_gains(project, capsys, monkeypatch, flags, told):  # noqa: F811
+    (project / "cpuinfo").write_text(flags)
+    monkeypatch.setattr(bf16, "_FLAGS", project / "cpuinfo")
+    write(project, encoder(bf16=True, use_cpu=False))
+    assert f"On a CPU bf16 needs args.use_cpu: true; {told}." in refusal(project, capsys)
+    write(project, encoder(bf16=True))
+    assert train(project, "--dry-run") == 0
+    assert f"  {told}\n" in capsys.readouterr().out
+
+
+def test_the_minutes_are_those_of_the_step_not_of_other_programs(project, monkeypatch):  # noqa: F811
+    """As on a machine that is so busy that seconds by the clock pass between any two instructions."""
+    ticks = itertools.count(0, 1000)
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
+    loaded = load_recipe(str(project / "recipe.yaml"))
+    names = [stage.name for stage in loaded.stages]
+    lines = rehearsal.rehearse(loaded, names, load_inputs(loaded.stages))
+    assert lines[-1].startswith("training takes about a minute on this machine; ")
 
 
 def test_stages_that_a_sweep_shares_are_rehearsed_once_and_all_before_the_first(project, capsys, monkeypatch):  # noqa: F811

@@ -104,7 +104,7 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over(project, run, caplog):  #
         damage(run / "checkpoint-4")
         found = checkpoints.last_whole(run)
         assert found == run / "checkpoint-2" and not (run / "checkpoint-4").exists()
-        told = f"{run}: passed over what is not whole, checkpoint-4 ({fault}); the stage goes on from checkpoint-2"
+        told = f"{run}: skipped incomplete checkpoints, checkpoint-4 ({fault}); the stage goes on from checkpoint-2"
         assert told in caplog.messages
     assert train(project, *ENCODER, *WITHOUT_DEV, "--resume") == 0
     assert weights(project) == weights(project, "straight")
@@ -219,7 +219,7 @@ def test_a_finished_stage_whose_weights_are_others_is_told(project, run, capsys)
     flip(file)
     for stage in ("encoder", "joint"):
         error = refusal(project, capsys, "--stage", stage, "--resume")
-        assert f"{file} is damaged: it has another hash than its record tells; {way_out}" in error
+        assert f"{file} is damaged: its hash differs from its record; {way_out}" in error
     halve(run / "training_results.json")
     assert f"{run / 'training_results.json'} is damaged; {way_out}" in refusal(project, capsys, *ENCODER, "--resume")
     shutil.rmtree(run)

@@ -51,7 +51,7 @@ def test_a_bound_that_nothing_meets_keeps_the_start_and_says_so(general, capsys,
     assert found["trained_share"] == found["best_step"] == 0
     assert found["spearman"] == found["spearman_start"]
     assert "start kept" in capsys.readouterr().out
-    assert any("so the start is the result" in message for message in caplog.messages)
+    assert any("so the stage keeps the model it started from" in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize(

@@ -171,11 +171,15 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(project, capsys):
     plan = capsys.readouterr().out
     for word in ("encoder", "JTCSELoss", "65", "dev, test", "results.json", "run/joint", "without --dry-run"):
         assert word in plan
+    told = ["encoder: a: CLS state (pooling: cls), a plain encoder", f"dev: {project / 'dev.jsonl'} (yours)"]
+    told += ["training takes about a minute", "memory: 0.0 GB for weights", "; disk: up to 0.0 GB, ", " GB free)"]
+    for words in told:
+        assert words in plan
 
 
 def test_a_command_without_a_recipe_says_where_they_are(capsys):
     assert main([]) == 2
-    assert capsys.readouterr().err == "Give a recipe: a YAML file, or a name that st-train --list shows.\n"
+    assert capsys.readouterr().err == "Name a recipe: a YAML file, or one of those that st-train --list shows.\n"
 
 
 @pytest.mark.usefixtures("unrehearsed")
@@ -194,7 +198,10 @@ def test_the_output_folder_is_not_shared(project, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--stage", "joimt"], "--stage: 'joimt' is no stage of the recipe (encoder, joint, distilled). Did you mean"),
+        (
+            ["--stage", "joimt"],
+            "--stage: 'joimt' is not a stage of the recipe (encoder, joint, distilled). Did you mean",
+        ),
         (["--stage", "joint"], "--stage: 'joint' starts from stage:encoder, which is not finished in"),
         (["--set", "data.train=none.txt"], "none.txt does not exist"),
         (["--set", "args.per_device_train_batch_size=100"], "65 training sentences, fewer than one batch of 100; add"),

@@ -351,7 +351,7 @@ def test_ls_rns_learns_from_a_scorer_and_judged_pairs(project, capsys):
     (project / "judged.jsonl").write_text('{"sentence1": "no such sentence", "sentence2": "x", "score": 1}\n')
     write(project, stage | {"pair_scores": "judged.jsonl"})
     assert train(project) == 2
-    assert "judged.jsonl:1: 'sentence1' is no sentence of the training data" in capsys.readouterr().err
+    assert "judged.jsonl:1: 'sentence1' is not a sentence of the training data" in capsys.readouterr().err
 
 
 def test_a_batch_of_one_has_nothing_to_compare(project, capsys):

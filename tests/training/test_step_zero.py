@@ -27,7 +27,7 @@ def test_a_stage_that_only_falls_gives_its_start_back_and_says_so(project, capsy
     texts = ["the dog runs", "a man reads the book"]
     kept = SentenceTransformer(str(project / "run" / "encoder"))
     assert np.array_equal(kept.encode(texts), start.encode(texts))
-    assert any("so its start is its result" in message for message in caplog.messages)
+    assert any("so the stage keeps the model it started from" in message for message in caplog.messages)
     assert "start kept" in capsys.readouterr().out
 
 
