@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, set_seed
 
 from st_jtcse import processes
+from st_jtcse.errors import UserError
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.as_shipped import ShippedScores, begins_as
@@ -24,11 +26,25 @@ from st_jtcse.training.stage_training import train
 
 
 def start_model(stage: StageSpec, resolve: Resolve, seed: int) -> Any:
-    """Assemble the model that a stage starts from, with :func:`~st_jtcse.training.models.resolver`'s function."""
-    if stage.model.cross_encoder is not None:
-        return build_cross_encoder(stage.model, resolve)
-    with_head = stage.loss is not None and stage.declaration.needs_pooler(stage.loss.arguments)
-    return build_model(stage.model, resolve, with_head=with_head, seed=seed)
+    """Assemble the model that a stage starts from, with :func:`~st_jtcse.training.models.resolver`'s function.
+
+    One that is trained has its weights in float32, if nothing else is said: half precision loses most of what a step
+    adds to them. Raises UserError for float16, in which AdamW divides by zero.
+    """
+    spec = stage.model
+    if stage.loss is not None and spec.dtype is None:
+        spec = spec.model_copy(update={"dtype": "float32"})
+    if spec.cross_encoder is not None:
+        model: Any = build_cross_encoder(spec, resolve)
+    else:
+        with_head = stage.loss is not None and stage.declaration.needs_pooler(stage.loss.arguments)
+        model = build_model(spec, resolve, with_head=with_head, seed=seed)
+    if stage.loss is not None and any(weight.dtype == torch.float16 for weight in model.parameters()):
+        raise UserError(
+            f"Stage {stage.name!r}: weights in float16 cannot be trained, because AdamW divides by zero in it; remove "
+            "'dtype' from its model, or say 'dtype: bfloat16'."
+        )
+    return model
 
 
 def run_stage(
