@@ -7,44 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import TrainerCallback, set_seed
 
 from st_jtcse import processes
-from st_jtcse.errors import UserError
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.as_shipped import ShippedScores, begins_as
 from st_jtcse.training.held_out import with_reference
 from st_jtcse.training.model_kinds import kind_of
-from st_jtcse.training.models import Resolve, build_cross_encoder, build_model, resolver, whiten
+from st_jtcse.training.models import resolver, start_model, whiten
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs
 from st_jtcse.training.stage_lines import StageLines, tell_end
 from st_jtcse.training.stage_saving import save_stage
 from st_jtcse.training.stage_training import train
-
-
-def start_model(stage: StageSpec, resolve: Resolve, seed: int) -> Any:
-    """Assemble the model that a stage starts from, with :func:`~st_jtcse.training.models.resolver`'s function.
-
-    One that is trained has its weights in float32, if nothing else is said: half precision loses most of what a step
-    adds to them. Raises UserError for float16, in which AdamW divides by zero.
-    """
-    spec = stage.model
-    if stage.loss is not None and spec.dtype is None:
-        spec = spec.model_copy(update={"dtype": "float32"})
-    if spec.cross_encoder is not None:
-        model: Any = build_cross_encoder(spec, resolve)
-    else:
-        with_head = stage.loss is not None and stage.declaration.needs_pooler(stage.loss.arguments)
-        model = build_model(spec, resolve, with_head=with_head, seed=seed)
-    if stage.loss is not None and any(weight.dtype == torch.float16 for weight in model.parameters()):
-        raise UserError(
-            f"Stage {stage.name!r}: weights in float16 cannot be trained, because AdamW divides by zero in it; remove "
-            "'dtype' from its model, or say 'dtype: bfloat16'."
-        )
-    return model
 
 
 def run_stage(

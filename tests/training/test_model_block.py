@@ -6,8 +6,7 @@ from conftest import make_model, make_sentences, save_encoder
 
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.schema import ModelSpec, StageSpec, WeightedModelSpec
-from st_jtcse.training.models import build_cross_encoder, build_model, load_frozen
-from st_jtcse.training.stage import start_model
+from st_jtcse.training.models import build_cross_encoder, build_model, load_frozen, start_model
 
 GIVEN = {"attn_implementation": "eager", "dtype": "bfloat16"}
 
