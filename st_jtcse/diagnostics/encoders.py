@@ -18,6 +18,7 @@ from torch import Tensor
 from st_jtcse.errors import UserError
 from st_jtcse.modules import MultiTokenizerEnsemble
 from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
+from st_jtcse.towers.modeling_tower_pooling import pooled
 
 GROUPS = ("CLS", "SEP", "punctuation", "words")
 # A byte-level token that is a part of a character only.
@@ -68,7 +69,8 @@ def encoders_of(model: SentenceTransformer) -> list[Encoder]:
     for _, part in parts:
         layers = getattr(getattr(part, "encoder", None), "layer", ())
         if not layers or not all(hasattr(getattr(layer, "attention", None), "self") for layer in layers):
-            raise UserError(f"This needs a BERT or RoBERTa encoder, or one built like them; the model's is {kind!r}.")
+            found = part.config.model_type
+            raise UserError(f"This needs a BERT or RoBERTa encoder, or one built like them; the model's is {found!r}.")
     return [Encoder(label, model, part) for label, part in parts]
 
 
@@ -168,7 +170,7 @@ def cls_energy(context: Tensor, mask: Tensor) -> Tensor:
     :math:`1 / \sqrt{T - 1}`, and only encoders that read the same sentences can be compared.
 
     Args:
-        context: C, (B, T, H) float; the CLS row is the first.
+        context: C, (B, T, H) float; the CLS row is the first behind any padding.
         mask: True for tokens, False for padding, (B, T).
 
     Returns:
@@ -177,8 +179,14 @@ def cls_energy(context: Tensor, mask: Tensor) -> Tensor:
     References:
         JTCSE (Zong et al.), Eq. 6.
     """
-    squares = (context.double() ** 2).sum(dim=-1) * mask
-    return (squares[:, 0] / squares[:, 1:].sum(dim=1)).sqrt()  # JTCSE Eq. 6
+    squares = (context.double() ** 2).sum(dim=-1, keepdim=True) * mask[..., None]
+    first = _cls(squares, mask)
+    return (first / (squares.sum(dim=1) - first)).sqrt()[:, 0]  # JTCSE Eq. 6
+
+
+def _cls(rows: Tensor, mask: Tensor) -> Tensor:
+    """Return the row of each sentence's first token, which stands behind padding on the left: (B, any)."""
+    return pooled(rows, mask.int(), "cls")
 
 
 def cls_energy_by_layer(encoder: Encoder, sentences: Sequence[str]) -> CLSEnergy:
@@ -220,13 +228,14 @@ def modulus(encoder: Encoder, sentences: Sequence[str]) -> Modulus:
         note = "there is no pooler."
     elif not pooler.dense.bias.any():
         note = "the pooler was never trained (its bias is zero); its norms follow from the CLS state alone."
-    hidden, pooled = [], []
+    hidden, outputs = [], []
     for batch in passes(encoder, sentences):
-        hidden.append(_norms(batch.last_hidden[:, 0]))
+        state = _cls(batch.last_hidden, batch.mask)
+        hidden.append(_norms(state))
         if pooler is not None:
             with torch.inference_mode():
-                pooled.append(_norms(pooler(batch.last_hidden)))
-    return Modulus(np.concatenate(hidden), np.concatenate(pooled) if pooled else None, note)
+                outputs.append(_norms(pooler(state[:, None])))
+    return Modulus(np.concatenate(hidden), np.concatenate(outputs) if outputs else None, note)
 
 
 def _norms(states: Tensor) -> NDArray[np.float64]:

@@ -67,7 +67,8 @@ def encode_views(
 ) -> dict[str, Tensor]:
     """Encode a tokenised batch of B sentences twice, or its 2B views where they are made; dropout differs row by row.
 
-    Of images, both views are augmented.
+    Of images, both views are augmented. A model whose sentences are no rows of tokens, such as StaticEmbedding, encodes
+    its batch as often.
 
     Every per-sentence output of the model has 2B rows: 0..B-1 are view a, B..2B-1 view b. They are encoded in chunks of
     similar length, each padded to its own longest row only: the same rows and the same loss as in one pass. None: 4 on
@@ -77,13 +78,13 @@ def encode_views(
     times = 1 if BOTH_VIEWS in features else 2
     features = {key: value for key, value in features.items() if key != BOTH_VIEWS}
     if PIXELS in features:
-        features[PIXELS] = augmented_twice(features[PIXELS])
-    elif STARTS in features and times == 2:
-        features = _twice(features)
-    if PIXELS in features or STARTS in features:
-        output = model(features | requests)
-        return {key: output[key] for key in OUTPUTS if key in output}
-    mask = features["attention_mask"]
+        features[PIXELS], times = augmented_twice(features[PIXELS]), 1
+    elif STARTS in features:
+        features, times = features if times == 1 else _twice(features), 1
+    mask = features.get("attention_mask")
+    if mask is None or PIXELS in features:
+        outputs = [model(features | requests) for _ in range(times)]
+        return {key: torch.cat([output[key] for output in outputs]) for key in OUTPUTS if key in outputs[0]}
     sentences, tokens = mask.shape
     if length_chunks is None:
         length_chunks = LENGTH_CHUNKS_ON_CPU if mask.device.type == "cpu" else 1

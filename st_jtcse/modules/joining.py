@@ -17,7 +17,7 @@ from transformers.utils import logging
 
 from st_jtcse.errors import PoolerNeeded, UserError
 from st_jtcse.modules.loading import load_config, reading
-from st_jtcse.modules.whole_models import check_tokenizer
+from st_jtcse.modules.whole_models import check_tokenizer, lower_length
 from st_jtcse.towers import EnsembleEncoderConfig, EnsembleEncoderModel, TwinEncoderConfig, TwinEncoderModel
 from st_jtcse.towers.modeling_ensemble_encoder import OTHER_TOKENIZERS, check_shared, check_weights
 from st_jtcse.towers.modeling_tower_pooling import SumConfig, TowerPooling, tower_config
@@ -197,6 +197,7 @@ def transformer_of(
     copied: Any = built.tokenizer
     if copied.padding_side != tokenizer.padding_side:
         copied.padding_side = copied.init_kwargs["padding_side"] = tokenizer.padding_side
+    lower_length(built)
     # The folder is gone: an adapter that named it as its base could not be loaded.
     built.model.name_or_path = ""
     return built

@@ -125,6 +125,8 @@ def _is_finite(weight: Any) -> bool:
 def check_model(model: nn.Module, name: str | os.PathLike[str]) -> None:
     """Refuse a loaded model whose tokenizer knows no words, whose pooling is another's, or with weights not finite.
 
+    A length beyond a model's positions is lowered: longer inputs would find none.
+
     Args:
         model: A SentenceTransformer, a CrossEncoder or an encoder, loaded under :func:`loading_whole`.
         name: What it was loaded by.
@@ -132,6 +134,7 @@ def check_model(model: nn.Module, name: str | os.PathLike[str]) -> None:
     for module in model.modules():
         if isinstance(module, Transformer) and module.tokenizer is not None:
             check_tokenizer(module.tokenizer, name)
+            lower_length(module)
     before: Any = None
     for module in model.children() if isinstance(model, nn.Sequential) else ():
         if isinstance(module, Pooling) and isinstance(before, Transformer):
@@ -156,16 +159,29 @@ def check_tokenizer(tokenizer: Any, name: str | os.PathLike[str]) -> None:
 
 def check_length(model: nn.Module, max_seq_length: int | None) -> None:
     """Refuse a length in tokens for which a model has learned no positions; None is the model's own."""
-    for name, module in model.named_modules():
-        if max_seq_length is None or not name.endswith("position_embeddings") or not isinstance(module, nn.Embedding):
-            continue
+    positions = _positions(model)
+    if max_seq_length is not None and positions is not None and max_seq_length > positions:
+        raise UserError(
+            f"A max_seq_length of {max_seq_length} is more than the {positions} tokens for which the model has "
+            f"positions; give {positions} or less."
+        )
+
+
+def lower_length(encoder: Transformer) -> None:
+    """Have an encoder cut its inputs where its positions end, if the length that it came with is more."""
+    positions = _positions(encoder)
+    if positions is not None and (encoder.max_seq_length or 0) > positions:
+        encoder.max_seq_length = positions
+
+
+def _positions(model: nn.Module) -> int | None:
+    found = [
         # RoBERTa's positions begin behind that of padding.
-        positions = module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
-        if max_seq_length > positions:
-            raise UserError(
-                f"A max_seq_length of {max_seq_length} is more than the {positions} tokens for which the model has "
-                f"positions; give {positions} or less."
-            )
+        module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+        for name, module in model.named_modules()
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding)
+    ]
+    return min(found, default=None)
 
 
 def is_unreadable(error: Exception) -> bool:

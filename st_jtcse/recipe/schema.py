@@ -44,7 +44,8 @@ _ATTENTION: Any = Field(
 )
 _DTYPE: Any = Field(
     None,
-    description="Number format of the weights as they are loaded, trained and saved; null: the model's own.",
+    description="Number format of the weights as they are loaded, trained and saved; auto: the model's own; null: "
+    "float32 where they are trained, else the model's own.",
 )
 Dtype = Literal["float32", "bfloat16", "float16", "auto"]
 # Keys of a `model` that the recipe cannot give for all stages.

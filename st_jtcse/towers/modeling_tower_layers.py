@@ -24,22 +24,21 @@ class BertLayers:
         tower: The plain encoder.
         input_ids: Token ids, (B, T).
         attention_mask: 1 for tokens, 0 for padding, (B, T).
-        token_type_ids: Segment ids, (B, T), for the types that have segments.
+        segments: ``token_type_ids``, (B, T), for the types that have them.
     """
 
-    def __init__(self, tower: Any, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> None:
+    # What projects to queries, keys and values.
+    projections = ("query", "key", "value")
+
+    def __init__(self, tower: Any, input_ids: Tensor, attention_mask: Tensor, **segments: Tensor | None) -> None:
         self.tower = tower
-        self.start: Tensor = self.embed(input_ids, token_type_ids)
+        embedded = tower.embeddings(input_ids=input_ids, **segments)
+        project = getattr(tower, "embeddings_project", None)  # ELECTRA's embeddings may be narrower
+        self.start: Tensor = embedded if project is None else project(embedded)
         # The ordinary layers want the mask of the tower's attention implementation, the rows computed here a plain one.
         self.layer_mask = create_bidirectional_mask(tower.config, self.start, attention_mask)
         self.padding = attention_mask[:, None, None, :].bool()
         self.heads: int = tower.config.num_attention_heads
-
-    def embed(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """The first layer's input, (B, T, H)."""
-        embedded = self.tower.embeddings(input_ids=input_ids, token_type_ids=token_type_ids)
-        project = getattr(self.tower, "embeddings_project", None)  # ELECTRA's embeddings may be narrower
-        return embedded if project is None else project(embedded)
 
     @property
     def layers(self) -> Any:
@@ -60,15 +59,15 @@ class BertLayers:
 
     def query(self, layer: Any, inputs: Tensor, rows: slice) -> Tensor:
         """Queries of some rows, (B, heads, rows, d)."""
-        return self.split(self.attention(layer).query(inputs[:, rows]))
+        return self.split(getattr(self.attention(layer), self.projections[0])(inputs[:, rows]))
 
     def key(self, layer: Any, inputs: Tensor) -> Tensor:
         """Keys, (B, heads, T, d)."""
-        return self.split(self.attention(layer).key(inputs))
+        return self.split(getattr(self.attention(layer), self.projections[1])(inputs))
 
     def value(self, layer: Any, inputs: Tensor) -> Tensor:
         """Values, (B, heads, T, d)."""
-        return self.split(self.attention(layer).value(inputs))
+        return self.split(getattr(self.attention(layer), self.projections[2])(inputs))
 
     def split(self, states: Tensor) -> Tensor:
         """Divide (B, rows, H) among the heads."""
@@ -99,13 +98,11 @@ class BertLayers:
 class MPNetLayers(BertLayers):
     """MPNet: a bias that depends on the distance is added to the scores."""
 
-    def __init__(self, tower: Any, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> None:
-        super().__init__(tower, input_ids, attention_mask, token_type_ids)
-        self.distances: Tensor = tower.encoder.compute_position_bias(self.start)
+    projections = ("q", "k", "v")
 
-    def embed(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """The first layer's input, (B, T, H)."""
-        return self.tower.embeddings(input_ids=input_ids)
+    def __init__(self, tower: Any, input_ids: Tensor, attention_mask: Tensor) -> None:
+        super().__init__(tower, input_ids, attention_mask)
+        self.distances: Tensor = tower.encoder.compute_position_bias(self.start)
 
     def run(self, layer: Any, hidden: Tensor) -> Tensor:
         """An ordinary layer's output, (B, T, H)."""
@@ -114,18 +111,6 @@ class MPNetLayers(BertLayers):
     def attention(self, layer: Any) -> Any:
         """The module of a layer that projects."""
         return layer.attention.attn
-
-    def query(self, layer: Any, inputs: Tensor, rows: slice) -> Tensor:
-        """Queries of some rows, (B, heads, rows, d)."""
-        return self.split(layer.attention.attn.q(inputs[:, rows]))
-
-    def key(self, layer: Any, inputs: Tensor) -> Tensor:
-        """Keys, (B, heads, T, d)."""
-        return self.split(layer.attention.attn.k(inputs))
-
-    def value(self, layer: Any, inputs: Tensor) -> Tensor:
-        """Values, (B, heads, T, d)."""
-        return self.split(layer.attention.attn.v(inputs))
 
     def bias(self, layer: Any, rows: slice) -> Tensor:
         """What is added to the scores of some rows, (B, heads, rows, T)."""
@@ -141,9 +126,7 @@ class MPNetLayers(BertLayers):
 class DistilBertLayers(BertLayers):
     """DistilBERT: BERT's order under other names, without segments."""
 
-    def embed(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """The first layer's input, (B, T, H)."""
-        return self.tower.embeddings(input_ids)
+    projections = ("q_lin", "k_lin", "v_lin")
 
     @property
     def layers(self) -> Any:
@@ -154,18 +137,6 @@ class DistilBertLayers(BertLayers):
         """The module of a layer that projects."""
         return layer.attention
 
-    def query(self, layer: Any, inputs: Tensor, rows: slice) -> Tensor:
-        """Queries of some rows, (B, heads, rows, d)."""
-        return self.split(layer.attention.q_lin(inputs[:, rows]))
-
-    def key(self, layer: Any, inputs: Tensor) -> Tensor:
-        """Keys, (B, heads, T, d)."""
-        return self.split(layer.attention.k_lin(inputs))
-
-    def value(self, layer: Any, inputs: Tensor) -> Tensor:
-        """Values, (B, heads, T, d)."""
-        return self.split(layer.attention.v_lin(inputs))
-
     def complete(self, layer: Any, context: Tensor, residual: Tensor) -> Tensor:
         """Output projection, residual, normalisation and FFN of a layer, around a given attention context."""
         attended = layer.sa_layer_norm(layer.attention.out_lin(context) + residual)
@@ -175,8 +146,8 @@ class DistilBertLayers(BertLayers):
 class ModernBertLayers(BertLayers):
     """ModernBERT: normalisation first, one projection for all three, rotated positions, windows in some layers."""
 
-    def __init__(self, tower: Any, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> None:
-        super().__init__(tower, input_ids, attention_mask, token_type_ids)
+    def __init__(self, tower: Any, input_ids: Tensor, attention_mask: Tensor) -> None:
+        super().__init__(tower, input_ids, attention_mask)
         window_mask = create_bidirectional_sliding_window_mask(tower.config, self.start, attention_mask)
         self.layer_masks = {"full_attention": self.layer_mask, "sliding_attention": window_mask}
         places = torch.arange(self.start.shape[1], device=self.start.device)
@@ -186,10 +157,6 @@ class ModernBertLayers(BertLayers):
         self.windows = {"full_attention": self.padding, "sliding_attention": window}
         kinds = set(tower.config.layer_types)
         self.rotations = {kind: tower.rotary_emb(self.start, places[None], kind) for kind in kinds}
-
-    def embed(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """The first layer's input, (B, T, H)."""
-        return self.tower.embeddings(input_ids=input_ids)
 
     @property
     def layers(self) -> Any:

@@ -241,11 +241,11 @@ class TwinEncoderModel(PreTrainedModel):
         attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         counted = attention_mask if self.config.include_prompt else without_prompt(attention_mask, prompt_length)
         inputs: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
+        inputs |= {"token_type_ids": token_type_ids} if self._takes_segments else {}
         cross: list[Tensor] | None = None
         if self.config.tower.model_type in LAYERS:
-            hidden, cross = self._through_layers(inputs, token_type_ids, tower_outputs, _rows_read(pooling, counted))
+            hidden, cross = self._through_layers(inputs, tower_outputs, _rows_read(pooling, counted))
         else:
-            inputs |= {"token_type_ids": token_type_ids} if self._takes_segments else {}
             hidden = [rows_of(tower, inputs, pooling) for tower in self.towers]
 
         # All rows have one state too, for a loss: that of the first.
@@ -273,11 +273,11 @@ class TwinEncoderModel(PreTrainedModel):
         return (states[0] + states[1])[:, None]
 
     def _through_layers(
-        self, inputs: dict[str, Any], token_type_ids: Tensor | None, tower_outputs: bool, pooling: TowerPooling
+        self, inputs: dict[str, Any], tower_outputs: bool, pooling: TowerPooling
     ) -> tuple[list[Tensor], list[Tensor] | None]:
         """Run both towers side by side: the rows to be pooled of the normal streams and of the cross streams."""
         kind = LAYERS[self.config.tower.model_type]
-        ways = [kind(tower, **inputs, token_type_ids=token_type_ids) for tower in self.towers]
+        ways = [kind(tower, **inputs) for tower in self.towers]
         every = self.config.cross_attention_every if tower_outputs else None
         hidden = first = first_cross = [way.start for way in ways]
         cross: list[Tensor] | None = None

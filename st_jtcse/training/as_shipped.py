@@ -77,7 +77,7 @@ def _way(name: str, spec: ModelSpec) -> str:
     if form is None:
         return f"{own or 'no pooling'}, a plain encoder"
     if own is None:
-        return f"{form}, as shipped"
+        return ", ".join(filter(None, (str(form), "as shipped")))  # Static embeddings are all there is
     return f"{own}, {'as' if form == ShippedForm(('Pooling',), spec.pooling) else 'not as'} shipped"
 
 

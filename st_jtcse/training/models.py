@@ -61,6 +61,28 @@ def resolver(folder: RunFolder) -> Resolve:
     return resolve
 
 
+def start_model(stage: StageSpec, resolve: Resolve, seed: int) -> Any:
+    """Assemble the model that a stage starts from, with :func:`resolver`'s function.
+
+    One that is trained has its weights in float32, if nothing else is said: half precision loses most of what a step
+    adds to them. Raises UserError for float16, in which AdamW divides by zero.
+    """
+    spec = stage.model
+    if stage.loss is not None and spec.dtype is None:
+        spec = spec.model_copy(update={"dtype": "float32"})
+    if spec.cross_encoder is not None:
+        model: Any = build_cross_encoder(spec, resolve)
+    else:
+        with_head = stage.loss is not None and stage.declaration.needs_pooler(stage.loss.arguments)
+        model = build_model(spec, resolve, with_head=with_head, seed=seed)
+    if stage.loss is not None and any(weight.dtype == torch.float16 for weight in model.parameters()):
+        raise UserError(
+            f"Stage {stage.name!r}: weights in float16 cannot be trained, because AdamW divides by zero in it; remove "
+            "'dtype' from its model, or say 'dtype: bfloat16'."
+        )
+    return model
+
+
 def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int) -> SentenceTransformer:
     """Assemble the model a stage starts from.
 

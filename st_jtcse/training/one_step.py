@@ -17,9 +17,8 @@ from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import STAGE_PREFIX, StageSpec
 from st_jtcse.training.few_rows import ROWS, few_inputs
 from st_jtcse.training.model_kinds import kind_of
-from st_jtcse.training.models import load_frozen
+from st_jtcse.training.models import load_frozen, start_model
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.stage import start_model
 from st_jtcse.training.stage_inputs import Inputs, check_size
 from st_jtcse.training.stage_training import train
 from st_jtcse.training.stand_ins import share_words, small_copy

@@ -15,20 +15,12 @@ from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.as_shipped import ShippedScores, begins_as
 from st_jtcse.training.held_out import with_reference
 from st_jtcse.training.model_kinds import kind_of
-from st_jtcse.training.models import Resolve, build_cross_encoder, build_model, resolver, whiten
+from st_jtcse.training.models import resolver, start_model, whiten
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs
 from st_jtcse.training.stage_lines import StageLines, tell_end
 from st_jtcse.training.stage_saving import save_stage
 from st_jtcse.training.stage_training import train
-
-
-def start_model(stage: StageSpec, resolve: Resolve, seed: int) -> Any:
-    """Assemble the model that a stage starts from, with :func:`~st_jtcse.training.models.resolver`'s function."""
-    if stage.model.cross_encoder is not None:
-        return build_cross_encoder(stage.model, resolve)
-    with_head = stage.loss is not None and stage.declaration.needs_pooler(stage.loss.arguments)
-    return build_model(stage.model, resolve, with_head=with_head, seed=seed)
 
 
 def run_stage(

@@ -7,11 +7,13 @@ from typing import Any
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.util import batch_to_device
 
 from st_jtcse.errors import UserError
 from st_jtcse.losses.views import encode_views
 from st_jtcse.recipe.schema import StageSpec
+from st_jtcse.recipe.sentence_blocks import OF_TOKENS
 from st_jtcse.training.view_collator import COLUMN, CUTOFFS, ViewCollator, take_cut_off
 
 SMALLEST_DIFFERENCE = 1e-6
@@ -68,6 +70,12 @@ def _collator(stage: StageSpec, model: SentenceTransformer, arguments: Any, seed
     names = {view.type for view in views}
     if names <= {"dropout"} and stage.declaration.views == "made":
         return None
+    of_tokens = sorted(names & {*OF_TOKENS})
+    if of_tokens and not isinstance(model[0], Transformer):
+        raise UserError(
+            f"Stage {stage.name!r}: the view '{of_tokens[0]}' changes rows of tokens, which {type(model[0]).__name__} "
+            "does not read; choose one of words, such as 'crop'."
+        )
     if "mask" in names and model.tokenizer.mask_token_id is None:
         raise UserError(
             f"Stage {stage.name!r}: the view 'mask' needs a mask token in the model's vocabulary, found none; choose "

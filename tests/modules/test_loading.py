@@ -18,8 +18,9 @@ from st_jtcse.modules.loading import pooling_of
 from st_jtcse.towers.modeling_twin_encoder import CROSSING_TYPES
 
 SENTENCES = make_sentences(12)
-# Every type of tower, and between them every pooling.
+# Every type of tower (a BERT twin is in each test anyway), and between them every pooling.
 KINDS = {
+    "roberta": {"pooling": "pooler"},
     "xlm-roberta": {"pooling": "mean", "normalize": True},
     "camembert": {},
     "electra": {"pooling": "first_last"},
@@ -84,6 +85,10 @@ def saved_models(tower_folders, tmp_path_factory):
 def embeddings_of(kind, seed, pooling="cls", normalize=False):
     """What the plain tower embeds by Sentence-Transformers' own modules."""
     encoder = transformer_of(Transformer, make_tower(kind, seed), make_tokenizer())
+    if pooling == "pooler":
+        batch = encoder.tokenizer(SENTENCES, padding=True, return_tensors="pt")
+        with torch.no_grad():
+            return encoder.model(**batch).pooler_output.numpy()
     modules = [encoder, *pooling_of(encoder, pooling), *([Normalize()] if normalize else [])]
     return SentenceTransformer(modules=modules, device="cpu").encode(SENTENCES)
 

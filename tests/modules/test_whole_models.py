@@ -324,6 +324,23 @@ def test_a_length_without_positions_is_refused_where_it_is_named(tower_folders, 
             TwinCrossAttentionEncoder.from_towers(folder, folder, **more)
 
 
+def test_a_length_that_a_model_came_with_ends_with_its_positions(tmp_path):
+    roberta = save_encoder(tmp_path / "roberta", 1, "roberta")
+    settings = json.loads((roberta / "tokenizer_config.json").read_text())
+    (roberta / "tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": 512}))
+    make_model(roberta).save_pretrained(str(tmp_path / "shipped"), create_model_card=False)
+    (tmp_path / "shipped" / "sentence_bert_config.json").write_text('{"max_seq_length": 512}')
+    twin = TwinCrossAttentionEncoder.from_towers(roberta, roberta)
+    for model in (
+        load_sentence_transformer(roberta, pooling="cls", device="cpu"),
+        load_sentence_transformer(tmp_path / "shipped", device="cpu"),
+        ensemble_of([roberta, tmp_path / "shipped"], pooling="cls"),
+        SentenceTransformer(modules=[twin, Pooling(32, "cls")], device="cpu"),
+    ):
+        assert model.max_seq_length == 39 and np.isfinite(model.encode(["dog " * 100])).all()
+    assert np.isfinite(load_cross_encoder(roberta).predict([("dog " * 50, "cat " * 50)])).all()
+
+
 def test_weights_that_cancel_are_refused(tower_folders, tmp_path):
     other = shutil.copytree(tower_folders[0], tmp_path / "the-same")
     for weights, told in (([1, -1], "The weights 1, -1 cancel"), ([0, 0], "finite weights, not all of them zero")):

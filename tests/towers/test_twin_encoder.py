@@ -147,7 +147,7 @@ def test_one_dropout_draw_serves_the_normal_and_the_cross_row():
     hidden = torch.randn(3, 7, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     ids = torch.full((3, 7), 5)
     torch.manual_seed(11)
-    rows = EveryRow(BertLayers(tower, ids, torch.ones_like(ids), None), layer, hidden)
+    rows = EveryRow(BertLayers(tower, ids, torch.ones_like(ids)), layer, hidden)
     assert (rows.weights == 0).any(), "no weight was dropped: the test would prove nothing"
     # Values of one are the identity's columns: the context then shows the weights that were applied.
     ones = torch.ones_like(rows.value)

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from conftest import make_sentences, save_encoder
+from conftest import make_model, make_sentences, save_encoder
 
-from st_jtcse.recipe.schema import ModelSpec, WeightedModelSpec
-from st_jtcse.training.models import build_cross_encoder, build_model, load_frozen
+from st_jtcse.errors import UserError
+from st_jtcse.recipe.schema import ModelSpec, StageSpec, WeightedModelSpec
+from st_jtcse.training.models import build_cross_encoder, build_model, load_frozen, start_model
 
 GIVEN = {"attn_implementation": "eager", "dtype": "bfloat16"}
 
@@ -51,6 +52,19 @@ def test_a_teacher_too(folders):
     spec = WeightedModelSpec(model=str(folders / "a"), pooling="cls", **GIVEN)
     encoder = load_frozen(spec, str)[0].model
     assert encoder.config._attn_implementation == "eager" and encoder.dtype == torch.bfloat16
+
+
+def test_weights_saved_in_half_precision_are_trained_in_single(folders, tmp_path):
+    make_model(folders / "a").half().save_pretrained(str(tmp_path), create_model_card=False)
+
+    def start(loss, **model):
+        block = {"name": "s", "model": {"base": str(tmp_path), **model}, "loss": loss and {"type": loss}}
+        return start_model(StageSpec.model_validate(block), str, 0).dtype
+
+    assert start(None) == start(None, dtype="auto") == torch.float16
+    assert start("SimCSELoss") == torch.float32 and start("SimCSELoss", dtype="bfloat16") == torch.bfloat16
+    with pytest.raises(UserError, match="Stage 's': weights in float16 cannot be trained"):
+        start("SimCSELoss", dtype="auto")
 
 
 def test_eager_attention_gives_the_same_embeddings(folders):

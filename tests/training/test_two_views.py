@@ -8,6 +8,8 @@ import torch
 from conftest import make_sentences, make_tokenizer
 from datasets import Dataset
 from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers import AutoModel, EuroBertConfig, Gemma3TextConfig, ModernBertConfig, Qwen3Config
 
 from st_jtcse.cli.train import main
@@ -99,6 +101,23 @@ def test_a_rate_that_reaches_nothing_is_told_so(project):
     _, model = build(project)
     with pytest.raises(UserError, match=r"its code reads no rate that 'dropout: 0.1' sets\. Take another model, or"):
         refuse_equal_views(stage, model, Dataset.from_dict({"sentence": make_sentences(8)}))
+
+
+@pytest.mark.parametrize("project", ["qwen3"], indirect=True)
+def test_a_model_whose_sentences_are_no_rows_of_tokens_learns_from_views_of_words(project, capsys):
+    table = StaticEmbedding(make_tokenizer().backend_tokenizer, embedding_dim=8)
+    SentenceTransformer(modules=[table], device="cpu").save_pretrained(str(project / "base"), create_model_card=False)
+    recipe, own = str(project / "recipe.yaml"), ["--set", "stages.one.model.pooling=null", "--set"]
+    for said, told in (
+        ("seed=42", "would learn nothing: this model's two views of each sentence are equal"),
+        ("stages.one.views=mask", "the view 'mask' changes rows of tokens, which StaticEmbedding does not read"),
+    ):
+        assert main([recipe, *own, said]) == 2
+        assert told in capsys.readouterr().err
+    assert main([recipe, *own, "stages.one.views=crop"]) == 0
+    assert "from base: as shipped\n" in capsys.readouterr().err
+    before, after = (load_file(project / place / "model.safetensors") for place in ("base", "run/one"))
+    assert not torch.equal(before["embedding.weight"], after["embedding.weight"])
 
 
 @pytest.mark.parametrize("project", ["qwen3"], indirect=True)
