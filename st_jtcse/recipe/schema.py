@@ -232,8 +232,9 @@ class StageSpec(Block):
     augment: AugmentSpec | None = Field(None, description="Round-trip translation of the training sentences.")
     views: Views | None = Field(
         None,
-        description="How a sentence's two views are made, one word or two: dropout, crop, delete, repeat, neighbour, "
-        "shuffle, mask, token_cutoff, feature_cutoff. One is for both. Default: dropout.",
+        description="How a sentence's two views are made, one word or two: dropout, crop, delete, repeat, negate, "
+        "neighbour, shuffle, mask, token_cutoff, feature_cutoff. One is for both. Default: dropout. A third is the soft "
+        "negative that a loss with soft_negatives needs.",
     )
     args: dict[str, Any] = Field(
         default_factory=dict,

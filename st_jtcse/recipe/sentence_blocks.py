@@ -14,10 +14,19 @@ _SHARES = {"crop": 0.5, "delete": 0.6, "repeat": 0.32, "mask": 0.15, "token_cuto
 
 
 class ViewSpec(Block):
-    """One of a sentence's two views; its name alone stands for it."""
+    """One of a sentence's views; its name alone stands for it."""
 
     type: Literal[
-        "dropout", "crop", "delete", "repeat", "neighbour", "shuffle", "mask", "token_cutoff", "feature_cutoff"
+        "dropout",
+        "crop",
+        "delete",
+        "repeat",
+        "negate",
+        "neighbour",
+        "shuffle",
+        "mask",
+        "token_cutoff",
+        "feature_cutoff",
     ]
     share: float | None = Field(
         None,
@@ -46,7 +55,7 @@ def _type_shorthand(value: Any) -> Any:
 Views = Annotated[
     list[Annotated[ViewSpec, BeforeValidator(_type_shorthand)]],
     BeforeValidator(list_shorthand),
-    Field(min_length=1, max_length=2),
+    Field(min_length=1, max_length=3),
 ]
 
 

@@ -48,7 +48,7 @@ def refuse_equal_views(
     features = batch_to_device(features or model.preprocess([row[COLUMN] for row in rows]), device)
     try:
         with torch.random.fork_rng(drawn_on, device_type=device.type), torch.no_grad():
-            view_a, view_b = encode_views(model.train(), features)["sentence_embedding"].chunk(2)
+            view_a, view_b, *_ = encode_views(model.train(), features)["sentence_embedding"].split(count)
     finally:
         model.train(training)
     difference = float((view_a - view_b).abs().max())
@@ -64,9 +64,10 @@ def refuse_equal_views(
 
 
 def _collator(stage: StageSpec, model: SentenceTransformer, arguments: Any, seed: int) -> ViewCollator | None:
-    views = [*(stage.views or ())] * 2
+    views = [*(stage.views or ())]
+    views = views if len(views) > 1 else views * 2
     names = {view.type for view in views}
-    if names <= {"dropout"} and stage.declaration.views == "made":
+    if names <= {"dropout"} and len(views) == 2 and stage.declaration.views == "made":
         return None
     if "mask" in names and model.tokenizer.mask_token_id is None:
         raise UserError(
@@ -80,7 +81,7 @@ def _collator(stage: StageSpec, model: SentenceTransformer, arguments: Any, seed
         prompts=arguments.prompts,
         router_mapping=arguments.router_mapping,
         model=model,
-        views=views[:2],
+        views=views,
         seed=seed,
         in_one=stage.declaration.views == "made",
     )

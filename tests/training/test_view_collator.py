@@ -17,6 +17,7 @@ from st_jtcse.training.view_collator import ViewCollator, take_cut_off
 SENTENCES = [" ".join(WORDS[at : at + 10]) for at in range(8)]
 ROWS = [{"sentence": text} for text in SENTENCES]
 ALL = ("crop", "delete", "repeat", "neighbour", "shuffle", "mask", "token_cutoff", "feature_cutoff")
+SOFT = {"type": "SimCSELoss", "soft_negatives": 0.5}
 PAD, CLS, SEP, MASK = 0, 2, 3, 4
 
 
@@ -107,6 +108,7 @@ def write(project, views, loss="SimCSELoss", **more):
     args = {"max_steps": 6, "per_device_train_batch_size": 8, "use_cpu": True, "disable_tqdm": True, "save_steps": 1}
     model = {"base": "./a", "pooling": "cls"}
     stage = {"name": "one", "model": model, "loss": {"type": loss} if loss else None, "views": views, **more}
+    stage["loss"] = loss if isinstance(loss, dict) else stage["loss"]
     recipe = {"name": "tiny", "args": args, "data": {"train": "text.txt"}, "stages": [stage]}
     (project / "recipe.yaml").write_text(json.dumps(recipe))
 
@@ -138,6 +140,18 @@ def test_a_resumed_run_sees_the_same_views(project, capsys, monkeypatch):
     assert run(project, "other")[1]["weights_sha256"] != straight["weights_sha256"]
 
 
+def test_the_third_view_is_the_soft_negative_of_the_other_two(project, model):
+    write(project, ["dropout", "crop", "negate"], SOFT, args={"logging_steps": 1})
+    status, record = run(project, "run")
+    assert status == 0 and {"nce", "soft_negatives"} <= record["log"][0].keys()
+    collate = ViewCollator(model.preprocess, model=model, views=[ViewSpec(type=name) for name in ("dropout",) * 3])
+    batch = {key.removeprefix("sentence_"): value for key, value in collate(ROWS).items()}
+    loss = SimCSELoss(model.eval(), soft_negatives=0.5, least_gap=0.25, most_gap=0.75)
+    found = loss([batch])  # Of three equal views, without dropout: the gap is 0 and the least of it is missing.
+    assert found["soft_negatives"].item() == pytest.approx(0.5 * 0.25, abs=1e-6)
+    torch.testing.assert_close(found["nce"], SimCSELoss(model)([model.preprocess(SENTENCES)]), atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize("loss", ["MultipleNegativesRankingLoss", "DenoisingAutoEncoderLoss"])
 def test_a_loss_of_two_columns_gets_a_view_in_each(project, model, loss):
     write(project, ["delete", "token_cutoff"], loss)
@@ -157,7 +171,9 @@ def test_a_loss_of_two_columns_gets_a_view_in_each(project, model, loss):
         ("dropout", {}, "it has no active dropout. Give its model 'dropout: 0.1', or views that differ in another way"),
         ("crob", {}, "Did you mean 'crop'?"),
         ([{"type": "shuffle", "share": 0.5}], {}, "expected no 'share' beside 'shuffle', found 0.5. Remove 'share'."),
-        (["crop"] * 3, {}, "stages[0].views: expected a list of at most 2"),
+        (["crop"] * 4, {}, "stages[0].views: expected a list of at most 3"),
+        (["crop"] * 3, {}, "stages[0].views: expected one view or two for SimCSELoss, found 3. Choose SimCSELoss with"),
+        ("crop", {"loss": SOFT}, "loss.soft_negatives: expected a third view for it, the soft negative, found 1. Add"),
         (
             "crop",
             {"loss": "MSELoss"},
