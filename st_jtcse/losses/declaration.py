@@ -40,6 +40,7 @@ class LossDeclaration:
     teachers: Literal["sum", "concatenation"] | None = None
     teachers_weight: str | None = None  # the weight that, at 0, does without teachers
     judged_pairs: bool = False  # whether it takes judged pairs by its method `use_pair_scores`
+    queue: str | None = None  # the argument that says how many past sentences it compares a batch with
     in_batch: bool = False  # whether it compares the rows of a batch with each other
     tokens: bool = False  # whether it predicts tokens, of the model's whole vocabulary
     pooler_weight: str | None = None  # the weight that, above 0, needs a PoolerModulusHead
@@ -60,6 +61,10 @@ class LossDeclaration:
     def needs_third_view(self, arguments: Mapping[str, Any]) -> bool:
         """Say whether it compares the two views of a sentence with a third."""
         return self.third_view is not None and bool(arguments.get(self.third_view))
+
+    def past(self, arguments: Mapping[str, Any]) -> int:
+        """Return how many past sentences it compares a batch with."""
+        return int(arguments.get(self.queue) or 0) if self.queue else 0
 
     @property
     def takes(self) -> str:

@@ -1,4 +1,4 @@
-"""Options of the contrastive term as pure functions of tensors; the shapes are those of :mod:`st_jtcse.losses.functional`.
+"""Options of the contrastive term as pure functions of tensors, shaped as in :mod:`st_jtcse.losses.functional`.
 
 Angles are between embeddings, θ = arccos of their cosine, and margins on them are in degrees.
 """
