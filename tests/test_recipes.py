@@ -78,6 +78,8 @@ def shrink(value, tiny):
         shrunk["pairs"] = tiny_pairs(tiny, value)
     if "dimensions" in shrunk:
         shrunk["dimensions"] = 8
+    if "queue_size" in shrunk:
+        shrunk["queue_size"] = 20
     if "embedding_dimension" in shrunk:
         shrunk["embedding_dimension"] = 32
     if "dev" in shrunk:
