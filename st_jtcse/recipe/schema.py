@@ -111,6 +111,11 @@ class ModelSpec(Block):
         "a model loads by trust_remote_code only; pooler: the towers' poolers. A twin sums what each tower gives, by "
         "cls, mean, first_last, lasttoken or pooler.",
     )
+    template: Text | None = Field(
+        None,
+        description="In place of a pooling: a prompt around each text, [X], whose [MASK] is the embedding, e.g. "
+        "'This sentence : \"[X]\" means [MASK].' (PromptBERT).",
+    )
     max_seq_length: int | None = Field(None, ge=4, description="Longest input in tokens; longer ones are cut.")
     dropout: float | None = Field(
         None, ge=0, lt=1, description="Hidden and attention dropout in training; null keeps the model's own."
@@ -145,6 +150,8 @@ class ModelSpec(Block):
             raise ValueError(f"expected exactly one of {', '.join(map(repr, self.kinds))}, found {found}. Give one.")
         if key := self._given(self._foreign()):
             raise ValueError(f"expected no '{key}' beside '{given[0]}', found one. Remove '{key}'.")
+        if self.template is not None and self.pooling is not None:
+            raise ValueError(f"expected no 'pooling' beside 'template', found '{self.pooling}'. Remove one.")
         if self.towers is not None and self.pooling not in (None, *get_args(TowerPoolingName)):
             known = ", ".join(get_args(TowerPoolingName))
             raise ValueError(f"expected {known} as 'pooling' of a twin, found '{self.pooling}'. Correct or remove it.")
@@ -233,8 +240,8 @@ class StageSpec(Block):
     views: Views | None = Field(
         None,
         description="How a sentence's two views are made, one word or two: dropout, crop, delete, repeat, negate, "
-        "neighbour, shuffle, mask, token_cutoff, feature_cutoff. One is for both. Default: dropout. A third is the soft "
-        "negative that a loss with soft_negatives needs.",
+        "neighbour, shuffle, mask, token_cutoff, feature_cutoff, template. One is for both. Default: dropout. "
+        "A third is the soft negative that a loss with soft_negatives needs.",
     )
     args: dict[str, Any] = Field(
         default_factory=dict,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from st_jtcse.recipe.data_blocks import Block, Sources, list_shorthand
+from st_jtcse.recipe.data_blocks import Block, Sources, Text, list_shorthand
 
 OF_TOKENS = ("shuffle", "mask", "token_cutoff", "feature_cutoff")
 # What a view has a share of, and how much by default.
@@ -27,6 +27,7 @@ class ViewSpec(Block):
         "mask",
         "token_cutoff",
         "feature_cutoff",
+        "template",
     ]
     share: float | None = Field(
         None,
@@ -36,10 +37,16 @@ class ViewSpec(Block):
         "(0.32); of the tokens that mask (0.15) and token_cutoff (0.15) hide; of components, feature_cutoff (0.2).",
     )
 
+    text: Text | None = Field(
+        None, description="Of template, the prompt: [X] is the sentence, [MASK] the mask token. Null: the model's own."
+    )
+
     @model_validator(mode="after")
     def _share_of_something(self) -> ViewSpec:
         if self.share is not None and self.type not in _SHARES:
             raise ValueError(f"expected no 'share' beside '{self.type}', found {self.share:g}. Remove 'share'.")
+        if self.text is not None and self.type != "template":
+            raise ValueError(f"expected no 'text' beside '{self.type}', found one. Remove 'text'.")
         return self
 
     @property

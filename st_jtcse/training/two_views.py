@@ -12,6 +12,7 @@ from sentence_transformers.util import batch_to_device
 from st_jtcse.errors import UserError
 from st_jtcse.losses.views import encode_views
 from st_jtcse.recipe.schema import StageSpec
+from st_jtcse.training.template_views import TemplateViews
 from st_jtcse.training.view_collator import COLUMN, CUTOFFS, ViewCollator, take_cut_off
 
 SMALLEST_DIFFERENCE = 1e-6
@@ -76,6 +77,12 @@ def _collator(stage: StageSpec, model: SentenceTransformer, arguments: Any, seed
         )
     if names & CUTOFFS:
         take_cut_off(model)
+    made = stage.declaration.views == "made"
+    if "template" in names and (names != {"template"} or not made):
+        raise UserError(
+            f"Stage {stage.name!r}: the view 'template' goes with its like alone, and with losses that encode both "
+            "views in one, such as SimCSELoss; make all views templates, or none."
+        )
     return ViewCollator(
         model.preprocess,
         prompts=arguments.prompts,
@@ -83,5 +90,6 @@ def _collator(stage: StageSpec, model: SentenceTransformer, arguments: Any, seed
         model=model,
         views=views,
         seed=seed,
-        in_one=stage.declaration.views == "made",
+        in_one=made,
+        templates=TemplateViews(model, views, COLUMN) if "template" in names else None,
     )

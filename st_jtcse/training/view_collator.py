@@ -1,4 +1,4 @@
-"""The views of every sentence of a batch, two or three, made of its words before the tokeniser and of its tokens behind it."""
+"""The views of every sentence of a batch, made of its words before the tokeniser and of its tokens behind it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, TrainerCallback, TrainerControl, Train
 from st_jtcse.data.text_views import OF_WORDS, chosen
 from st_jtcse.losses.views import BOTH_VIEWS, STARTS
 from st_jtcse.recipe.sentence_blocks import OF_TOKENS, ViewSpec
+from st_jtcse.training.template_views import TemplateViews
 
 COLUMN, NEIGHBOUR, SECOND = "sentence", "neighbour", "view_b"
 # Of features: which components of each token's input embedding are kept, (B, T, H).
@@ -36,12 +37,14 @@ class ViewCollator(SentenceTransformerDataCollator, TrainerCallback):
         model: The model whose tokens they are.
         views: The two views, and the soft negative where the loss takes one.
         seed: Seed of the draws.
+        templates: What tokenises views that are templates.
         in_one: Whether the loss takes one column of both, by :func:`~st_jtcse.losses.views.encode_views`; else two.
     """
 
     model: Any = None
     views: Sequence[ViewSpec] = ()
     seed: int = 0
+    templates: TemplateViews | None = None
     in_one: bool = True
 
     def __post_init__(self) -> None:
@@ -57,6 +60,9 @@ class ViewCollator(SentenceTransformerDataCollator, TrainerCallback):
         labels = [{key: row[key] for key in row if key not in (COLUMN, NEIGHBOUR)} for row in features]
         batch: dict[str, Any] = super().__call__(labels)
         views = [[self._drawn(number, view, row) for row in features] for number, view in enumerate(self.views)]
+        if self.templates is not None:
+            batch |= self.templates.tokens(super().__call__, [[text for *_, text in view] for view in views])
+            return batch | {f"{COLUMN}_{BOTH_VIEWS}": True}
         if self.in_one:
             return batch | self._tokens([*chain(*views)]) | {f"{COLUMN}_{BOTH_VIEWS}": True}
         second = self._tokens(views[1])

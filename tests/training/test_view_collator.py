@@ -5,19 +5,23 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import WORDS, make_sentences, save_encoder
+from conftest import WORDS, make_encoder, make_sentences, make_tokenizer, save_encoder
 from sentence_transformers import SentenceTransformer
 
 from st_jtcse.cli.train import main
 from st_jtcse.losses import SimCSELoss
+from st_jtcse.losses.views import encode_views
+from st_jtcse.modules import load_sentence_transformer
 from st_jtcse.recipe.sentence_blocks import ViewSpec
 from st_jtcse.training.callbacks import Interrupt
+from st_jtcse.training.template_views import TemplateViews
 from st_jtcse.training.view_collator import ViewCollator, take_cut_off
 
 SENTENCES = [" ".join(WORDS[at : at + 10]) for at in range(8)]
 ROWS = [{"sentence": text} for text in SENTENCES]
 ALL = ("crop", "delete", "repeat", "neighbour", "shuffle", "mask", "token_cutoff", "feature_cutoff")
 SOFT = {"type": "SimCSELoss", "soft_negatives": 0.5}
+QUEUE = {"type": "SimCSELoss", "queue_size": 7, "momentum": 0.9}
 PAD, CLS, SEP, MASK = 0, 2, 3, 4
 
 
@@ -120,9 +124,9 @@ def run(project, folder, *options):
     return status, next(iter(stages), None)
 
 
-def test_a_resumed_run_sees_the_same_views(project, capsys, monkeypatch):
-    """Without dropout the views alone make the weights; the stop is in the third of three epochs."""
-    write(project, "crop")
+def test_a_resumed_run_sees_the_same_views_and_the_same_past(project, capsys, monkeypatch):
+    """Without dropout views and queue alone make the weights; the stop is in the third of three epochs."""
+    write(project, "crop", QUEUE)
     _, straight = run(project, "straight")
     assert straight["kept_whole"] == 1 and "one: 1 sentences of one word are kept whole" in capsys.readouterr().err
     with monkeypatch.context() as patch:
@@ -136,7 +140,10 @@ def test_a_resumed_run_sees_the_same_views(project, capsys, monkeypatch):
         assert run(project, "stopped")[0] == 130
     _, resumed = run(project, "stopped", "--resume")
     assert resumed["steps"] == 6 and resumed["weights_sha256"] == straight["weights_sha256"]
-    write(project, ["crop", "dropout"])
+    assert (project / "stopped" / "one" / "model.safetensors").read_bytes() == (
+        project / "straight" / "one" / "model.safetensors"
+    ).read_bytes()
+    write(project, ["crop", "dropout"], QUEUE)
     assert run(project, "other")[1]["weights_sha256"] != straight["weights_sha256"]
 
 
@@ -179,6 +186,18 @@ def test_a_loss_of_two_columns_gets_a_view_in_each(project, model, loss):
             {"loss": "MSELoss"},
             "expected a loss that compares two views of a sentence, found MSE",
         ),
+        (
+            "crop",
+            {"loss": QUEUE | {"queue_size": 9}},
+            "loss.queue_size is 9, too many beside batches of 8 for 16 training sentences, which would be negatives of "
+            "themselves; lower it to 8 at most, or add sentences.",
+        ),
+        ("crop", {"loss": {"type": "SimCSELoss", "momentum": 0.9}}, "loss.momentum: expected 'queue_size' beside it"),
+        (
+            "crop",
+            {"loss": {"type": "SimCSELoss", "queue_size": 7, "matryoshka_dims": [32, 8]}},
+            "loss.matryoshka_dims: expected a loss that takes embeddings of any size, found SimCSELoss",
+        ),
         ("crop", {"loss": None}, "expected a loss beside 'views', found null."),
         ("crop", {"augment": {"pivots": ["fr"]}}, "expected the sentences themselves beside 'views', found 'augment'."),
     ],
@@ -195,3 +214,60 @@ def test_views_that_cannot_be_are_refused_in_a_sentence(project, capsys, views, 
     write(project, views, **more)
     status, _ = run(project, "run")
     assert status == 2 and message in capsys.readouterr().err and not (project / "run").exists()
+
+
+TEMPLATES = [{"type": "template"}, {"type": "template", "text": "a [X] sleeps near [MASK]"}]
+
+
+def test_templates_are_read_in_pairs_and_their_biases_subtracted(tower_folders):
+    """By hand: the mask token's state, less that of the same tokens of which the sentence's are hidden."""
+    model = load_sentence_transformer(tower_folders[0], template="the book [X] reads [MASK] in", device="cpu").eval()
+    views = [ViewSpec.model_validate(view) for view in TEMPLATES]
+    collate = ViewCollator(
+        model.preprocess, model=model, views=views, templates=TemplateViews(model, views, "sentence")
+    )
+    texts = [SENTENCES[0], "dog"]
+    batch = collate([{"sentence": text} for text in texts])
+    features = {key.removeprefix("sentence_"): value for key, value in batch.items()}
+    found = encode_views(model, features, 3)["sentence_embedding"]
+    tokenizer, encoder = make_tokenizer(), make_encoder(1)
+    expected = []
+    for before, after in (("the book", "reads [MASK] in"), ("a", "sleeps near [MASK]")):
+        for text in texts:
+            ids = tokenizer(f"{before} {text} {after}", return_tensors="pt")["input_ids"]
+            hidden = torch.ones_like(ids)
+            start = 1 + len(before.split())
+            hidden[0, start : start + len(text.split())] = 0
+            with torch.inference_mode():
+                at = ids[0].tolist().index(MASK)
+                states = [
+                    encoder(ids, attention_mask=seen).last_hidden_state[0, at] for seen in (hidden * 0 + 1, hidden)
+                ]
+            expected.append(states[0] - states[1])
+    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-4, atol=1e-4)
+    own = model.preprocess(["dog"])["input_ids"][0].tolist()
+    assert own == tokenizer("the book dog reads [MASK] in")["input_ids"]
+
+
+def test_a_stage_trains_on_templates_and_refuses_them_where_they_cannot_be(project, capsys):
+    model = {"base": "./a", "template": "the book [X] reads [MASK] in"}
+    write(project, TEMPLATES, model=model)
+    status, record = run(project, "run")
+    assert status == 0 and record["steps"] == 6
+    saved = SentenceTransformer(str(project / "run" / "one"), device="cpu")
+    assert (
+        saved.tokenizer.decode(saved.preprocess(["dog"])["input_ids"][0]) == "[CLS] the book dog reads [MASK] in [SEP]"
+    )
+    capsys.readouterr()
+    refused = [
+        (dict(views=TEMPLATES), "needs a model that reads every text within one, found another; say model.template."),
+        (dict(views=["template", "crop"], model=model), "the view 'template' goes with its like alone"),
+        (
+            dict(views="template", model=model | {"pooling": "cls"}),
+            "expected no 'pooling' beside 'template', found 'cls'",
+        ),
+        (dict(views=[{"type": "crop", "text": "x"}]), "expected no 'text' beside 'crop', found one."),
+    ]
+    for given, message in refused:
+        write(project, **given)
+        assert run(project, "other")[0] == 2 and message in " ".join(capsys.readouterr().err.split())
