@@ -68,7 +68,7 @@ class TemplateViews:
             key = f"{self._column}_{name}"
             if key in batch:
                 filler = self._tokenizer.pad_token_id if name == "input_ids" else 0
-                once, twice = ([part[key] for part in parts], hidden if name == "attention_mask" else None)
-                rows = [*once, *(twice or once)]
+                rows = [part[key] for part in parts]
+                rows += hidden if name == "attention_mask" else rows
                 batch[key] = torch.cat([pad(row, (0, longest - row.shape[1]), value=filler) for row in rows])
         return batch | {f"{self._column}_{BIASES}": True}

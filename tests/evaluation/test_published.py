@@ -49,5 +49,6 @@ def test_the_command_says_it_in_a_line_and_keeps_it_out_of_cards(tower_folders, 
     given = [str(folder), "--task", "senteval/STSB", "--data", str(evaluation_data)]
     assert command.main(given) == 0
     assert "embeds by CLS state, as published (README of voidism/DiffCSE" in " ".join(capsys.readouterr().out.split())
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n# Mine\n")
     assert command.main([*given, "--card"]) == 2
     assert "--card shows what the model's own modules reach, and it has none" in capsys.readouterr().err
