@@ -119,7 +119,7 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
         gather_across_devices: bool = False,
         length_chunks: Count | None = None,
     ) -> None:
-        own = {"angular_margin": angular_margin, "soft_negatives": soft_negatives}
+        own: dict[str, Any] = {"angular_margin": angular_margin, "soft_negatives": soft_negatives}
         own |= {"least_gap": least_gap, "most_gap": most_gap, "queue_size": queue_size, "momentum": momentum}
         SimCSELoss.check(temperature=temperature, candidates=candidates, length_chunks=length_chunks, **own)
         super().__init__(
@@ -158,7 +158,7 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
             self.past.take(self.model, features, view_b, self.length_chunks)
         if not soft:
             return loss
-        gap = bidirectional_margin(view_a, view_b, *soft, self.least_gap, self.most_gap)
+        gap = bidirectional_margin(view_a, view_b, soft[0], self.least_gap, self.most_gap)
         return Terms(nce=cast(Tensor, loss), soft_negatives=self.soft_negatives * gap)
 
     def _compare(self, a: Tensor, b: Tensor, features: dict[str, Any], labels: Tensor | None) -> Tensor | Terms:
