@@ -7,28 +7,37 @@ from conftest import make_pipeline, make_sentences
 from processes import run_two
 
 from st_jtcse.losses import JTCSELoss, LSRNSLoss, RankCSELoss, SimCSELoss
+from st_jtcse.recipe.sentence_blocks import ViewSpec
+from st_jtcse.training.view_collator import ViewCollator
 
 SENTENCES = make_sentences(12, seed=4)
 LABELS = torch.nn.functional.normalize(torch.randn(12, 8, generator=torch.Generator().manual_seed(0)))
+EARLIER = make_sentences(12, seed=5)
 LOSSES = {"JTCSELoss": JTCSELoss, "SimCSELoss": SimCSELoss, "RankCSELoss": RankCSELoss, "LSRNSLoss": LSRNSLoss}
+# With all options: past sentences, a margin, and a third view of each sentence.
+CASES = [*LOSSES, "options"]
+OPTIONS = {"queue_size": 9, "momentum": 0.5, "angular_margin": 10.0, "soft_negatives": 0.5}
+VIEWS = [ViewSpec(type="crop"), ViewSpec(type="shuffle"), ViewSpec(type="negate")]
 
 
 def half_a_batch(towers, result):
     """What one of two processes does: every loss of its half, with the gradients that both come to."""
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    half = SENTENCES[rank * 6 : rank * 6 + 6]
+    half = slice(rank * 6, rank * 6 + 6)
     found = {}
-    for name in LOSSES:
+    for name in CASES:
         model = without_dropout(make_pipeline(towers))
-        loss = build(name, model, gather_across_devices=True)
+        loss = build(name, model, half, gather_across_devices=True)
         wrapped = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
         wrapped.preprocess = model.preprocess
         loss.model = wrapped
-        value = total(loss([model.preprocess(half)], LABELS[rank * 6 : rank * 6 + 6]))
+        value = total(loss([features(name, model, SENTENCES[half])], LABELS[half]))
         value.backward()
         gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
         found[name] = {"loss": value.detach(), "gradients": gradients}
+        if name == "options":
+            found[name]["queue"] = loss.past.rows()
     if rank == 0:
         torch.save(found, result)
     dist.destroy_process_group()
@@ -41,8 +50,20 @@ def without_dropout(model):
     return model.double().train()
 
 
-def build(name, model, **settings):
-    loss = LOSSES[name](model, **settings)
+def features(name, model, sentences):
+    """A batch with the views that the case has."""
+    if name != "options":
+        return model.preprocess(sentences)
+    made = ViewCollator(model.preprocess, model=model, views=VIEWS, seed=7)([{"sentence": text} for text in sentences])
+    return {key.removeprefix("sentence_"): value for key, value in made.items()}
+
+
+def build(name, model, half=slice(None), **settings):
+    loss = LOSSES.get(name, SimCSELoss)(model, **settings, **(OPTIONS if name == "options" else {}))
+    if name == "options":
+        loss.past.double()
+        loss([features(name, model, EARLIER[half])])
+        return loss
     if name == "LSRNSLoss":
         # Of two halves, and of one.
         loss.use_pair_scores([(SENTENCES[1], SENTENCES[9], 0.9), (SENTENCES[7], SENTENCES[8], 0.1)])
@@ -62,12 +83,16 @@ def of_two_processes(tower_folders, tmp_path_factory):
     return torch.load(result, weights_only=True)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", CASES)
 def test_two_processes_have_the_gradient_of_the_union_batch(tower_folders, of_two_processes, name):
     model = without_dropout(make_pipeline(tuple(map(str, tower_folders))))
-    value = total(build(name, model)([model.preprocess(SENTENCES)], LABELS))
+    loss = build(name, model)
+    value = total(loss([features(name, model, SENTENCES)], LABELS))
     value.backward()
     found = of_two_processes[name]
+    if name == "options":
+        assert len(loss.past.rows()) == 9
+        torch.testing.assert_close(found["queue"], loss.past.rows(), rtol=1e-9, atol=1e-9)
     if name in ("JTCSELoss", "LSRNSLoss"):  # SimCSE's term is of each process's rows only
         torch.testing.assert_close(found["loss"], value.detach(), rtol=1e-9, atol=1e-9)
     expected = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}

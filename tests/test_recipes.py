@@ -78,6 +78,8 @@ def shrink(value, tiny):
         shrunk["pairs"] = tiny_pairs(tiny, value)
     if "dimensions" in shrunk:
         shrunk["dimensions"] = 8
+    if "queue_size" in shrunk:
+        shrunk["queue_size"] = 20
     if "embedding_dimension" in shrunk:
         shrunk["embedding_dimension"] = 32
     if "dev" in shrunk:
@@ -98,6 +100,7 @@ RUN += ["edfse-bert", "jtcse-roberta-uc", "cosent-baselines-nli-bert"]
 # Their stages are those of another recipe that is rehearsed, on other data or with other constants.
 ALIKE = {"jtcse-terms-bert", "tncse-single-bert", "lsrns-scorers-bert", "cosent-baselines-zh", "cosent-cross-zh"}
 ALIKE |= {"cosent-baselines-sickr-bert", "cosent-baselines-paraphrase-bert"}
+ALIKE |= {"arccse-bert", "consert-bert", "esimcse-bert", "promptbert"}
 ALIKE |= {name for name in RECIPES if re.fullmatch("cosent-threshold-.*-(bert|zh)", name)}
 
 

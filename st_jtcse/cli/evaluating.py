@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import choices_by_flag, faults_of
+from st_jtcse.errors import UserError
 from st_jtcse.evaluation.jobs import load_model
 from st_jtcse.evaluation.own_sets import OwnSetJob
 from st_jtcse.evaluation.results import Results
@@ -30,6 +31,10 @@ def evaluate_one(
     with choices_by_flag():
         how = ("pooling", "revision", "trust_remote_code", "device")
         evaluated = load_model(model, **{name: getattr(options, name) for name in how})
+    if evaluated.note and options.card:
+        raise UserError("--card shows what the model's own modules reach, and it has none; leave out --card.")
+    if evaluated.note:
+        console.say(evaluated.note)
     if options.card:  # Others will read it: where the model lies here is nothing to them.
         evaluated = replace(evaluated, name=Path(model).absolute().name)
     with faults_of("--output-dir"):

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+_AUXILIARIES = frozenset(
+    "am is are was were be been do does did has have had can could will would shall should may might must".split()
+)
+
 
 def chosen(n: int, share: float, draw: Random) -> list[int]:
     r"""Draw places without repetition, in order: :math:`k = \min(n - 1, \max(1, [\rho n]))` of n for the share ρ."""
@@ -35,4 +39,17 @@ def repeat(words: Sequence[str], share: float, draw: Random) -> list[str]:
     return [word for place, word in enumerate(words) for _ in range(2 if place in twice else 1)]
 
 
-OF_WORDS = {"crop": crop, "delete": delete, "repeat": repeat}
+def negate(words: Sequence[str], share: float, draw: Random) -> list[str]:
+    """Say the opposite in English, without a parser; nothing is drawn, and one word is enough.
+
+    The first "not" goes; where there is none, one comes behind the first auxiliary, or before the sentence.
+    """
+    spoken = [word.lower() for word in words]
+    if "not" in spoken and len(words) > 1:
+        at = spoken.index("not")
+        return [*words[:at], *words[at + 1 :]]
+    at = next((place for place, word in enumerate(spoken) if word in _AUXILIARIES), -1)
+    return [*words[: at + 1], "not" if at >= 0 else "Not", *words[at + 1 :]]
+
+
+OF_WORDS = {"crop": crop, "delete": delete, "repeat": repeat, "negate": negate}

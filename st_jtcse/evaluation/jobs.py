@@ -11,6 +11,8 @@ from typing import Any, Protocol
 from sentence_transformers import SentenceTransformer
 
 from st_jtcse import embedded
+from st_jtcse.errors import PoolingNeeded
+from st_jtcse.evaluation.published import as_published
 from st_jtcse.hashing import embedding_sha256, weight_files_sha256
 from st_jtcse.modules.loading import load_sentence_transformer
 
@@ -23,13 +25,25 @@ class Evaluated:
     name: str  # as the user wrote it
     sha256: str  # hash of all that decides its embeddings
     files: dict[str, str] = field(default_factory=dict)  # hash of each weight file of a model in a folder, by its path
+    note: str = ""  # how a plain encoder is pooled that is known by its name
 
 
 def load_model(name: str, **how: Any) -> Evaluated:
-    """Load a model for evaluation; `how` are the arguments of :func:`st_jtcse.modules.load_sentence_transformer`."""
-    place = Path(embedded.place(name))
-    model = load_sentence_transformer(name, **how)
-    return Evaluated(model, name, embedding_sha256(model), weight_files_sha256(place) if place.is_dir() else {})
+    """Load a model for evaluation; `how` are the arguments of :func:`st_jtcse.modules.load_sentence_transformer`.
+
+    A published checkpoint that is a plain encoder is pooled as its authors do. Raises UserError.
+    """
+    place, note = Path(embedded.place(name)), ""
+    try:
+        model = load_sentence_transformer(name, **how)
+    except PoolingNeeded:
+        known = as_published(name)
+        if known is None:
+            raise
+        note = f"{name} {known}"
+        model = load_sentence_transformer(name, **how | {"pooling": known.pooling, "template": known.template})
+    files = weight_files_sha256(place) if place.is_dir() else {}
+    return Evaluated(model, name, embedding_sha256(model), files, note)
 
 
 class Job(Protocol):

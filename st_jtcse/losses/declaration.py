@@ -16,6 +16,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(gt=0)]
+AcuteAngle = Annotated[float, Field(ge=0, lt=90)]  # in degrees
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class LossDeclaration:
     sentences: bool = False  # whether it trains on sentences, not on labelled rows
     views: Literal["made", "given"] | None = None  # whether it makes both views of one column, or takes two columns
     any_views: bool = False  # whether it takes the views that a recipe names, by `encode_views`
+    third_view: str | None = None  # the argument that, if given, needs a third view of each sentence
     # The label column of labelled rows: graded similarities, whole numbers from 0, or absent
     labels: Literal["scores", "classes", "none"] | None = None
     texts: tuple[int, int | None] | None = None  # the fewest and the most text columns of labelled rows; None: any
@@ -38,11 +40,13 @@ class LossDeclaration:
     teachers: Literal["sum", "concatenation"] | None = None
     teachers_weight: str | None = None  # the weight that, at 0, does without teachers
     judged_pairs: bool = False  # whether it takes judged pairs by its method `use_pair_scores`
+    queue: str | None = None  # the argument that says how many past sentences it compares a batch with
     in_batch: bool = False  # whether it compares the rows of a batch with each other
     tokens: bool = False  # whether it predicts tokens, of the model's whole vocabulary
     pooler_weight: str | None = None  # the weight that, above 0, needs a PoolerModulusHead
     one_above_zero: tuple[str, ...] = ()  # weights that must not all be 0
     cards: Mapping[tuple[str, ...], str] = field(default_factory=dict)  # card templates by the weights that are 0
+    options: tuple[str, ...] = ()  # arguments that, if given, make it another method than its card tells
     twin: bool = False  # whether these cards are of two towers only
 
     def needs_teachers(self, arguments: Mapping[str, Any]) -> bool:
@@ -53,6 +57,14 @@ class LossDeclaration:
     def needs_pooler(self, arguments: Mapping[str, Any]) -> bool:
         """Say whether it compares the towers' pooler outputs."""
         return self.pooler_weight is not None and arguments.get(self.pooler_weight) != 0
+
+    def needs_third_view(self, arguments: Mapping[str, Any]) -> bool:
+        """Say whether it compares the two views of a sentence with a third."""
+        return self.third_view is not None and bool(arguments.get(self.third_view))
+
+    def past(self, arguments: Mapping[str, Any]) -> int:
+        """Return how many past sentences it compares a batch with."""
+        return int(arguments.get(self.queue) or 0) if self.queue else 0
 
     @property
     def takes(self) -> str:
@@ -71,6 +83,8 @@ class LossDeclaration:
 
     def card(self, arguments: Mapping[str, Any], twin: bool) -> str | None:
         """Return the name of the card template for a model of two towers or one; None if there is none."""
+        if any(arguments.get(name) for name in self.options):
+            return None
         off = sorted(name for name, value in arguments.items() if name.endswith("_weight") and not value)
         return self.cards.get(tuple(off)) if twin or not self.twin else None
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast
 
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.util.distributed import all_gather_with_grad
 from torch import Tensor
 
-from st_jtcse.losses.declaration import Count, DeclaredLoss, LossDeclaration, Positive
-from st_jtcse.losses.views import Terms, encode_views, single_column, whole_dimension
+from st_jtcse import processes
+from st_jtcse.errors import UserError
+from st_jtcse.losses.declaration import AcuteAngle, Count, DeclaredLoss, LossDeclaration, NotNegative, Positive, Share
+from st_jtcse.losses.margins import bidirectional_margin, contrast
+from st_jtcse.losses.past_negatives import PastNegatives
+from st_jtcse.losses.views import BOTH_VIEWS, Terms, encode_views, single_column, whole_dimension
 
 Candidates = Literal["other_view", "both_views"]
 
@@ -23,16 +29,25 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
     The views are made inside: the column is tokenised once and both views go through one forward pass. The rest is
     :class:`~sentence_transformers.sentence_transformer.losses.MultipleNegativesRankingLoss`, gathering included.
 
+    Options make it the loss of other papers: an angular margin on the positive (ArcCSE), soft negatives (SNCSE), past
+    negatives (ESimCSE); see :mod:`st_jtcse.losses.margins` and :mod:`st_jtcse.losses.past_negatives`.
+
     Args:
         model: The model to train; its dropout makes the views.
         temperature: τ > 0.
         candidates: ``"other_view"``: the B rows of view b, as in SimCSE. ``"both_views"``: NT-Xent, the 2B - 1
             other rows of both views, averaged over the rows of both, as in the JTCSE and TNCSE code.
+        angular_margin: m ≥ 0 in degrees, by which the positive must be nearer; 0: none.
+        soft_negatives: λ ≥ 0 of the bidirectional margin loss over a third view of each sentence; 0: without.
+        least_gap: α, the least by which the soft negative's cosine shall lie below the positive's.
+        most_gap: β ≥ α, the most.
+        queue_size: N, how many of the last sentences' embeddings are further negatives; None: none.
+        momentum: λ of the slow copy of the model that makes those; None: they are the model's own.
         gather_across_devices: Whether candidates come from all processes.
         length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1. The loss is the same.
 
     Raises:
-        UserError: A value is out of range, or there is not exactly one text column.
+        UserError: A value is out of range, there is not exactly one text column, or no third view for soft negatives.
 
     Inputs:
         +----------+--------+
@@ -57,10 +72,20 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
             SentenceTransformerTrainer(model, train_dataset=train_dataset, loss=SimCSELoss(model)).train()
 
     References:
-        Gao et al., SimCSE, EMNLP 2021, Eq. 4; JTCSE (Zong et al.), Eq. 11.
+        Gao et al., SimCSE, EMNLP 2021, Eq. 4; JTCSE (Zong et al.), Eq. 11; Zhang et al., ArcCSE, ACL 2022; Wang et al.,
+        SNCSE, 2022.
     """
 
-    declaration = LossDeclaration(sentences=True, views="made", any_views=True, in_batch=True, cards={(): "simcse"})
+    declaration = LossDeclaration(
+        sentences=True,
+        views="made",
+        any_views=True,
+        third_view="soft_negatives",
+        queue="queue_size",
+        in_batch=True,
+        cards={(): "simcse"},
+        options=("angular_margin", "soft_negatives", "queue_size"),
+    )
     citation = """
 @inproceedings{gao2021simcse,
     title = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},
@@ -68,16 +93,35 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
 }
 """
 
+    @classmethod
+    def misfits(cls, arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Return what is wrong with arguments, also with two of them together."""
+        found = super().misfits(arguments)
+        least, most = arguments.get("least_gap", 0.1), arguments.get("most_gap", 0.3)
+        if not found and least > most:
+            found.append(("least_gap", f"expected at most 'most_gap', {most:g}, found {least:g}. Lower it."))
+        if not found and arguments.get("momentum") is not None and not arguments.get("queue_size"):
+            found.append(("momentum", "expected 'queue_size' beside it, found none. Give it, or remove 'momentum'."))
+        return found
+
     def __init__(
         self,
         model: SentenceTransformer,
         *,
         temperature: Positive = 0.05,
         candidates: Candidates = "other_view",
+        angular_margin: AcuteAngle = 0.0,
+        soft_negatives: NotNegative = 0.0,
+        least_gap: NotNegative = 0.1,
+        most_gap: NotNegative = 0.3,
+        queue_size: Count | None = None,
+        momentum: Share | None = None,
         gather_across_devices: bool = False,
         length_chunks: Count | None = None,
     ) -> None:
-        SimCSELoss.check(temperature=temperature, candidates=candidates, length_chunks=length_chunks)
+        own: dict[str, Any] = {"angular_margin": angular_margin, "soft_negatives": soft_negatives}
+        own |= {"least_gap": least_gap, "most_gap": most_gap, "queue_size": queue_size, "momentum": momentum}
+        SimCSELoss.check(temperature=temperature, candidates=candidates, length_chunks=length_chunks, **own)
         super().__init__(
             model,
             scale=1 / temperature,
@@ -85,26 +129,62 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
             directions=("query_to_doc", "query_to_query") if candidates == "both_views" else ("query_to_doc",),
         )
         self.candidates = candidates
+        self.angular_margin = angular_margin
+        self.soft_negatives = soft_negatives
+        self.least_gap = least_gap
+        self.most_gap = most_gap
+        self.queue_size = queue_size
+        self.momentum = momentum
         self.length_chunks = length_chunks
         # Kept, because MatryoshkaLoss cuts what the model gives.
         self._embedding_dimension = whole_dimension(model)
+        whole = int(self._embedding_dimension or 0)
+        self.past = PastNegatives(model, queue_size, whole, momentum) if queue_size else None
 
     def forward(  # type: ignore[override]  # ST's trainer sums the terms of a dict
         self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
     ) -> Tensor | Terms:
         """Encode both views of the batch and return the loss, or its weighted terms by name."""
         features = single_column(sentence_features, self)
-        view_a, view_b = encode_views(self.model, features, self.length_chunks)["sentence_embedding"].chunk(2)
-        return self._compare(view_a, view_b, features, labels)
+        return self.compare(encode_views(self.model, features, self.length_chunks), features, labels)
+
+    def compare(self, encoded: dict[str, Tensor], features: dict[str, Any], labels: Tensor | None) -> Tensor | Terms:
+        """Return the loss of the views' embeddings, 2B or with soft negatives 3B of them, or its terms by name."""
+        if self.soft_negatives and BOTH_VIEWS not in features:
+            raise UserError("soft_negatives needs a third view of each sentence, found two by dropout; give 'views'.")
+        view_a, view_b, *soft = encoded["sentence_embedding"].chunk(3 if self.soft_negatives else 2)
+        loss = self._compare(view_a, view_b, features, labels)
+        if self.past is not None and torch.is_grad_enabled():  # What is only evaluated is not trained on.
+            self.past.take(self.model, features, view_b, self.length_chunks)
+        if not soft:
+            return loss
+        gap = bidirectional_margin(view_a, view_b, soft[0], self.least_gap, self.most_gap)
+        return Terms(nce=cast(Tensor, loss), soft_negatives=self.soft_negatives * gap)
 
     def _compare(self, a: Tensor, b: Tensor, features: dict[str, Any], labels: Tensor | None) -> Tensor | Terms:
         return self.compute_loss_from_embeddings([a, b], labels)
 
     def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None = None) -> Tensor:
         """Return the loss of the two views' embeddings, (B, H) each."""
+        if self.angular_margin or self.past is not None:
+            return self._with_options(*embeddings)
         loss = super().compute_loss_from_embeddings(embeddings, cast(Tensor, labels))
         if self.candidates == "other_view":
             return loss
         # The parent scores the rows of its first column only; NT-Xent is the mean over the rows of both.
         swapped = super().compute_loss_from_embeddings(embeddings[::-1], cast(Tensor, labels))
         return (loss + swapped) / 2
+
+    def _with_options(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return the same with an angular margin and past negatives."""
+        first, (every_a, every_b) = 0, (a, b)
+        if self.gather_across_devices and processes.count() > 1:
+            first = processes.rank() * len(a)
+            every_a, every_b = (all_gather_with_grad(view.contiguous()) for view in (a, b))
+        own = torch.arange(first, first + len(a), device=a.device)
+        past = None if self.past is None else self.past.rows()
+        settings = own, self.temperature, self.angular_margin
+        if self.candidates == "other_view":
+            return contrast(a, every_b, *settings, past=past)
+        first_way = contrast(a, every_b, *settings, every_a, past)
+        return (first_way + contrast(b, every_a, *settings, every_b, past)) / 2

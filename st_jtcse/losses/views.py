@@ -29,6 +29,8 @@ OUTPUTS = ("sentence_embedding", "tower_embedding", "cross_embedding", "tower_po
 STARTS = "cu_seq_lens_q"
 # Of features that hold view a of every sentence and then view b: they were made before, and nothing doubles them.
 BOTH_VIEWS = "both_views"
+# Of such features that hold, behind all views, as many rows whose outputs are subtracted from theirs.
+BIASES = "biases"
 
 
 class Terms(dict[str, Tensor]):
@@ -75,6 +77,10 @@ def encode_views(
     the CPU, where padding costs most, 1 elsewhere, where small launches do. Flattened sentences have no padding, and go
     in one pass. `requests` are further features, such as ``tower_outputs=True``.
     """
+    if BIASES in features:
+        whole = {key: value for key, value in features.items() if key != BIASES}
+        found = encode_views(model, whole, length_chunks, **requests)
+        return {key: torch.sub(*rows.chunk(2)) for key, rows in found.items()}
     times = 1 if BOTH_VIEWS in features else 2
     features = {key: value for key, value in features.items() if key != BOTH_VIEWS}
     if PIXELS in features:
@@ -90,7 +96,8 @@ def encode_views(
         length_chunks = LENGTH_CHUNKS_ON_CPU if mask.device.type == "cpu" else 1
     if length_chunks > 1 and not mask[:, 0].all():
         length_chunks = 1  # Padded on the left: what is cut off behind the longest would be words.
-    lengths = mask.sum(dim=1).repeat(times)
+    # Up to the last token that is attended to: a template's bias has a gap.
+    lengths = (mask * torch.arange(1, tokens + 1, device=mask.device)).amax(dim=1).repeat(times)
     order = lengths.argsort(stable=True) if length_chunks > 1 else torch.arange(len(lengths), device=mask.device)
     encoded = []
     for rows in order.chunk(length_chunks):

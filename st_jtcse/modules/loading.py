@@ -4,7 +4,8 @@ A name is ``embedded`` (the backbone of :mod:`st_jtcse.embedded`), a folder or a
 
 - A Sentence-Transformers model, told by its `modules.json`, is itself: modules, prompts, length and similarity.
 - A plain encoder does not say how its tokens make an embedding: its pooling must be named, and is nowhere assumed.
-- A named pooling takes the encoder of either alone, and pools its tokens so; what else came with it is left.
+- A named pooling takes the encoder of either alone, and pools its tokens so; what else came with it is left. So does a
+  template, which pools the mask token of a prompt around each text.
 - A twin and an ensemble pool their encoders themselves: a named pooling changes how.
 """
 
@@ -28,6 +29,7 @@ from transformers import AutoConfig
 from st_jtcse import embedded
 from st_jtcse.errors import CodeNotTrusted, PoolingNeeded, UserError
 from st_jtcse.modules.attention_pooling import AttentionPooling
+from st_jtcse.modules.mask_prompts import mask_prompt
 from st_jtcse.modules.padding import check_padding
 from st_jtcse.modules.whole_models import check_length, check_model, is_unreadable, loading_whole, reason_of
 from st_jtcse.pooling_names import TrainedPoolingName
@@ -43,6 +45,7 @@ def load_sentence_transformer(
     name: str | os.PathLike[str],
     *,
     pooling: TrainedPoolingName | None = None,
+    template: str | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
     device: str | None = None,
@@ -54,6 +57,7 @@ def load_sentence_transformer(
     Args:
         name: ``embedded``, a folder or a Hub id.
         pooling: Pool the model's encoder so; None: the model is itself. A plain encoder needs it.
+        template: Pool the mask token of a prompt instead, e.g. ``This sentence : "[X]" means [MASK].``
         revision: Commit, tag or branch on the Hub.
         trust_remote_code: Whether code that comes with the model may run.
         device: Where; None for Sentence-Transformers' choice.
@@ -72,10 +76,11 @@ def load_sentence_transformer(
             model = load_sentence_transformer("path/to/encoder_1", pooling="cls")
     """
     hub: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
-    if pooling is not None:
+    if pooling is not None or template is not None:
         encoder = load_encoder(name, max_seq_length=max_seq_length, model_kwargs=model_kwargs, **hub)
         check_length(encoder, max_seq_length)
-        return SentenceTransformer(modules=[encoder, *pooling_of(encoder, pooling, name, revision)], device=device)
+        pooled = pooling_of(encoder, pooling, name, revision, template)
+        return SentenceTransformer(modules=[encoder, *pooled], device=device)
     if not _listing(name, revision):
         with reading(name) as place:
             is_encoder = load_file_path(place, CONFIG, revision=revision) is not None
@@ -180,22 +185,28 @@ def load_config(name: str | os.PathLike[str], *, revision: str | None = None, tr
 
 def pooling_of(
     encoder: Transformer,
-    name: TrainedPoolingName,
+    name: TrainedPoolingName | None,
     source: str | os.PathLike[str] | None = None,
     revision: str | None = None,
+    template: str | None = None,
 ) -> list[nn.Module]:
     """Return the modules that make an embedding of an encoder's tokens.
 
     Args:
         encoder: The encoder; it is told to give all layers where the pooling needs them.
-        name: The pooling.
+        name: The pooling; None beside a template.
         source: The model that the encoder is of: an attention pooling that it learned is gone on with.
         revision: Commit, tag or branch of `source` on the Hub.
+        template: Pool the mask token of this prompt instead.
 
     Raises:
         UserError: The encoder cannot be pooled so, or its last token depends on padding.
     """
     config = encoder.model.config
+    if name is None and isinstance(config, SumConfig):
+        raise UserError(f"A template is for one encoder, found a {config.model_type} model; name a pooling.")
+    if name is None:
+        return mask_prompt(encoder, str(template))
     if isinstance(config, SumConfig):
         pooling = _repooled(encoder, name)
         if name == "lasttoken":

@@ -86,6 +86,7 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
         yield from _rows(stage, data, loss)
         if data.train is not None:
             yield from _views(stage, loss)
+            yield from _third_view(stage, loss)
             yield from _teachers(stage, loss)
         yield from _classes(stage, data)
     if stage.spec.whitening is not None and data is not None and data.pairs is not None:
@@ -178,6 +179,20 @@ def _views(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
         if stage.spec.views and getattr(stage.spec, key):
             text = f"expected the sentences themselves beside 'views', found '{key}'. Remove one."
             yield Fault(stage.at(key), text)
+
+
+def _third_view(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
+    count = len(stage.spec.views or ())
+    needed = loss.needs_third_view(stage.spec.loss.arguments if stage.spec.loss else {})
+    if needed and count < 3:
+        text = (
+            f"expected a third view for it, the soft negative, found {count}. Add 'views: [dropout, dropout, negate]'."
+        )
+        yield Fault(stage.at("loss", str(loss.third_view)), text)
+    elif count == 3 and not needed:
+        way = "Choose SimCSELoss with 'soft_negatives', or remove one."
+        text = f"expected one view or two for {stage.loss_name}, found 3. {way}"
+        yield Fault(stage.at("views"), text)
 
 
 def _classes(stage: PlacedStage, data: DataSpec) -> Iterator[Fault]:

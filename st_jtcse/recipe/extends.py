@@ -15,7 +15,7 @@ from st_jtcse.recipe.yaml_source import Loc, Source, Written, dotted
 from st_jtcse.wording import shown, unknown
 
 _OF_TWINS = ("cross_attention_every", "cross_residual", "random_pooler")
-_OF_ENCODERS = ("pooling", "training_head", "tower", "layers", "fresh")
+_OF_ENCODERS = ("pooling", "template", "training_head", "tower", "layers", "fresh")
 _OF_ONE_ENCODER = ("attn_implementation", "dtype", "lora")
 # By block, and by the key that says what kind of block it is: the keys that do not go with it.
 FOREIGN: dict[str, dict[str, tuple[str, ...]]] = {

@@ -125,8 +125,8 @@ def _of_dimensions(spec: LossSpec, model: Any, loss: nn.Module) -> nn.Module:
         raise UserError(
             f"loss.matryoshka_dims: expected sizes of at most {whole}, the embedding's, found {max(dims)}. Correct it."
         )
-    of_model = {id(weight) for weight in model.parameters()}
-    if any(id(weight) not in of_model for weight in loss.parameters()):
+    of_model = {id(weight) for weight in (*model.parameters(), *model.buffers())}
+    if any(id(weight) not in of_model for weight in (*loss.parameters(), *loss.buffers())):
         raise UserError(
             f"loss.matryoshka_dims: expected a loss that takes embeddings of any size, found {spec.type}, which has "
             f"weights for {whole}. Remove it, or choose another loss."

@@ -112,6 +112,11 @@ class ModelSpec(Block):
         "(the model then loads only with trust_remote_code); pooler: the towers' poolers. A twin pools each tower by "
         "cls, mean, first_last, lasttoken or pooler and sums the two.",
     )
+    template: Text | None = Field(
+        None,
+        description="In place of a pooling: a prompt around each text, [X], whose [MASK] is the embedding, e.g. "
+        "'This sentence : \"[X]\" means [MASK].' (PromptBERT).",
+    )
     max_seq_length: int | None = Field(None, ge=4, description="Longest input in tokens; longer ones are cut.")
     dropout: float | None = Field(
         None, ge=0, lt=1, description="Hidden and attention dropout in training; null keeps the model's own."
@@ -146,6 +151,8 @@ class ModelSpec(Block):
             raise ValueError(f"expected exactly one of {', '.join(map(repr, self.kinds))}, found {found}. Give one.")
         if key := self._given(self._foreign()):
             raise ValueError(f"expected no '{key}' beside '{given[0]}', found one. Remove '{key}'.")
+        if self.template is not None and self.pooling is not None:
+            raise ValueError(f"expected no 'pooling' beside 'template', found '{self.pooling}'. Remove one.")
         if self.towers is not None and self.pooling not in (None, *get_args(TowerPoolingName)):
             known = ", ".join(get_args(TowerPoolingName))
             raise ValueError(f"expected {known} as 'pooling' of a twin, found '{self.pooling}'. Correct or remove it.")
@@ -234,7 +241,8 @@ class StageSpec(Block):
     views: Views | None = Field(
         None,
         description="How the two views of a sentence are made: one name for both, or two: dropout (the "
-        "default), crop, delete, repeat, neighbour, shuffle, mask, token_cutoff, feature_cutoff.",
+        "default), crop, delete, repeat, negate, neighbour, shuffle, mask, token_cutoff, feature_cutoff, template. "
+        "A third is the soft negative that a loss with soft_negatives needs.",
     )
     args: dict[str, Any] = Field(
         default_factory=dict,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from st_jtcse.recipe.data_blocks import Block, Sources, list_shorthand
+from st_jtcse.recipe.data_blocks import Block, Sources, Text, list_shorthand
 
 OF_TOKENS = ("shuffle", "mask", "token_cutoff", "feature_cutoff")
 # What a view has a share of, and how much by default.
@@ -14,10 +14,20 @@ _SHARES = {"crop": 0.5, "delete": 0.6, "repeat": 0.32, "mask": 0.15, "token_cuto
 
 
 class ViewSpec(Block):
-    """One of a sentence's two views; its name alone stands for it."""
+    """One of a sentence's views; its name alone stands for it."""
 
     type: Literal[
-        "dropout", "crop", "delete", "repeat", "neighbour", "shuffle", "mask", "token_cutoff", "feature_cutoff"
+        "dropout",
+        "crop",
+        "delete",
+        "repeat",
+        "negate",
+        "neighbour",
+        "shuffle",
+        "mask",
+        "token_cutoff",
+        "feature_cutoff",
+        "template",
     ]
     share: float | None = Field(
         None,
@@ -28,10 +38,16 @@ class ViewSpec(Block):
         "that feature_cutoff hides (0.2).",
     )
 
+    text: Text | None = Field(
+        None, description="Of template, the prompt: [X] is the sentence, [MASK] the mask token. Null: the model's own."
+    )
+
     @model_validator(mode="after")
     def _share_of_something(self) -> ViewSpec:
         if self.share is not None and self.type not in _SHARES:
             raise ValueError(f"expected no 'share' beside '{self.type}', found {self.share:g}. Remove 'share'.")
+        if self.text is not None and self.type != "template":
+            raise ValueError(f"expected no 'text' beside '{self.type}', found one. Remove 'text'.")
         return self
 
     @property
@@ -47,7 +63,7 @@ def _type_shorthand(value: Any) -> Any:
 Views = Annotated[
     list[Annotated[ViewSpec, BeforeValidator(_type_shorthand)]],
     BeforeValidator(list_shorthand),
-    Field(min_length=1, max_length=2),
+    Field(min_length=1, max_length=3),
 ]
 
 

@@ -71,6 +71,7 @@ def begins_as(spec: ModelSpec) -> str:
 def _way(name: str, spec: ModelSpec) -> str:
     """Say how a model's tokens make an embedding, and whether its makers had it so."""
     own = None if spec.pooling is None else f"{SPOKEN[spec.pooling]} (pooling: {spec.pooling})"
+    own = own if spec.template is None else f"mask token in {spec.template!r} (template)"
     if name.startswith(STAGE_PREFIX):
         return own or "as that stage leaves it"
     form = shipped_form(name, revision=spec.revision)

@@ -209,9 +209,10 @@ def _twin(spec: ModelSpec, resolve: Resolve, seed: int) -> SentenceTransformer:
 def _single(spec: ModelSpec, resolve: Resolve) -> SentenceTransformer:
     name = resolve(str(spec.base))
     hub: dict[str, Any] = {"revision": spec.revision, "trust_remote_code": spec.trust_remote_code}
-    if spec.pooling is not None:
+    if spec.pooling is not None or spec.template is not None:
         encoder = _encoder(name, spec, hub, spec.max_seq_length)
-        return SentenceTransformer(modules=[encoder, *pooling_of(encoder, spec.pooling, name, spec.revision)])
+        pooled = pooling_of(encoder, spec.pooling, name, spec.revision, spec.template)
+        return SentenceTransformer(modules=[encoder, *pooled])
     shipped = load_sentence_transformer(
         name, max_seq_length=spec.max_seq_length, model_kwargs=_model_kwargs(spec), **hub
     )

@@ -155,6 +155,13 @@ def _check_batch(stage: StageSpec, sentences: int) -> None:
             f"Stage {stage.name!r} has {sentences} training sentences, fewer than one batch of {batch}; "
             "add sentences or lower args.per_device_train_batch_size."
         )
+    past = stage.declaration.past(stage.loss.arguments) if stage.loss else 0
+    if past and past + batch > sentences:
+        raise UserError(
+            f"Stage {stage.name!r}: loss.{stage.declaration.queue} is {past}, too many beside batches of {batch} for "
+            f"{sentences} training sentences, which would be negatives of themselves; lower it to "
+            f"{sentences - batch} at most, or add sentences."
+        )
     if batch == 1 and stage.loss and stage.declaration.in_batch:
         raise UserError(
             f"Stage {stage.name!r}: {stage.loss.type} compares the sentences of a batch, found batches of 1; raise "

@@ -14,6 +14,7 @@ from st_jtcse.errors import UserError
 from st_jtcse.losses.views import encode_views
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.sentence_blocks import OF_TOKENS
+from st_jtcse.training.template_views import TemplateViews
 from st_jtcse.training.view_collator import COLUMN, CUTOFFS, ViewCollator, take_cut_off
 
 SMALLEST_DIFFERENCE = 1e-6
@@ -50,7 +51,7 @@ def refuse_equal_views(
     features = batch_to_device(features or model.preprocess([row[COLUMN] for row in rows]), device)
     try:
         with torch.random.fork_rng(drawn_on, device_type=device.type), torch.no_grad():
-            view_a, view_b = encode_views(model.train(), features)["sentence_embedding"].chunk(2)
+            view_a, view_b, *_ = encode_views(model.train(), features)["sentence_embedding"].split(count)
     finally:
         model.train(training)
     difference = float((view_a - view_b).abs().max())
@@ -66,9 +67,10 @@ def refuse_equal_views(
 
 
 def _collator(stage: StageSpec, model: SentenceTransformer, arguments: Any, seed: int) -> ViewCollator | None:
-    views = [*(stage.views or ())] * 2
+    views = [*(stage.views or ())]
+    views = views if len(views) > 1 else views * 2
     names = {view.type for view in views}
-    if names <= {"dropout"} and stage.declaration.views == "made":
+    if names <= {"dropout"} and len(views) == 2 and stage.declaration.views == "made":
         return None
     of_tokens = sorted(names & {*OF_TOKENS})
     if of_tokens and not isinstance(model[0], Transformer):
@@ -83,12 +85,19 @@ def _collator(stage: StageSpec, model: SentenceTransformer, arguments: Any, seed
         )
     if names & CUTOFFS:
         take_cut_off(model)
+    made = stage.declaration.views == "made"
+    if "template" in names and (names != {"template"} or not made):
+        raise UserError(
+            f"Stage {stage.name!r}: the view 'template' goes with its like alone, and with losses that encode both "
+            "views in one, such as SimCSELoss; make all views templates, or none."
+        )
     return ViewCollator(
         model.preprocess,
         prompts=arguments.prompts,
         router_mapping=arguments.router_mapping,
         model=model,
-        views=views[:2],
+        views=views,
         seed=seed,
-        in_one=stage.declaration.views == "made",
+        in_one=made,
+        templates=TemplateViews(model, views, COLUMN) if "template" in names else None,
     )

@@ -1,10 +1,11 @@
-"""Two views of every sentence of a batch, made of its words before the tokeniser and of its tokens behind it."""
+"""The views of every sentence of a batch, made of its words before the tokeniser and of its tokens behind it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -17,6 +18,7 @@ from transformers import PreTrainedModel, TrainerCallback, TrainerControl, Train
 from st_jtcse.data.text_views import OF_WORDS, chosen
 from st_jtcse.losses.views import BOTH_VIEWS, STARTS
 from st_jtcse.recipe.sentence_blocks import OF_TOKENS, ViewSpec
+from st_jtcse.training.template_views import TemplateViews
 
 COLUMN, NEIGHBOUR, SECOND = "sentence", "neighbour", "view_b"
 # Of features: which components of each token's input embedding are kept, (B, T, H).
@@ -26,21 +28,23 @@ CUTOFFS = {"token_cutoff", "feature_cutoff"}
 
 @dataclass(eq=False)
 class ViewCollator(SentenceTransformerDataCollator, TrainerCallback):
-    """ST's collator, which gives a loss both views of each sentence: :math:`v_k(x) = f_k(x; seed, epoch, k, x)`.
+    """ST's collator, which gives a loss the views of each sentence: :math:`v_k(x) = f_k(x; seed, epoch, k, x)`.
 
     A view follows from these alone, so that it is the same in a resumed run and in every process. The trainer takes it
     as a callback too, which tells it the epoch.
 
     Args:
         model: The model whose tokens they are.
-        views: The two views.
+        views: The two views, and the soft negative where the loss takes one.
         seed: Seed of the draws.
+        templates: What tokenises views that are templates.
         in_one: Whether the loss takes one column of both, by :func:`~st_jtcse.losses.views.encode_views`; else two.
     """
 
     model: Any = None
     views: Sequence[ViewSpec] = ()
     seed: int = 0
+    templates: TemplateViews | None = None
     in_one: bool = True
 
     def __post_init__(self) -> None:
@@ -55,18 +59,21 @@ class ViewCollator(SentenceTransformerDataCollator, TrainerCallback):
         """Return a batch of labels and both views' tokens."""
         labels = [{key: row[key] for key in row if key not in (COLUMN, NEIGHBOUR)} for row in features]
         batch: dict[str, Any] = super().__call__(labels)
-        a, b = ([self._drawn(number, view, row) for row in features] for number, view in enumerate(self.views))
+        views = [[self._drawn(number, view, row) for row in features] for number, view in enumerate(self.views)]
+        if self.templates is not None:
+            batch |= self.templates.tokens(super().__call__, [[text for *_, text in view] for view in views])
+            return batch | {f"{COLUMN}_{BOTH_VIEWS}": True}
         if self.in_one:
-            return batch | self._tokens([*a, *b]) | {f"{COLUMN}_{BOTH_VIEWS}": True}
-        second = self._tokens(b)
-        return batch | self._tokens(a) | {SECOND + key.removeprefix(COLUMN): second[key] for key in second}
+            return batch | self._tokens([*chain(*views)]) | {f"{COLUMN}_{BOTH_VIEWS}": True}
+        second = self._tokens(views[1])
+        return batch | self._tokens(views[0]) | {SECOND + key.removeprefix(COLUMN): second[key] for key in second}
 
     def _drawn(self, number: int, view: ViewSpec, row: dict[str, Any]) -> tuple[ViewSpec, Random, str]:
         text = row[COLUMN]
         draw = Random(f"{self.seed}/{int(self._epoch)}/{number}/{text}")
         if view.type == "neighbour":
             text = row[NEIGHBOUR]
-        elif view.type in OF_WORDS and len(words := text.split()) > 1:
+        elif view.type in OF_WORDS and len(words := text.split()) >= (1 if view.type == "negate" else 2):
             text = " ".join(OF_WORDS[view.type](words, view.portion, draw))
         return view, draw, text
 

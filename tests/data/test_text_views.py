@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from st_jtcse.data import Source, kept_whole, load_sentences, with_next
-from st_jtcse.data.text_views import OF_WORDS, chosen, crop, delete, repeat
+from st_jtcse.data.text_views import OF_WORDS, chosen, crop, delete, negate, repeat
 
 SHARES = (0.15, 0.32, 0.5, 0.6, 0.95)
 
@@ -38,13 +38,28 @@ def test_a_repetition_keeps_the_order_and_writes_each_word_twice_at_most(share):
     assert lengths == set(range(max(2, int(share * 20)) + 1))
 
 
-@pytest.mark.parametrize("name", OF_WORDS)
+@pytest.mark.parametrize("name", OF_WORDS.keys() - {"negate"})
 def test_every_place_is_drawn_and_the_seed_decides(name):
     views = [drawn(OF_WORDS[name], 12, 0.5, seed)[1] for seed in range(200)]
     assert views == [drawn(OF_WORDS[name], 12, 0.5, seed)[1] for seed in range(200)]
     wanted = 2 if name == "repeat" else 1
     assert all(any(view.count(f"w{place}") == wanted for view in views) for place in range(12))
     assert len(set(map(tuple, views))) > (6 if name == "crop" else 100)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "opposite"),
+    [
+        ("A man is eating", "A man is not eating"),
+        ("He Could not have known", "He Could have known"),
+        ("Dogs run", "Not Dogs run"),
+        ("dog", "Not dog"),
+        ("not", "Not not"),
+        ("Is it red", "Is not it red"),
+    ],
+)
+def test_a_negation_puts_not_behind_the_first_auxiliary_or_takes_it_away(sentence, opposite):
+    assert " ".join(negate(sentence.split(), 1.0, Random(0))) == opposite
 
 
 def test_a_neighbour_is_the_next_sentence_of_its_document(tmp_path):

@@ -5,18 +5,23 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import WORDS, make_sentences, save_encoder
+from conftest import WORDS, make_encoder, make_sentences, make_tokenizer, save_encoder
 from sentence_transformers import SentenceTransformer
 
 from st_jtcse.cli.train import main
 from st_jtcse.losses import SimCSELoss
+from st_jtcse.losses.views import encode_views
+from st_jtcse.modules import load_sentence_transformer
 from st_jtcse.recipe.sentence_blocks import ViewSpec
 from st_jtcse.training.callbacks import Interrupt
+from st_jtcse.training.template_views import TemplateViews
 from st_jtcse.training.view_collator import ViewCollator, take_cut_off
 
 SENTENCES = [" ".join(WORDS[at : at + 10]) for at in range(8)]
 ROWS = [{"sentence": text} for text in SENTENCES]
 ALL = ("crop", "delete", "repeat", "neighbour", "shuffle", "mask", "token_cutoff", "feature_cutoff")
+SOFT = {"type": "SimCSELoss", "soft_negatives": 0.5}
+QUEUE = {"type": "SimCSELoss", "queue_size": 7, "momentum": 0.9}
 PAD, CLS, SEP, MASK = 0, 2, 3, 4
 
 
@@ -107,6 +112,7 @@ def write(project, views, loss="SimCSELoss", **more):
     args = {"max_steps": 6, "per_device_train_batch_size": 8, "use_cpu": True, "disable_tqdm": True, "save_steps": 1}
     model = {"base": "./a", "pooling": "cls"}
     stage = {"name": "one", "model": model, "loss": {"type": loss} if loss else None, "views": views, **more}
+    stage["loss"] = loss if isinstance(loss, dict) else stage["loss"]
     recipe = {"name": "tiny", "args": args, "data": {"train": "text.txt"}, "stages": [stage]}
     (project / "recipe.yaml").write_text(json.dumps(recipe))
 
@@ -118,9 +124,9 @@ def run(project, folder, *options):
     return status, next(iter(stages), None)
 
 
-def test_a_resumed_run_sees_the_same_views(project, capsys, monkeypatch):
-    """Without dropout the views alone make the weights; the stop is in the third of three epochs."""
-    write(project, "crop")
+def test_a_resumed_run_sees_the_same_views_and_the_same_past(project, capsys, monkeypatch):
+    """Without dropout views and queue alone make the weights; the stop is in the third of three epochs."""
+    write(project, "crop", QUEUE)
     _, straight = run(project, "straight")
     assert straight["kept_whole"] == 1 and "one: 1 sentences of one word are kept whole" in capsys.readouterr().err
     with monkeypatch.context() as patch:
@@ -134,8 +140,23 @@ def test_a_resumed_run_sees_the_same_views(project, capsys, monkeypatch):
         assert run(project, "stopped")[0] == 130
     _, resumed = run(project, "stopped", "--resume")
     assert resumed["steps"] == 6 and resumed["weights_sha256"] == straight["weights_sha256"]
-    write(project, ["crop", "dropout"])
+    assert (project / "stopped" / "one" / "model.safetensors").read_bytes() == (
+        project / "straight" / "one" / "model.safetensors"
+    ).read_bytes()
+    write(project, ["crop", "dropout"], QUEUE)
     assert run(project, "other")[1]["weights_sha256"] != straight["weights_sha256"]
+
+
+def test_the_third_view_is_the_soft_negative_of_the_other_two(project, model):
+    write(project, ["dropout", "crop", "negate"], SOFT, args={"logging_steps": 1})
+    status, record = run(project, "run")
+    assert status == 0 and {"nce", "soft_negatives"} <= record["log"][0].keys()
+    collate = ViewCollator(model.preprocess, model=model, views=[ViewSpec(type=name) for name in ("dropout",) * 3])
+    batch = {key.removeprefix("sentence_"): value for key, value in collate(ROWS).items()}
+    loss = SimCSELoss(model.eval(), soft_negatives=0.5, least_gap=0.25, most_gap=0.75)
+    found = loss([batch])  # Of three equal views, without dropout: the gap is 0 and the least of it is missing.
+    assert found["soft_negatives"].item() == pytest.approx(0.5 * 0.25, abs=1e-6)
+    torch.testing.assert_close(found["nce"], SimCSELoss(model)([model.preprocess(SENTENCES)]), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("loss", ["MultipleNegativesRankingLoss", "DenoisingAutoEncoderLoss"])
@@ -157,11 +178,25 @@ def test_a_loss_of_two_columns_gets_a_view_in_each(project, model, loss):
         ("dropout", {}, "it has no active dropout. Give its model 'dropout: 0.1', or views that differ in another way"),
         ("crob", {}, "Did you mean 'crop'?"),
         ([{"type": "shuffle", "share": 0.5}], {}, "expected no 'share' beside 'shuffle', found 0.5. Remove 'share'."),
-        (["crop"] * 3, {}, "stages[0].views: expected a list of at most 2"),
+        (["crop"] * 4, {}, "stages[0].views: expected a list of at most 3"),
+        (["crop"] * 3, {}, "stages[0].views: expected one view or two for SimCSELoss, found 3. Choose SimCSELoss with"),
+        ("crop", {"loss": SOFT}, "loss.soft_negatives: expected a third view for it, the soft negative, found 1. Add"),
         (
             "crop",
             {"loss": "MSELoss"},
             "expected a loss that compares two views of a sentence, found MSE",
+        ),
+        (
+            "crop",
+            {"loss": QUEUE | {"queue_size": 9}},
+            "loss.queue_size is 9, too many beside batches of 8 for 16 training sentences, which would be negatives of "
+            "themselves; lower it to 8 at most, or add sentences.",
+        ),
+        ("crop", {"loss": {"type": "SimCSELoss", "momentum": 0.9}}, "loss.momentum: expected 'queue_size' beside it"),
+        (
+            "crop",
+            {"loss": {"type": "SimCSELoss", "queue_size": 7, "matryoshka_dims": [32, 8]}},
+            "loss.matryoshka_dims: expected a loss that takes embeddings of any size, found SimCSELoss",
         ),
         ("crop", {"loss": None}, "expected a loss beside 'views', found null."),
         ("crop", {"augment": {"pivots": ["fr"]}}, "expected the sentences themselves beside 'views', found 'augment'."),
@@ -179,3 +214,60 @@ def test_views_that_cannot_be_are_refused_in_a_sentence(project, capsys, views, 
     write(project, views, **more)
     status, _ = run(project, "run")
     assert status == 2 and message in capsys.readouterr().err and not (project / "run").exists()
+
+
+TEMPLATES = [{"type": "template"}, {"type": "template", "text": "a [X] sleeps near [MASK]"}]
+
+
+def test_templates_are_read_in_pairs_and_their_biases_subtracted(tower_folders):
+    """By hand: the mask token's state, less that of the same tokens of which the sentence's are hidden."""
+    model = load_sentence_transformer(tower_folders[0], template="the book [X] reads [MASK] in", device="cpu").eval()
+    views = [ViewSpec.model_validate(view) for view in TEMPLATES]
+    collate = ViewCollator(
+        model.preprocess, model=model, views=views, templates=TemplateViews(model, views, "sentence")
+    )
+    texts = [SENTENCES[0], "dog"]
+    batch = collate([{"sentence": text} for text in texts])
+    features = {key.removeprefix("sentence_"): value for key, value in batch.items()}
+    found = encode_views(model, features, 3)["sentence_embedding"]
+    tokenizer, encoder = make_tokenizer(), make_encoder(1)
+    expected = []
+    for before, after in (("the book", "reads [MASK] in"), ("a", "sleeps near [MASK]")):
+        for text in texts:
+            ids = tokenizer(f"{before} {text} {after}", return_tensors="pt")["input_ids"]
+            hidden = torch.ones_like(ids)
+            start = 1 + len(before.split())
+            hidden[0, start : start + len(text.split())] = 0
+            with torch.inference_mode():
+                at = ids[0].tolist().index(MASK)
+                states = [
+                    encoder(ids, attention_mask=seen).last_hidden_state[0, at] for seen in (hidden * 0 + 1, hidden)
+                ]
+            expected.append(states[0] - states[1])
+    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-4, atol=1e-4)
+    own = model.preprocess(["dog"])["input_ids"][0].tolist()
+    assert own == tokenizer("the book dog reads [MASK] in")["input_ids"]
+
+
+def test_a_stage_trains_on_templates_and_refuses_them_where_they_cannot_be(project, capsys):
+    model = {"base": "./a", "template": "the book [X] reads [MASK] in"}
+    write(project, TEMPLATES, model=model)
+    status, record = run(project, "run")
+    assert status == 0 and record["steps"] == 6
+    saved = SentenceTransformer(str(project / "run" / "one"), device="cpu")
+    assert (
+        saved.tokenizer.decode(saved.preprocess(["dog"])["input_ids"][0]) == "[CLS] the book dog reads [MASK] in [SEP]"
+    )
+    capsys.readouterr()
+    refused = [
+        (dict(views=TEMPLATES), "needs a model that reads every text within one, found another; say model.template."),
+        (dict(views=["template", "crop"], model=model), "the view 'template' goes with its like alone"),
+        (
+            dict(views="template", model=model | {"pooling": "cls"}),
+            "expected no 'pooling' beside 'template', found 'cls'",
+        ),
+        (dict(views=[{"type": "crop", "text": "x"}]), "expected no 'text' beside 'crop', found one."),
+    ]
+    for given, message in refused:
+        write(project, **given)
+        assert run(project, "other")[0] == 2 and message in " ".join(capsys.readouterr().err.split())
