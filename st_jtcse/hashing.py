@@ -46,6 +46,14 @@ def weight_files_sha256(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): sha256(path) for path in sorted(folder.rglob("*.safetensors"))}
 
 
+def setting_files_sha256(folder: Path) -> dict[str, str]:
+    """Return the hash of every other file of a saved model: configurations, vocabularies, modelling files."""
+    others = (
+        path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix not in (".safetensors", ".md")
+    )
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in others}
+
+
 def embedding_sha256(model: SentenceTransformer) -> str:
     """Return the SHA-256 of all that decides a model's embeddings: weights, pooling and other settings, tokenizers.
 

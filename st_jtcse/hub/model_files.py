@@ -72,7 +72,7 @@ def files_to_push(folder: Path) -> ModelFiles:
         if any(part.startswith((".", "checkpoint-")) for part in parts) or (path.is_dir() and not path.is_symlink()):
             continue
         name = "/".join(parts)
-        if not _is_of_model(parts, named):
+        if not _is_of_model(parts, named) or not (path.is_file() or path.is_symlink()):
             found.left_out.append(name)
         elif path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
             raise UserError(f"{path} is a link that leaves the model's folder; put the file itself in its place.")

@@ -60,7 +60,8 @@ def model_form(folder: Path) -> ModelForm:
     paths = [entry["path"] for entry, name in zip(listing, names) if name == "Pooling"]
     poolings = [read_json(folder / path / CONFIG) or {} for path in paths]
     settings = read_json(folder / SETTINGS) or {}
-    prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name")) or ""
+    prompts = settings.get("prompts")
+    prompt = prompts.get(settings.get("default_prompt_name")) or "" if isinstance(prompts, dict) else ""
     # A prompt whose tokens do not count is more than a few lines of code.
     told = poolings[-1:] if not prompt or all(each.get("include_prompt", True) for each in poolings) else []
     modes = [each.get("pooling_mode") for each in told]
@@ -71,7 +72,7 @@ def model_form(folder: Path) -> ModelForm:
         loading = "registered"
     return ModelForm(
         architecture=config.get("model_type") or own,
-        cross_encoder=(config.get("architectures") or [""])[0].endswith("ForSequenceClassification"),
+        cross_encoder="ForSequenceClassification" in str(config.get("architectures")),
         own_module=own,
         loading=loading,
         pooling=_POOLINGS.get(" ".join([*(names[:-1] if normalize else names), *map(str, modes)])),
@@ -84,5 +85,5 @@ def read_json(path: Path, fault: str = "is not JSON; save the model again") -> A
     """Return what a JSON file holds, None if there is no such file; raises UserError where it is not JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UserError(f"{path} {fault}.") from None

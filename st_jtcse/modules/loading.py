@@ -339,8 +339,8 @@ def read_listing(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
         return []
     try:
         entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        complete = all({"type", "path"} <= entry.keys() for entry in entries)
-    except (ValueError, TypeError, AttributeError):
+        complete = all(isinstance(entry[key], str) for entry in entries for key in ("type", "path"))
+    except (ValueError, TypeError, KeyError, RecursionError):
         complete = False
     if not complete:
         raise UserError(f"{path} is not a list of modules; save the model again.")

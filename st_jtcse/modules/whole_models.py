@@ -214,7 +214,7 @@ def fault_of(path: Path) -> str | None:
             return unsound and f"holds the weight {unsound!r}, which is not finite"
         if path.suffix == ".json":
             kind, wanted = (list, "list") if path.name == "modules.json" else (dict, "object")
-            return None if isinstance(json.loads(path.read_text(encoding="utf-8")), kind) else f"is not JSON {wanted}"
+            return None if isinstance(json.loads(path.read_text(encoding="utf-8")), kind) else f"is not a JSON {wanted}"
     except (SafetensorError, OSError):
         return "is damaged or not whole"
     except (ValueError, RecursionError):

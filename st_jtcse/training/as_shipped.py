@@ -108,7 +108,7 @@ class ShippedScores:
     def take_up(self, path: Path) -> None:
         """Take up the results that an earlier start of the run left, if there are any."""
         if path.is_file():
-            with suppress(ValueError):  # A damaged file is written anew.
+            with suppress(ValueError, TypeError, KeyError, AttributeError):  # A damaged file is written anew.
                 self.take(json.loads(path.read_text(encoding="utf-8")))
 
     def of(self, stage: StageSpec, inputs: Inputs) -> dict[str, dict[str, float]]:

@@ -162,14 +162,13 @@ def _fault(checkpoint: Path) -> str | None:
         return f"{MANIFEST} is missing"
     except (OSError, ValidationError, UnicodeDecodeError):
         return f"{MANIFEST} cannot be read"
-    found = set(_files(checkpoint))
     for name, file in named.items():
-        if name not in found:
-            return f"{name} is missing"
         path = checkpoint / name
+        if not path.is_file():
+            return f"{name} is missing"
         if path.stat().st_size != file.size or sha256(path) != file.sha256:
             return f"{name} is damaged"
-    added = sorted(found - named.keys())
+    added = sorted(set(_files(checkpoint)) - named.keys())
     return f"{added[0]} was added" if added else None
 
 
@@ -184,7 +183,9 @@ def _files(checkpoint: Path) -> list[str]:
 
 
 def _by_step(stage: Path) -> list[Path]:
-    found = (path for path in stage.glob("checkpoint-*") if path.is_dir() and path.name[len("checkpoint-") :].isdigit())
+    found = (
+        path for path in stage.glob("checkpoint-*") if path.is_dir() and path.name[len("checkpoint-") :].isdecimal()
+    )
     return sorted(found, key=_step)
 
 

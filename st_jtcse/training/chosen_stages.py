@@ -29,7 +29,7 @@ def check_resumable(
     """Raise UserError where going on would not give what an uninterrupted run gives."""
     if processes.rank() == 0:
         for name in dict.fromkeys(name for last in chosen for name in (*stages[last].earlier, last)):
-            folder.check_weights(name)
+            folder.check_model(name)
     for name in chosen:
         record = folder.record(name)
         without = [key for key in ("save_only_model", "ignore_data_skip") if stages[name].args.get(key)]

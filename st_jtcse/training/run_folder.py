@@ -134,16 +134,18 @@ class RunFolder:
             return None
         try:
             record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            whole = {"weights_sha256", "data_sha256"} <= record.keys()
-        except (ValueError, AttributeError):
+            whole = all(isinstance(record[key], dict) for key in ("weights_sha256", "data_sha256", "spearman"))
+        except (ValueError, TypeError, KeyError):
             whole = False
         if not whole:
             raise UserError(f"{path} is damaged; {self._again(name)}.")
         return record
 
-    def check_weights(self, name: str) -> None:
-        """Raise UserError if a finished stage's weights are not those that its record tells."""
-        for file, digest in (self.record(name) or {"weights_sha256": {}})["weights_sha256"].items():
+    def check_model(self, name: str) -> None:
+        """Raise UserError if the files of a finished stage's model are not those that its record tells."""
+        record = self.record(name) or {}
+        # Records of 0.1.0 tell of weights alone.
+        for file, digest in (record.get("weights_sha256", {}) | record.get("settings_sha256", {})).items():
             path = self.stage(name) / file
             if not path.is_file() or sha256(path) != digest:
                 fault = "is damaged: its hash differs from its record" if path.is_file() else "is missing"
@@ -170,10 +172,8 @@ class RunFolder:
 
     def adopt(self, name: str, finished: Path) -> None:
         """Take a stage from the folder where another run finished it just as it would here; its files are linked."""
-        new = self._hidden(name, "new")
-        shutil.rmtree(new, ignore_errors=True)
         # Files of finished stages are never changed, only replaced.
-        shutil.copytree(finished, new, copy_function=_link_or_copy)
+        shutil.copytree(finished, self.staging(name), copy_function=_link_or_copy, dirs_exist_ok=True)
         self.finish(name)
 
     def recover(self, name: str) -> None:

@@ -30,7 +30,7 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
         settings |= {"load_best_model_at_end": True, "greater_is_better": True}
     try:
         arguments = kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
-    except (ValueError, ImportError) as error:
+    except (ValueError, TypeError, ImportError) as error:
         told = " ".join(str(error).split())
         raise UserError(f"Stage {stage.name!r}: args do not fit together: {told}{bf16.hint(told)}") from error
     if strategy == "no" and stage.evaluate is not None and stage.evaluate.patience is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from st_jtcse import bundled
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
-from st_jtcse.hashing import weight_files_sha256
+from st_jtcse.hashing import setting_files_sha256, weight_files_sha256
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.cards import OTHER, CardFacts, write_card
 from st_jtcse.hub.model_form import model_form
@@ -35,7 +35,8 @@ def family_of(stage: StageSpec, twin: bool) -> str:
 def describe(loaded: LoadedRecipe, stage: StageSpec, model: Any, folder: Path, found: Mapping[str, Any]) -> None:
     """Write what was found of a stage's model, and its card, into the folder that it was saved in and loaded from."""
     names = {"name": stage.name, "title": title(loaded.recipe, stage), "reported_as": reported_as(loaded, stage)}
-    record = {**names, **found, "weights_sha256": weight_files_sha256(folder)}
+    hashes = {"weights_sha256": weight_files_sha256(folder), "settings_sha256": setting_files_sha256(folder)}
+    record = {**names, **found, **hashes}
     write_atomically(folder / TRAINING_RECORD, to_json(record))
     recipe, twin = loaded.recipe, model_form(folder).architecture == TwinEncoderConfig.model_type
     facts = CardFacts(

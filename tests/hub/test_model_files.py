@@ -1,6 +1,7 @@
 """A push sends what a model is made of, nothing else that lies in its folder, and no model that is not whole."""
 
 import json
+import os
 import re
 import shutil
 
@@ -79,12 +80,13 @@ def test_what_no_model_is_made_of_stays(folder, capsys):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("{}")
     (folder / "link").symlink_to("/etc/passwd")
+    os.mkfifo(folder / "vocab.json")  # Nobody would ever write what is read there.
     assert set(files_to_push(folder).sent) == before
     assert main([str(folder), "me/model", "--dry-run"]) == 0
     told = capsys.readouterr()
     assert "id_rsa" not in told.out and "passwd" not in told.out and "optimizer" not in told.out
     assert told.err.startswith("Not sent, because it is not part of a model: 1_Pooling/id_rsa, id_rsa, link, my.py")
-    assert told.err.strip().endswith("and 3 more.") and ".env" not in told.err and "checkpoint" not in told.err
+    assert told.err.strip().endswith("and 4 more.") and ".env" not in told.err and "checkpoint" not in told.err
 
 
 def test_code_that_the_configurations_name_is_sent_with_them(folder):
@@ -146,7 +148,13 @@ def broken(folder):
 
 def listed(folder):
     (folder / "tokenizer_config.json").write_text("[]")
-    return r"tokenizer_config\.json is not JSON object"
+    return r"tokenizer_config\.json is not a JSON object"
+
+
+def prompted(folder):
+    settings = {"prompts": 5, "default_prompt_name": "query"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    return "cannot be loaded"
 
 
 def wordless(folder):
@@ -159,7 +167,7 @@ def unpooled(folder):
     return "nothing says how tokens are pooled"
 
 
-@pytest.mark.parametrize("damage", [cut, unsound, shallow, broken, listed, wordless, unpooled])
+@pytest.mark.parametrize("damage", [cut, unsound, shallow, broken, listed, prompted, wordless, unpooled])
 @pytest.mark.parametrize("options", [(), ("--dry-run",)], ids=["push", "dry run"])
 def test_a_model_that_is_not_whole_is_not_sent(damage, options, folder, hub, monkeypatch, capsys):
     monkeypatch.setenv("HF_TOKEN", hub.write_token)

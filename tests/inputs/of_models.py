@@ -77,6 +77,11 @@ def deepened(path):
     config.write_text(config.read_text().replace('"num_hidden_layers": 4', '"num_hidden_layers": 12'))
 
 
+def listing(text):
+    """Write something else into the list of modules."""
+    return lambda path: (path / "modules.json").write_text(text)
+
+
 DAMAGES = {
     "truncated weights": (cut("model.safetensors"), ""),
     "no weights": (without("model.safetensors"), ""),
@@ -86,10 +91,13 @@ DAMAGES = {
     "more layers than were saved": (deepened, ""),
     "a configuration that is cut off": (cut("config.json"), ""),
     "a listing that is cut off": (cut("modules.json"), ""),
+    "a listing of numbers": (listing('[{"type": 1, "path": 2}]'), "modules.json is no list of modules"),
+    "a listing nested 200,000 deep": (listing("[" * 200_000), "modules.json is no list of modules"),
 }
 # Of the other commands, tests/cli/test_given_models.py.
 COMMANDS = {
     "evaluate": "st-eval ./spoilt --task senteval/CR",
+    "push": "st-push ./spoilt me/x --dry-run",
     "train": "st-train {recipe} --output-dir out --set stages.one.model.base=./spoilt",
 }
 ROWS += [

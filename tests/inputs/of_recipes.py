@@ -132,27 +132,45 @@ ROWS = [
 ]
 
 
-def ranged(argument, value):
+def ranged(argument, value, told):
     """A training argument out of its range."""
-    return holding(f"{argument} of {value}", f"args: {{{argument}: {value}}}", f"r.yaml:4 args.{argument}: expected")
+    line = f"args: {{{argument}: {value}}}"
+    return holding(
+        f"{argument} of {value}", line, f"r.yaml:4 args.{argument}: expected a {told}, found {value.lstrip('.')}"
+    )
 
 
 ROWS += [
-    ranged(*pair)
-    for pair in (
-        ("per_device_train_batch_size", 0),
-        ("per_device_train_batch_size", -8),
-        ("learning_rate", ".nan"),
-        ("learning_rate", -1),
-        ("adam_epsilon", -1),
-        ("dataloader_num_workers", -1),
-        ("gradient_accumulation_steps", -1),
-        ("max_steps", 0),
-        ("max_steps", -5),
+    ranged(*row)
+    for row in (
+        ("per_device_train_batch_size", "0", "number of at least 1"),
+        ("per_device_train_batch_size", "-8", "number of at least 1"),
+        ("gradient_accumulation_steps", "-1", "number of at least 1"),
+        ("max_steps", "0", "number of at least 1"),
+        ("max_steps", "-5", "number of at least 1"),
+        ("num_train_epochs", "0", "number above 0"),
+        ("num_train_epochs", "-1.5", "number above 0"),
+        ("learning_rate", ".nan", "finite number"),
+        ("learning_rate", "-1", "number of at least 0"),
+        ("adam_epsilon", "-1", "number of at least 0"),
+        ("weight_decay", "-0.01", "number of at least 0"),
+        ("dataloader_num_workers", "-1", "number of at least 0"),
+        ("logging_steps", "0", "number above 0"),
+        ("warmup_ratio", "1.5", "number of at most 1"),
     )
 ]
 ROWS += [
-    holding("a test set called dev", "evaluate: {test: {dev: '{pairs}'}}", "r.yaml:4 evaluate.test"),
-    holding("a test set called train", "evaluate: {test: {train: '{pairs}'}}", "r.yaml:4 evaluate.test"),
-    holding("a test set without a name", "evaluate: {test: {'': '{pairs}'}}", "r.yaml:4 evaluate.test"),
+    holding(
+        "an unknown key of accelerator_config",
+        "args: {accelerator_config: {split: true}}",
+        "Stage 'one': args do not fit together: AcceleratorConfig.__init__() got an unexpected keyword argument",
+    ),
+]
+ROWS += [
+    holding(
+        f"a test set called {name!r}",
+        f"evaluate: {{test: {{{name!r}: '{{pairs}}'}}}}",
+        f"('dev', 'train', 'pair_scores' and 'anchors' are taken), found {name!r}. Choose another.",
+    )
+    for name in ("dev", "train", "pair_scores", "anchors", "", " ")
 ]

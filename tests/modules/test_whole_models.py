@@ -144,7 +144,7 @@ DAMAGES = {
     ),
     "words for numbers": ("plain", change(num_hidden_layers="four"), "'num_hidden_layers' expected int, got str"),
     "no heads": ("plain", change(num_attention_heads=0), "cannot be loaded"),
-    "a list of settings": ("plain", write("config.json", "[]"), r"config\.json is not JSON object"),
+    "a list of settings": ("plain", write("config.json", "[]"), r"config\.json is not a JSON object"),
     "cut settings": ("plain", cut("tokenizer_config.json"), r"tokenizer_config\.json is not JSON"),
     "no tokenizer": ("plain", remove("tokenizer.json", "tokenizer_config.json"), "lacks its tokenizer's settings"),
     "no tokenizer's settings": ("plain", remove("tokenizer_config.json"), "lacks its tokenizer's settings"),
@@ -158,7 +158,7 @@ DAMAGES = {
         write("1_Pooling/config.json", '{"embedding_dimension": 16, "pooling_mode": "mean"}'),
         "is for embeddings of size 16, and its encoder's have 32",
     ),
-    "other settings of the whole": ("plain", write("config_sentence_transformers.json", "[]"), "is not JSON object"),
+    "other settings of the whole": ("plain", write("config_sentence_transformers.json", "[]"), "is not a JSON object"),
     "pickled weights that are none": (
         "plain",
         both(remove("model.safetensors"), write("pytorch_model.bin", "cos\nsystem\n(S'exit 1'\ntR.")),

@@ -14,6 +14,7 @@ from test_run import results, train
 from st_jtcse import embedded
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.reports.run_tables import results_table
+from st_jtcse.training.as_shipped import ShippedScores
 
 pytestmark = pytest.mark.usefixtures("unrehearsed")
 
@@ -279,3 +280,14 @@ def test_a_tower_with_a_dense_layer_is_refused(project, capsys):
     write(project, twin("x", "mine"))
     assert train(project) == 2
     assert "makes its embedding by Transformer, Pooling, Dense, Normalize" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"as_sh', "null", "[]", '{"as_shipped": 5}', '{"as_shipped": {"a": 5}}', '{"as_shipped": {"a": {"dev": 1}}}'],
+)
+def test_results_that_are_damaged_are_not_taken_up(text, tmp_path):
+    (tmp_path / "results.json").write_text(text)
+    shipped = ShippedScores({})
+    shipped.take_up(tmp_path / "results.json")
+    assert not any(shipped.scores.values())

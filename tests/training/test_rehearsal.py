@@ -76,33 +76,6 @@ def test_an_argument_of_the_recipe_is_told_there(project, capsys):  # noqa: F811
         assert "recipe.yaml:1 args.optim: expected a value that a step of training takes, found 'lomo'" in told
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        ({"gradient_accumulation_steps": -1}, "expected a number of at least 1, found -1"),
-        ({"per_device_train_batch_size": 0}, "expected a number of at least 1, found 0"),
-        ({"per_device_train_batch_size": -8}, "expected a number of at least 1, found -8"),
-        ({"max_steps": 0}, "expected a number of at least 1, found 0"),
-        ({"max_steps": -5}, "expected a number of at least 1, found -5"),
-        ({"num_train_epochs": 0}, "expected a number above 0, found 0"),
-        ({"num_train_epochs": -1.5}, "expected a number above 0, found -1.5"),
-        ({"learning_rate": float("nan")}, "expected a finite number, found nan"),
-        ({"learning_rate": -1e-5}, "expected a number of at least 0, found -1e-05"),
-        ({"adam_epsilon": -1}, "expected a number of at least 0, found -1"),
-        ({"weight_decay": -0.01}, "expected a number of at least 0, found -0.01"),
-        ({"dataloader_num_workers": -1}, "expected a number of at least 0, found -1"),
-        ({"logging_steps": 0}, "expected a number above 0, found 0"),
-        ({"warmup_ratio": 1.5}, "expected a number of at most 1, found 1.5"),
-    ],
-)
-def test_an_argument_beyond_its_range_is_refused(project, capsys, args, message):  # noqa: F811
-    write(project, encoder(**args))
-    (key,) = args
-    path = project / "recipe.yaml"
-    path.write_text(path.read_text().replace("NaN", ".nan"))  # YAML's word for JSON's.
-    assert f"stages[0].args.{key}: {message}" in refusal(project, capsys, "--dry-run")
-
-
 def test_unset_steps_are_as_many_as_the_epochs_make(project):  # noqa: F811
     write(project, encoder(max_steps=-1, num_train_epochs=1, per_device_train_batch_size=16, eval_strategy="no"))
     assert train(project) == 0
@@ -115,14 +88,6 @@ def test_an_argument_of_a_loss_is_told_at_its_key(project, capsys):  # noqa: F81
     write(project, ENCODER | PAIRS | {"loss": loss, "data": {"pairs": source, "labels": "none"}})
     told = refusal(project, capsys)
     assert "stages[0].loss.mini_batch_size: expected a value that CachedMultipleNegativesRankingLoss takes" in told
-
-
-@pytest.mark.parametrize("name", ["dev", "train", "pair_scores", "", " "])
-def test_a_test_set_has_a_name_of_its_own(project, capsys, name):  # noqa: F811
-    write(project, ENCODER | {"evaluate": {"dev": "dev.jsonl", "test": {name: "test.jsonl"}}})
-    told = refusal(project, capsys)
-    assert "stages[0].evaluate.test: expected a name of its own for each set ('dev', 'train', " in told
-    assert f"are taken), found '{name}'. Choose another." in told
 
 
 def states():

@@ -81,12 +81,18 @@ def half_delete(checkpoint):
         (checkpoint / name).unlink()
 
 
+def dangle(path):
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
 DAMAGES = {
     "optimizer.pt is missing": lambda checkpoint: (checkpoint / "optimizer.pt").unlink(),
     "scheduler.pt is missing": lambda checkpoint: (checkpoint / "scheduler.pt").unlink(),
     "rng_state.pth is damaged": lambda checkpoint: flip(checkpoint / "rng_state.pth"),
     "model.safetensors is damaged": lambda checkpoint: halve(checkpoint / "model.safetensors"),
     "config.json is missing": half_delete,
+    "trainer_state.json is missing": lambda checkpoint: dangle(checkpoint / "trainer_state.json"),
     "scaler.pt was added": lambda checkpoint: (checkpoint / "scaler.pt").write_bytes(b"a pickle"),
     f"{MANIFEST} is missing": lambda checkpoint: (checkpoint / MANIFEST).unlink(),
     f"{MANIFEST} cannot be read": lambda checkpoint: halve(checkpoint / MANIFEST),
@@ -211,7 +217,7 @@ def test_what_cannot_be_gone_on_with_is_refused(project, run, capsys, argument):
         assert checkpoints.last_whole(run) is None
 
 
-def test_a_finished_stage_whose_weights_are_others_is_told(project, run, capsys):  # noqa: F811
+def test_a_finished_stage_whose_files_are_others_is_told(project, run, capsys):  # noqa: F811
     assert train(project, *ENCODER) == 0
     capsys.readouterr()
     file = run / "model.safetensors"
@@ -220,8 +226,14 @@ def test_a_finished_stage_whose_weights_are_others_is_told(project, run, capsys)
     for stage in ("encoder", "joint"):
         error = refusal(project, capsys, "--stage", stage, "--resume")
         assert f"{file} is damaged: its hash differs from its record; {way_out}" in error
-    halve(run / "training_results.json")
-    assert f"{run / 'training_results.json'} is damaged; {way_out}" in refusal(project, capsys, *ENCODER, "--resume")
+    flip(file)
+    pooling = run / "1_Pooling" / "config.json"
+    pooling.write_text(pooling.read_text().replace('"cls"', '"mean"'))
+    assert f"{pooling} is damaged: its hash differs" in refusal(project, capsys, "--stage", "joint", "--resume")
+    record = run / "training_results.json"
+    for text in (record.read_text()[:100], "[]", '{"weights_sha256": 5, "data_sha256": {}, "spearman": {}}'):
+        record.write_text(text)
+        assert f"{record} is damaged; {way_out}" in refusal(project, capsys, *ENCODER, "--resume")
     shutil.rmtree(run)
     assert train(project, *ENCODER, "--resume") == 0
     file.unlink()
