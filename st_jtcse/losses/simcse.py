@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Literal, cast
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor
 
-from st_jtcse.losses.declaration import Count, DeclaredLoss, LossDeclaration, Positive
-from st_jtcse.losses.views import Terms, encode_views, single_column, whole_dimension
+from st_jtcse.losses.declaration import Count, LossDeclaration, Positive
+from st_jtcse.losses.functional import info_nce, nt_xent
+from st_jtcse.losses.gradcache import TwoViewLoss
+from st_jtcse.losses.views import Terms, gathered, whole_dimension
 
 Candidates = Literal["other_view", "both_views"]
 
 
-class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
+class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[misc]  # the forward of the first
     r"""InfoNCE between two dropout views of each sentence.
 
     .. math:: L = -\frac{1}{B} \sum_i \log \frac{e^{sim(h_i^a, h_i^b) / \tau}}{\sum_c e^{sim(h_i^a, h_c) / \tau}}
@@ -30,6 +31,9 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
             other rows of both views, averaged over the rows of both, as in the JTCSE and TNCSE code.
         gather_across_devices: Whether candidates come from all processes.
         length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1. The loss is the same.
+        mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at the embeddings
+            (GradCache): the same loss and gradients in the memory of so many rows, and twice the time. None: all.
+        mini_batch_num_tokens: Tokens to encode at once instead of rows, without padding.
 
     Raises:
         UserError: A value is out of range, or there is not exactly one text column.
@@ -76,6 +80,8 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
         candidates: Candidates = "other_view",
         gather_across_devices: bool = False,
         length_chunks: Count | None = None,
+        mini_batch_size: Count | None = None,
+        mini_batch_num_tokens: Count | None = None,
     ) -> None:
         SimCSELoss.check(temperature=temperature, candidates=candidates, length_chunks=length_chunks)
         super().__init__(
@@ -86,19 +92,22 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
         )
         self.candidates = candidates
         self.length_chunks = length_chunks
+        self.mini_batch_size = mini_batch_size
+        self.mini_batch_num_tokens = mini_batch_num_tokens
         # Kept, because MatryoshkaLoss cuts what the model gives.
         self._embedding_dimension = whole_dimension(model)
 
-    def forward(  # type: ignore[override]  # ST's trainer sums the terms of a dict
-        self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
-    ) -> Tensor | Terms:
-        """Encode both views of the batch and return the loss, or its weighted terms by name."""
-        features = single_column(sentence_features, self)
-        view_a, view_b = encode_views(self.model, features, self.length_chunks)["sentence_embedding"].chunk(2)
-        return self._compare(view_a, view_b, features, labels)
+    def compare(self, encoded: dict[str, Tensor], features: dict[str, Any], labels: Tensor | None) -> Tensor | Terms:
+        """Return the loss of the two views' embeddings."""
+        return self.nce(*encoded["sentence_embedding"].chunk(2))
 
-    def _compare(self, a: Tensor, b: Tensor, features: dict[str, Any], labels: Tensor | None) -> Tensor | Terms:
-        return self.compute_loss_from_embeddings([a, b], labels)
+    def nce(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return InfoNCE of the two views' embeddings, (B, H) each."""
+        if not self.uses_gradient_cache:
+            return self.compute_loss_from_embeddings([a, b])
+        a, b = gathered([a, b], self.gather_across_devices)
+        form = info_nce if self.candidates == "other_view" else nt_xent
+        return form(a, b, self.temperature, self.anchors_at_once)
 
     def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None = None) -> Tensor:
         """Return the loss of the two views' embeddings, (B, H) each."""

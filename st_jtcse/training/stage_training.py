@@ -15,7 +15,7 @@ from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec, StageSpec
 from st_jtcse.training.adapters import add_adapter, merge_adapter
-from st_jtcse.training.callbacks import Interrupt, LossWeights, Patience, TrainingTime, stop_if_not_finite
+from st_jtcse.training.callbacks import FiniteLoss, Interrupt, LossWeights, Patience, TrainingTime, reading_embeddings
 from st_jtcse.training.checkpoints import (
     Checkpoints,
     check_best,
@@ -67,7 +67,8 @@ def train(
     keeper = Checkpoints(inputs.hashes, arguments.save_total_limit)
     arguments.save_total_limit = None
     clock, patience = TrainingTime(), Patience(stage.evaluate.patience if stage.evaluate else None)
-    loss.register_forward_hook(lambda module, inputs, output: stop_if_not_finite(stage.name, output))
+    finite = FiniteLoss(stage.name)
+    loss.register_forward_hook(finite.add)
     with Interrupt() as interrupt:
         trainer = kind_of(stage.model).trainer(
             model,
@@ -75,7 +76,16 @@ def train(
             train_dataset=dataset,
             loss=loss,
             evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
-            callbacks=[*callbacks, interrupt, patience, own_weights, keeper, clock, *([views] if views else [])],
+            callbacks=[
+                *callbacks,
+                interrupt,
+                patience,
+                finite,
+                own_weights,
+                keeper,
+                clock,
+                *([views] if views else []),
+            ],
             data_collator=views,
         )
         for printing in (ProgressCallback, PrinterCallback):  # What is told of a run is up to the callbacks given.
@@ -83,7 +93,8 @@ def train(
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
         set_seed(seed)
         began = time.perf_counter()
-        was_over = _go(trainer, patience, checkpoint)
+        with reading_embeddings(stage.declaration, model):
+            was_over = _go(trainer, patience, checkpoint)
         seconds = clock.before + time.perf_counter() - began
     if interrupt.requested:
         raise KeyboardInterrupt(f"stage {stage.name!r} at step {trainer.state.global_step}")
