@@ -1,5 +1,7 @@
 """Two processes on half a batch each against one process on the whole batch."""
 
+import itertools
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -11,6 +13,7 @@ from st_jtcse.losses import JTCSELoss, LSRNSLoss, RankCSELoss, SimCSELoss
 SENTENCES = make_sentences(12, seed=4)
 LABELS = torch.nn.functional.normalize(torch.randn(12, 8, generator=torch.Generator().manual_seed(0)))
 LOSSES = {"JTCSELoss": JTCSELoss, "SimCSELoss": SimCSELoss, "RankCSELoss": RankCSELoss, "LSRNSLoss": LSRNSLoss}
+WAYS = {"in one pass": {}, "in mini-batches": {"mini_batch_size": 5}}
 
 
 def half_a_batch(towers, result):
@@ -19,16 +22,16 @@ def half_a_batch(towers, result):
     rank = dist.get_rank()
     half = SENTENCES[rank * 6 : rank * 6 + 6]
     found = {}
-    for name in LOSSES:
+    for name, way in itertools.product(LOSSES, WAYS):
         model = without_dropout(make_pipeline(towers))
-        loss = build(name, model, gather_across_devices=True)
+        loss = build(name, model, gather_across_devices=True, **WAYS[way])
         wrapped = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
         wrapped.preprocess = model.preprocess
         loss.model = wrapped
         value = total(loss([model.preprocess(half)], LABELS[rank * 6 : rank * 6 + 6]))
         value.backward()
-        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        found[name] = {"loss": value.detach(), "gradients": gradients}
+        gradients = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
+        found[f"{name} {way}"] = {"loss": value.detach(), "gradients": gradients}
     if rank == 0:
         torch.save(found, result)
     dist.destroy_process_group()
@@ -62,13 +65,14 @@ def of_two_processes(tower_folders, tmp_path_factory):
     return torch.load(result, weights_only=True)
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", LOSSES)
-def test_two_processes_have_the_gradient_of_the_union_batch(tower_folders, of_two_processes, name):
+def test_two_processes_have_the_gradient_of_the_union_batch(tower_folders, of_two_processes, name, way):
     model = without_dropout(make_pipeline(tuple(map(str, tower_folders))))
     value = total(build(name, model)([model.preprocess(SENTENCES)], LABELS))
     value.backward()
-    found = of_two_processes[name]
-    if name in ("JTCSELoss", "LSRNSLoss"):  # SimCSE's term is of each process's rows only
+    found = of_two_processes[f"{name} {way}"]
+    if name in ("JTCSELoss", "LSRNSLoss") or WAYS[way]:  # In one pass SimCSE's term is of each process's rows only
         torch.testing.assert_close(found["loss"], value.detach(), rtol=1e-9, atol=1e-9)
     expected = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
     used = {key for key, gradient in expected.items() if gradient.abs().max() > 0}
