@@ -132,7 +132,7 @@ class JTCSELoss(TwoViewLoss):
         self.mini_batch_size = mini_batch_size
         self.mini_batch_num_tokens = mini_batch_num_tokens
         self._embedding_dimension = whole_dimension(model)
-        self._checksum: tuple[dict[str, Any], Callable[[], int]] | None = None
+        self._summed: tuple[dict[str, Any], Callable[[], int]] | None = None
         self.check(**self.get_config_dict())
         encoder = model[0]
         if isinstance(encoder, TwinCrossAttentionEncoder):
@@ -175,11 +175,7 @@ class JTCSELoss(TwoViewLoss):
     def look_ahead(self, features: dict[str, Any]) -> None:
         """Begin to sum the batch's tokens, from which R is drawn."""
         if self.direction == "random" and (self.icnce_weight or self.cross_weight):
-            # Padding, which differs between processes, does not count.
-            checksum = token_sum(features).view(1)
-            if processes.count() > 1:
-                checksum = all_gather(checksum).sum()
-            self._checksum = features, ahead(checksum)
+            self._summed = features, self._checksum(features)
 
     def _cut(self, encoded: dict[str, Tensor], name: str) -> Tensor:
         """Keep as many components of the towers' states, (2B, K, H), as MatryoshkaLoss left of the embedding."""
@@ -207,9 +203,15 @@ class JTCSELoss(TwoViewLoss):
         """Draw R (JTCSE Eq. 12): the towers' indices as (queries, candidates)."""
         if self.direction == "1_to_2":
             return 0, 1
-        if self._checksum is None or self._checksum[0] is not features:
-            self.look_ahead(features)
-        assert self._checksum is not None
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self._checksum[1]())
+        summed, read = self._summed or (None, None)
+        checksum = read if read is not None and summed is features else self._checksum(features)
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + checksum())
         reverse = torch.randint(2, (1,), generator=generator).tolist()[0]
         return (1, 0) if reverse else (0, 1)
+
+    def _checksum(self, features: dict[str, Any]) -> Callable[[], int]:
+        # Padding, which differs between processes, does not count.
+        checksum = token_sum(features).view(1)
+        if processes.count() > 1:
+            checksum = all_gather(checksum).sum()
+        return ahead(checksum)

@@ -59,7 +59,7 @@ def _tower(model: nn.Module) -> Any:
     behind = list(model)[1:]
     poolings = [module for module in behind if isinstance(module, Pooling)]
     reads_first = [module.pooling_mode for module in poolings] == ["cls"] and all(map(_reads_no_tokens, behind))
-    config = getattr(tower, "config", None)
+    config: Any = getattr(tower, "config", None)
     if not reads_first or getattr(config, "model_type", None) not in LAYERS or not hasattr(tower, "embeddings"):
         return None
     asks_more = config.output_hidden_states or getattr(config, "is_decoder", False) or tower.is_gradient_checkpointing
@@ -104,12 +104,12 @@ def _drawing_all_rows(layer: nn.Module, tokens: int) -> Iterator[None]:
             shape = (row.shape[0], tokens, row.shape[2])
             return row * _kept(row, shape, own.p, own.training)[:, : row.shape[1]]
 
-        dropout.forward = forward  # type: ignore[method-assign]
+        dropout.forward = forward  # type: ignore[assignment,method-assign]
     try:
         yield
     finally:
         for dropout in dropouts:
-            del dropout.forward  # type: ignore[misc]
+            del dropout.forward
 
 
 def _kept(like: Tensor, shape: tuple[int, ...], rate: float, training: bool) -> Tensor:

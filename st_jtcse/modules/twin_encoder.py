@@ -115,7 +115,8 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
         inputs = {key: features[key] for key in _INPUTS if key in features}
         prompt = None if self.model.config.include_prompt else features.get("prompt_length")
         # Known without a look at the batch.
-        first_counts = True if self.tokenizer.padding_side == "right" and prompt is None else None
+        on_the_right = getattr(self.tokenizer, "padding_side", None) == "right"
+        first_counts = True if on_the_right and prompt is None else None
         output = self.model(**inputs, tower_outputs=True, first_counts=first_counts)
         features |= {"token_embeddings": output.last_hidden_state, "tower_embedding": output.tower_embedding}
         if output.cross_embedding is not None:
