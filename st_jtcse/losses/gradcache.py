@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from st_jtcse.errors import UserError
 from st_jtcse.losses.declaration import DeclaredLoss
 from st_jtcse.losses.views import Terms, encode, encode_views, rows_of, single_column
+from st_jtcse.modules.first_row import checkpoints_activations
 
 # So many sentences are compared with all others at once, where the gradients are cached.
 _ANCHORS = 256
@@ -60,7 +61,7 @@ class TwoViewLoss(DeclaredLoss, nn.Module):
         if not self.uses_gradient_cache:
             encoded = encode_views(self.model, features, self.length_chunks, **self.requests)
             return self.compare(encoded, features, labels)
-        if any(getattr(module, "gradient_checkpointing", False) for module in self.model.modules()):
+        if checkpoints_activations(self.model):
             raise UserError(
                 "Gradient checkpointing and mini_batch_size both encode everything twice; switch gradient "
                 "checkpointing off, and lower mini_batch_size where memory is short."

@@ -50,6 +50,11 @@ def first_row_alone(model: nn.Module) -> Iterator[None]:
         del tower.forward
 
 
+def checkpoints_activations(model: nn.Module) -> bool:
+    """Say whether the backward pass of a model computes its layers again (gradient checkpointing)."""
+    return any(getattr(part, "gradient_checkpointing", False) for part in model.modules())
+
+
 def _tower(model: nn.Module) -> Any:
     """Return the encoder whose first row alone is read; None where that is not so."""
     model = getattr(model, "module", model)
@@ -62,7 +67,7 @@ def _tower(model: nn.Module) -> Any:
     config: Any = getattr(tower, "config", None)
     if not reads_first or getattr(config, "model_type", None) not in LAYERS or not hasattr(tower, "embeddings"):
         return None
-    asks_more = config.output_hidden_states or getattr(config, "is_decoder", False) or tower.is_gradient_checkpointing
+    asks_more = config.output_hidden_states or getattr(config, "is_decoder", False) or checkpoints_activations(tower)
     sharded = any(isinstance(part, (FSDPModule, FullyShardedDataParallel)) for part in tower.modules())
     right = model.tokenizer.padding_side == "right"
     return tower if right and not asks_more and not sharded and poolings[0].include_prompt else None

@@ -228,10 +228,10 @@ class TwinEncoderModel(PreTrainedModel):
             prompt_length: Tokens of a prompt, which no mean counts where the configuration says so.
             first_counts: Whether each sentence's first token counts; None: looked up, and an accelerator asked for it.
             cu_seq_lens_q: Where each sentence of flat inputs begins and ends, (B + 1,).
-            cu_seq_lens_k: Comes with flat inputs, as do the next three, and is not needed.
-            max_length_q: Not needed.
-            max_length_k: Not needed.
-            seq_idx: Not needed.
+            cu_seq_lens_k: Comes with flat inputs and is not needed.
+            max_length_q: Likewise.
+            max_length_k: Likewise.
+            seq_idx: Likewise.
             return_dict: False gives a tuple of the fields that are not None.
 
         Returns:
@@ -245,20 +245,16 @@ class TwinEncoderModel(PreTrainedModel):
         attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         counted = attention_mask if self.config.include_prompt else without_prompt(attention_mask, prompt_length)
         inputs: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
-        cross: list[Tensor] | None = None
         if self.config.tower.model_type in LAYERS:
-            hidden, cross = self._through_layers(
-                inputs, token_type_ids, tower_outputs, _rows_read(pooling, counted, first_counts)
-            )
+            rows = _rows_read(pooling, counted, first_counts)
+            hidden, cross = self._through_layers(inputs, token_type_ids, tower_outputs, rows)
         else:
             inputs |= {"token_type_ids": token_type_ids} if self._takes_segments else {}
-            hidden = [rows_of(tower, inputs, pooling) for tower in self.towers]
-
+            hidden, cross = [rows_of(tower, inputs, pooling) for tower in self.towers], None
         # All rows have one state too, for a loss: that of the first.
         states, crossed = ([] if rows is None else self._pooled(rows, counted, pooling) for rows in (hidden, cross))
         total = hidden[0] + hidden[1] if pooling == "none" else self._sum(states)
-        if cu_seq_lens_q is not None:
-            total = flattened(total, attention_mask, cu_seq_lens_q)
+        total = total if cu_seq_lens_q is None else flattened(total, attention_mask, cu_seq_lens_q)
         output = TwinEncoderOutput(
             last_hidden_state=total,
             tower_embedding=torch.stack(states, dim=1) if tower_outputs else None,

@@ -38,12 +38,13 @@ class FiniteLoss(TrainerCallback):
     It looks then and at the end alone: at every step an accelerator would run out of work while it is asked.
     """
 
-    def __init__(self, stage: str) -> None:
+    def __init__(self, stage: str, loss: nn.Module) -> None:
         self._stage = stage
         self._sums: dict[str, torch.Tensor] = {}
+        loss.register_forward_hook(self._add)
 
-    def add(self, module: nn.Module, inputs: Any, output: torch.Tensor | dict[str, torch.Tensor]) -> None:
-        """Add up the terms of a step, as a forward hook of the loss; what is not finite stays so in every sum."""
+    def _add(self, module: nn.Module, inputs: Any, output: torch.Tensor | dict[str, torch.Tensor]) -> None:
+        # What is not finite stays so in every sum.
         for name, value in (output if isinstance(output, dict) else {"loss": output}).items():
             total = value.detach().float().sum()
             self._sums[name] = self._sums[name] + total if name in self._sums else total

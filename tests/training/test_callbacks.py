@@ -47,8 +47,7 @@ def asked(models, build, folder, steps, **settings):
     model = models.get(build, models[None])
     labels = torch.nn.functional.normalize(torch.randn(48, 8), dim=1).tolist()
     rows = {"sentence": make_sentences(48)} | ({"label": labels} if build in (RankCSELoss, LSRNSLoss) else {})
-    loss, finite = build(model, **settings), FiniteLoss("one")
-    loss.register_forward_hook(finite.add)
+    loss = build(model, **settings)
     trainer = SentenceTransformerTrainer(
         model,
         args=training_arguments(
@@ -56,7 +55,7 @@ def asked(models, build, folder, steps, **settings):
         ),
         train_dataset=Dataset.from_dict(rows),
         loss=loss,
-        callbacks=[finite],
+        callbacks=[FiniteLoss("one", loss)],
     )
     with Asked() as counted:
         trainer.train()
