@@ -1,5 +1,7 @@
 """Two processes on half a batch each against one process on the whole batch."""
 
+import itertools
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -14,6 +16,7 @@ SENTENCES = make_sentences(12, seed=4)
 LABELS = torch.nn.functional.normalize(torch.randn(12, 8, generator=torch.Generator().manual_seed(0)))
 EARLIER = make_sentences(12, seed=5)
 LOSSES = {"JTCSELoss": JTCSELoss, "SimCSELoss": SimCSELoss, "RankCSELoss": RankCSELoss, "LSRNSLoss": LSRNSLoss}
+WAYS = {"in one pass": {}, "in mini-batches": {"mini_batch_size": 5}}
 # With all options: past sentences, a margin, and a third view of each sentence.
 CASES = [*LOSSES, "options"]
 OPTIONS = {"queue_size": 9, "momentum": 0.5, "angular_margin": 10.0, "soft_negatives": 0.5}
@@ -26,18 +29,18 @@ def half_a_batch(towers, result):
     rank = dist.get_rank()
     half = slice(rank * 6, rank * 6 + 6)
     found = {}
-    for name in CASES:
+    for name, way in itertools.product(CASES, WAYS):
         model = without_dropout(make_pipeline(towers))
-        loss = build(name, model, half, gather_across_devices=True)
+        loss = build(name, model, half, gather_across_devices=True, **WAYS[way])
         wrapped = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
         wrapped.preprocess = model.preprocess
         loss.model = wrapped
         value = total(loss([features(name, model, SENTENCES[half])], LABELS[half]))
         value.backward()
-        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        found[name] = {"loss": value.detach(), "gradients": gradients}
+        gradients = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
+        found[f"{name} {way}"] = {"loss": value.detach(), "gradients": gradients}
         if name == "options":
-            found[name]["queue"] = loss.past.rows()
+            found[f"{name} {way}"]["queue"] = loss.past.rows()
     if rank == 0:
         torch.save(found, result)
     dist.destroy_process_group()
@@ -83,17 +86,19 @@ def of_two_processes(tower_folders, tmp_path_factory):
     return torch.load(result, weights_only=True)
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", CASES)
-def test_two_processes_have_the_gradient_of_the_union_batch(tower_folders, of_two_processes, name):
+def test_two_processes_have_the_gradient_of_the_union_batch(tower_folders, of_two_processes, name, way):
     model = without_dropout(make_pipeline(tuple(map(str, tower_folders))))
     loss = build(name, model)
     value = total(loss([features(name, model, SENTENCES)], LABELS))
     value.backward()
-    found = of_two_processes[name]
+    found = of_two_processes[f"{name} {way}"]
     if name == "options":
         assert len(loss.past.rows()) == 9
         torch.testing.assert_close(found["queue"], loss.past.rows(), rtol=1e-9, atol=1e-9)
-    if name in ("JTCSELoss", "LSRNSLoss"):  # SimCSE's term is of each process's rows only
+    # In one pass, or with options, SimCSE's term is of each process's rows only.
+    if name in ("JTCSELoss", "LSRNSLoss") or (WAYS[way] and name != "options"):
         torch.testing.assert_close(found["loss"], value.detach(), rtol=1e-9, atol=1e-9)
     expected = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
     used = {key for key, gradient in expected.items() if gradient.abs().max() > 0}

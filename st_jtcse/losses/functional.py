@@ -2,20 +2,40 @@
 
 Shapes: ``B`` sentences, ``H`` hidden size; all rows are (B, H) float tensors of one dtype. A batch is encoded twice, in
 views a and b (independent dropout); row (i, a) is sentence i in view a. Temperatures are τ > 0, and results are scalars
-unless a function says otherwise.
+unless a function says otherwise. `at_once` bounds the memory of a mean, see :func:`mean_in_parts`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 # The authors' code replaces a cosine at or below zero, whose logarithm is undefined, by this constant.
 MINIMUM_COSINE = 1e-4
 
 
-def nt_xent(view_a: Tensor, view_b: Tensor, temperature: float = 0.05) -> Tensor:
+def info_nce(view_a: Tensor, view_b: Tensor, temperature: float = 0.05, at_once: int | None = None) -> Tensor:
+    r"""InfoNCE of the B rows of view a against those of view b, which is SimCSE's.
+
+    .. math:: L = -\frac{1}{B} \sum_i \log \frac{e^{sim(a_i, b_i) / \tau}}{\sum_j e^{sim(a_i, b_j) / \tau}}
+
+    References:
+        Gao et al., SimCSE, EMNLP 2021, Eq. 4.
+    """
+
+    def of(begin: int, end: int) -> Tensor:
+        logits = cosines(view_a[begin:end], view_b) / temperature
+        return F.cross_entropy(logits, torch.arange(begin, end, device=logits.device))
+
+    return mean_in_parts(of, len(view_a), at_once)
+
+
+def nt_xent(view_a: Tensor, view_b: Tensor, temperature: float = 0.05, at_once: int | None = None) -> Tensor:
     r"""NT-Xent over the 2B rows of two views.
 
     Row (i, a): its positive is (i, b), its candidates are all other rows, never itself:
@@ -27,11 +47,16 @@ def nt_xent(view_a: Tensor, view_b: Tensor, temperature: float = 0.05) -> Tensor
     References:
         JTCSE (Zong et al.), Eq. 11, as the authors' code computes it; Chen et al., SimCLR, ICML 2020, Eq. 1.
     """
-    return interaction_nt_xent(view_a, view_b, view_a, view_b, temperature)
+    return interaction_nt_xent(view_a, view_b, view_a, view_b, temperature, at_once)
 
 
 def interaction_nt_xent(
-    query_a: Tensor, query_b: Tensor, candidate_a: Tensor, candidate_b: Tensor, temperature: float = 0.05
+    query_a: Tensor,
+    query_b: Tensor,
+    candidate_a: Tensor,
+    candidate_b: Tensor,
+    temperature: float = 0.05,
+    at_once: int | None = None,
 ) -> Tensor:
     r"""NT-Xent with queries from one tower and candidates from the other, the mean over 2B query rows.
 
@@ -41,10 +66,15 @@ def interaction_nt_xent(
     References:
         JTCSE (Zong et al.), Eq. 12; TNCSE (Zong et al., AAAI 2025), Eq. 5.
     """
-    logits = cosines(torch.cat([query_a, query_b]), torch.cat([candidate_a, candidate_b])) / temperature
-    rows = torch.arange(len(logits), device=logits.device)
-    same_view = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
-    return F.cross_entropy(logits.masked_fill(same_view, -torch.inf), rows.roll(len(query_a)))
+    queries, candidates = torch.cat([query_a, query_b]), torch.cat([candidate_a, candidate_b])
+    columns = torch.arange(len(queries), device=queries.device)
+
+    def of(begin: int, end: int) -> Tensor:
+        logits = cosines(queries[begin:end], candidates) / temperature
+        same_view = columns[begin:end, None] == columns
+        return F.cross_entropy(logits.masked_fill(same_view, -torch.inf), columns.roll(len(query_a))[begin:end])
+
+    return mean_in_parts(of, len(queries), at_once)
 
 
 def tensor_modulus(p: Tensor, q: Tensor) -> Tensor:
@@ -88,6 +118,25 @@ def interaction_tensor_modulus(
 def _disagreement(p: Tensor, q: Tensor) -> Tensor:
     cosine = F.cosine_similarity(p, q, dim=-1)
     return torch.where(cosine > 0, cosine, MINIMUM_COSINE).log().neg()
+
+
+def mean_in_parts(of: Callable[[int, int], Any], count: int, at_once: int | None) -> Any:
+    """Return a mean over anchors 0..count-1, given that over anchors begin..end-1, of so many of them at once.
+
+    Their similarities with all candidates are then computed again for the backward pass, and never held all together.
+    """
+    if at_once is None or count <= at_once:
+        return of(0, count)
+    parts = [(begin, min(begin + at_once, count)) for begin in range(0, count, at_once)]
+    return sum(
+        (end - begin) / count * checkpoint(of, begin, end, use_reentrant=False, preserve_rng_state=False)
+        for begin, end in parts
+    )
+
+
+def of_anchors(compare: Callable[[Tensor, Tensor], Tensor], p: Tensor, q: Tensor, begin: int, end: int) -> Tensor:
+    """Compare rows begin..end-1 of p with all of q, turned so that each one's own partner is on the diagonal."""
+    return compare(p, q) if end - begin == len(p) else compare(p[begin:end], q.roll(-begin, 0))
 
 
 def cosines(p: Tensor, q: Tensor) -> Tensor:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.util.distributed import all_gather, all_gather_with_grad
-from torch import Tensor, nn
+from sentence_transformers.util.distributed import all_gather
+from torch import Tensor
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
-from st_jtcse.losses.declaration import Count, DeclaredLoss, LossDeclaration, NotNegative, Positive
+from st_jtcse.losses.declaration import Count, LossDeclaration, NotNegative, Positive
 from st_jtcse.losses.functional import interaction_nt_xent, interaction_tensor_modulus, nt_xent
-from st_jtcse.losses.views import Terms, encode_views, single_column, token_sum, whole_dimension
+from st_jtcse.losses.gradcache import TwoViewLoss
+from st_jtcse.losses.views import Terms, ahead, gathered, token_sum, whole_dimension
 from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 
 Direction = Literal["random", "1_to_2"]
 
 
-class JTCSELoss(DeclaredLoss, nn.Module):
+class JTCSELoss(TwoViewLoss):
     r"""Joint loss of two towers.
 
     .. math:: L = L_{NCE}(I) + L_{NCE}(II) + L_{ICNCE}(h) + L_{ICNCE}(c) + L_{ICTM}
@@ -44,6 +45,9 @@ class JTCSELoss(DeclaredLoss, nn.Module):
             a resumed run and in every process of a distributed one.
         gather_across_devices: Whether the terms run over the sentences of all processes.
         length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1. The loss is the same.
+        mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at the embeddings
+            (GradCache): the same loss and gradients in the memory of so many rows, and twice the time. None: all.
+        mini_batch_num_tokens: Tokens to encode at once instead of rows, without padding.
 
     Raises:
         UserError: A value is out of range, the model lacks what a term needs, or there is not exactly one text column.
@@ -89,6 +93,7 @@ class JTCSELoss(DeclaredLoss, nn.Module):
         cards={(): "jtcse", ("cross_weight",): "tncse"},
         twin=True,
     )
+    requests: ClassVar = {"tower_outputs": True}
     citation = """
 @inproceedings{zong2025tncse,
     title = {{TNCSE}: Tensor's Norm Constraints for Unsupervised Contrastive Learning of Sentence Embeddings},
@@ -110,6 +115,8 @@ class JTCSELoss(DeclaredLoss, nn.Module):
         seed: int = 42,
         gather_across_devices: bool = False,
         length_chunks: Count | None = None,
+        mini_batch_size: Count | None = None,
+        mini_batch_num_tokens: Count | None = None,
     ) -> None:
         super().__init__()
         self.model = model
@@ -122,7 +129,10 @@ class JTCSELoss(DeclaredLoss, nn.Module):
         self.seed = seed
         self.gather_across_devices = gather_across_devices
         self.length_chunks = length_chunks
+        self.mini_batch_size = mini_batch_size
+        self.mini_batch_num_tokens = mini_batch_num_tokens
         self._embedding_dimension = whole_dimension(model)
+        self._summed: tuple[dict[str, Any], Callable[[], int]] | None = None
         self.check(**self.get_config_dict())
         encoder = model[0]
         if isinstance(encoder, TwinCrossAttentionEncoder):
@@ -140,14 +150,12 @@ class JTCSELoss(DeclaredLoss, nn.Module):
                 "ictm_weight needs the towers' pooler outputs; add a PoolerModulusHead to the model, or set it to 0."
             )
 
-    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Terms:
-        """Encode both views of the batch and return the weighted terms by name."""
-        features = single_column(sentence_features, self)
-        encoded = encode_views(self.model, features, self.length_chunks, tower_outputs=True)
+    def compare(self, encoded: dict[str, Tensor], features: dict[str, Any], labels: Tensor | None) -> Terms:
+        """Return the weighted terms of the towers' states by name."""
         cls = self._views(self._cut(encoded, "tower_embedding"))
         terms = Terms()
         if self.nce_weight:
-            nce = [nt_xent(a, b, self.temperature) for a, b in cls]
+            nce = [nt_xent(a, b, self.temperature, self.anchors_at_once) for a, b in cls]
             terms["nce"] = self.nce_weight * torch.stack(nce).sum()
         if self.icnce_weight or self.cross_weight:
             order = self._draw_order(features)
@@ -164,6 +172,11 @@ class JTCSELoss(DeclaredLoss, nn.Module):
             terms["ictm"] = self.ictm_weight * interaction_tensor_modulus(*h_1, *h_2, *p_1, *p_2)
         return terms
 
+    def look_ahead(self, features: dict[str, Any]) -> None:
+        """Begin to sum the batch's tokens, from which R is drawn."""
+        if self.direction == "random" and (self.icnce_weight or self.cross_weight):
+            self._summed = features, self._checksum(features)
+
     def _cut(self, encoded: dict[str, Tensor], name: str) -> Tensor:
         """Keep as many components of the towers' states, (2B, K, H), as MatryoshkaLoss left of the embedding."""
         if name not in encoded:  # One tower without a head: the embedding is its state.
@@ -179,24 +192,26 @@ class JTCSELoss(DeclaredLoss, nn.Module):
 
     def _views(self, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Split (2B, K, H) into one pair of views, (B, H) each, for each of the K towers."""
-        views = rows.chunk(2)
-        if self.gather_across_devices:
-            # Every process computes the loss of the union; the mean of their gradients is then the union's gradient.
-            views = tuple(all_gather_with_grad(view.contiguous()) for view in views)
+        views = gathered(rows.chunk(2), self.gather_across_devices)
         return list(zip(*(view.unbind(1) for view in views)))
 
     def _interaction(self, towers: list[tuple[Tensor, Tensor]], order: tuple[int, int]) -> Tensor:
         query, candidate = (towers[index] for index in order)
-        return interaction_nt_xent(*query, *candidate, self.temperature)
+        return interaction_nt_xent(*query, *candidate, self.temperature, self.anchors_at_once)
 
     def _draw_order(self, features: dict[str, Any]) -> tuple[int, int]:
         """Draw R (JTCSE Eq. 12): the towers' indices as (queries, candidates)."""
         if self.direction == "1_to_2":
             return 0, 1
+        summed, read = self._summed or (None, None)
+        checksum = read if read is not None and summed is features else self._checksum(features)
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + checksum())
+        reverse = torch.randint(2, (1,), generator=generator).tolist()[0]
+        return (1, 0) if reverse else (0, 1)
+
+    def _checksum(self, features: dict[str, Any]) -> Callable[[], int]:
         # Padding, which differs between processes, does not count.
         checksum = token_sum(features).view(1)
         if processes.count() > 1:
             checksum = all_gather(checksum).sum()
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + int(checksum))
-        reverse = bool(torch.randint(2, (), generator=generator))
-        return (1, 0) if reverse else (0, 1)
+        return ahead(checksum)

@@ -16,9 +16,10 @@ from torch import Tensor
 from st_jtcse.errors import UserError
 from st_jtcse.losses import negative_ranks as formulas
 from st_jtcse.losses.declaration import Count, NotNegative, Positive, Share
+from st_jtcse.losses.functional import cosines, mean_in_parts, of_anchors, products
 from st_jtcse.losses.ranking import Ranking, follow
 from st_jtcse.losses.simcse import SimCSELoss
-from st_jtcse.losses.views import Terms, teacher_similarities, token_rows, view_similarities
+from st_jtcse.losses.views import Terms, gathered, teacher_vectors, token_rows
 
 _TOKENISED_AT_ONCE = 1000
 
@@ -52,6 +53,9 @@ class LSRNSLoss(SimCSELoss):
         smoothing_weight: c.
         gather_across_devices: Whether negatives come from all processes.
         length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1. The loss is the same.
+        mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at the embeddings
+            (GradCache): the same loss and gradients in the memory of so many rows, and twice the time. None: all.
+        mini_batch_num_tokens: Tokens to encode at once instead of rows, without padding.
 
     Raises:
         UserError: A value is out of range, there is not exactly one text column, or there are no labels.
@@ -119,9 +123,16 @@ class LSRNSLoss(SimCSELoss):
         smoothing_weight: NotNegative = 1.0,
         gather_across_devices: bool = False,
         length_chunks: Count | None = None,
+        mini_batch_size: Count | None = None,
+        mini_batch_num_tokens: Count | None = None,
     ) -> None:
         super().__init__(
-            model, temperature=temperature, gather_across_devices=gather_across_devices, length_chunks=length_chunks
+            model,
+            temperature=temperature,
+            gather_across_devices=gather_across_devices,
+            length_chunks=length_chunks,
+            mini_batch_size=mini_batch_size,
+            mini_batch_num_tokens=mini_batch_num_tokens,
         )
         self.scorer_temperature = scorer_temperature
         self.ranks = ranks
@@ -161,16 +172,28 @@ class LSRNSLoss(SimCSELoss):
             self._judged.setdefault(keys[first], {})[keys[second]] = score
             self._judged.setdefault(keys[second], {})[keys[first]] = score
 
-    def _compare(self, a: Tensor, b: Tensor, features: dict[str, Any], labels: Tensor | None) -> Terms:
-        scores = teacher_similarities(labels, self, self.gather_across_devices, self._embedding_dimension)
-        if self._judged:
-            scores = self._with_judged(scores, _token_keys(features).to(scores.device))
-        student = view_similarities(a, b, self.gather_across_devices)
-        return self.compute_loss_from_similarities(student, scores.to(student))
+    def compare(self, encoded: dict[str, Tensor], features: dict[str, Any], labels: Tensor | None) -> Terms:
+        """Return the weighted terms of the two views' embeddings by name."""
+        scorer = teacher_vectors(labels, self, self.gather_across_devices, self._embedding_dimension)
+        keys = self._keys(features) if self._judged else []
+        a, b = gathered(encoded["sentence_embedding"].chunk(2), self.gather_across_devices)
+
+        def of(begin: int, end: int) -> Terms:
+            student = of_anchors(cosines, a, b, begin, end)
+            scores = of_anchors(products, scorer, scorer, begin, end)
+            if keys:
+                scores = self._with_judged(scores, keys[begin:] + keys[:begin])
+            return self.compute_loss_from_similarities(student, scores.to(student))
+
+        at_once = None if self.rank_loss == "cosent" and self.rank_weight else self.anchors_at_once
+        return Terms(mean_in_parts(of, len(a), at_once))
 
     def compute_loss_from_similarities(self, student: Tensor, scores: Tensor) -> Terms:
-        """Return the weighted terms by name, from the views' cosines and the scorer's similarities, (B, B) each."""
-        if len(student) == 1:  # The last batch of an epoch: there is no negative.
+        """Return the weighted terms by name, from the views' cosines and the scorer's similarities.
+
+        (B, B) each, or the first rows of it. CoSENT, which compares all pairs, needs them all.
+        """
+        if student.shape[1] == 1:  # The last batch of an epoch: there is no negative.
             on = {"contrastive": self.contrastive_weight, "rank": self.rank_weight, "smoothing": self.smoothing_weight}
             return Terms({name: 0.0 * student.sum() for name, weight in on.items() if weight})
         ranked = formulas.negative_ranks(scores, self.ranks, self.softness, self.groups)
@@ -192,13 +215,18 @@ class LSRNSLoss(SimCSELoss):
             terms["smoothing"] = self.smoothing_weight * smoothing
         return terms
 
-    def _with_judged(self, scores: Tensor, keys: Tensor) -> Tensor:
-        listed = (all_gather(keys.contiguous()) if self.gather_across_devices else keys).tolist()
+    def _keys(self, features: dict[str, Any]) -> list[int]:
+        keys = _token_keys(features)
+        if self.gather_across_devices:
+            keys = all_gather(keys.to(features["input_ids"].device))
+        return keys.tolist()
+
+    def _with_judged(self, scores: Tensor, keys: list[int]) -> Tensor:
         found = [
             (i, j, partners[other])
-            for i, key in enumerate(listed)
+            for i, key in enumerate(keys[: len(scores)])
             if (partners := self._judged.get(key))
-            for j, other in enumerate(listed)
+            for j, other in enumerate(keys)
             if i != j and other in partners
         ]
         if not found:

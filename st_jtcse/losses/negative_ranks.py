@@ -1,9 +1,9 @@
 """Ranks of in-batch negatives by a frozen scorer, and what LS-RNS makes of them, as pure functions of tensors.
 
-Matrices are (B, B): row i is an anchor, column j ≠ i one of its M = B - 1 negatives. The diagonal is no negative; it
-is 0 in every result. s are the scorer's similarities, r the ranks, α the shares kept; S, the student's, compares view a
-of sentence i with view b of sentence j. Temperatures τ are above 0, and losses are scalars. The formulas of rank
-functions, the normalised target and the scale of the weights are our reading of LS-RNS.
+Matrices are (B, B), or their first rows: row i is an anchor, column j ≠ i one of its M = B - 1 negatives. The diagonal
+is no negative; it is 0 in every result. s are the scorer's similarities, r the ranks, α the shares kept; S, the
+student's, compares view a of sentence i with view b of sentence j. Temperatures τ are above 0, and losses are scalars.
+The formulas of rank functions, the normalised target and the scale of the weights are our reading of LS-RNS.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def negative_ranks(scores: Tensor, kind: Ranks = "soft", softness: float = 0.05,
     ``"bins"``: the range from the anchor's highest to its lowest score in bins of equal width, likewise.
     """
     others = negatives(scores)
-    count = len(scores) - 1
+    count = scores.shape[1] - 1
     if kind == "soft":
         above = _above(scores, lambda difference: torch.sigmoid(difference / softness))
         # A negative does not meet itself, where the sigmoid of 0 is one half.
@@ -51,7 +51,7 @@ def negative_ranks(scores: Tensor, kind: Ranks = "soft", softness: float = 0.05,
 def _above(scores: Tensor, compare: Callable[[Tensor], Tensor]) -> Tensor:
     """Sum a comparison of each negative's score with those of its anchor's negatives, a few anchors at a time."""
     others = negatives(scores)
-    anchors = max(1, _ELEMENTS // max(scores.numel(), 1))
+    anchors = max(1, _ELEMENTS // max(scores.shape[1] ** 2, 1))
     return torch.cat(
         [
             # (anchor, j, k): s_ik over s_ij, without k = i
@@ -68,9 +68,9 @@ def retention(ranks: Tensor, kind: Retention = "linear") -> Tensor:
     last negative, and with groups or bins the last group, nothing.
     """
     others = negatives(ranks)
-    count = max(len(ranks) - 1, 1)
+    count = max(ranks.shape[1] - 1, 1)
     if kind == "linear":
-        kept = 1 - ranks / len(ranks)
+        kept = 1 - ranks / ranks.shape[1]
     elif kind == "to_zero":
         kept = (1 - ranks / count).clamp_min(0.0)
     elif kind == "exponential":
@@ -92,13 +92,13 @@ def smoothed_distribution(scores: Tensor, kept: Tensor, temperature: float) -> T
     initial = (scores / temperature).masked_fill(~others, -torch.inf).softmax(dim=1)
     mass = (kept * initial).masked_fill(~others, 0.0)
     total = mass.sum(dim=1, keepdim=True)
-    uniform = others.to(scores) / max(len(scores) - 1, 1)
+    uniform = others.to(scores) / max(scores.shape[1] - 1, 1)
     return torch.where(total > 0, mass / total.clamp_min(torch.finfo(scores.dtype).tiny), uniform)
 
 
 def negative_weights(distribution: Tensor) -> Tensor:
     r"""Weight of each negative in the asymmetric contrastive loss, w_{ij} = M \bar q_{ij}, of mean 1 by row."""
-    return distribution * (len(distribution) - 1)
+    return distribution * (distribution.shape[1] - 1)
 
 
 def asymmetric_contrastive(student: Tensor, weights: Tensor, temperature: float) -> Tensor:
@@ -125,9 +125,9 @@ def label_smoothing(student: Tensor, distribution: Tensor, temperature: float, e
 
 def relevance(ranks: Tensor) -> Tensor:
     """Return the ranks as grades, 1 - (r - 1) / M: 1 for the first, more than 0 for the last."""
-    return (1 - (ranks - 1) / max(len(ranks) - 1, 1)).masked_fill(~negatives(ranks), 0.0)
+    return (1 - (ranks - 1) / max(ranks.shape[1] - 1, 1)).masked_fill(~negatives(ranks), 0.0)
 
 
 def negatives(matrix: Tensor) -> Tensor:
-    """Return where a sentence meets another one: (B, B), false on the diagonal."""
-    return ~torch.eye(len(matrix), dtype=torch.bool, device=matrix.device)
+    """Return where a sentence meets another one: false on the diagonal."""
+    return ~torch.eye(*matrix.shape, dtype=torch.bool, device=matrix.device)

@@ -9,9 +9,10 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_jtcse.losses.declaration import Count, NotNegative, Positive
+from st_jtcse.losses.functional import cosines, mean_in_parts, of_anchors, products
 from st_jtcse.losses.ranking import Ranking, follow, ranking_consistency
 from st_jtcse.losses.simcse import SimCSELoss
-from st_jtcse.losses.views import Terms, teacher_similarities, view_similarities
+from st_jtcse.losses.views import Terms, gathered, teacher_vectors
 
 
 class RankCSELoss(SimCSELoss):
@@ -33,6 +34,9 @@ class RankCSELoss(SimCSELoss):
         distillation_weight: γ.
         gather_across_devices: Whether the terms run over the sentences of all processes.
         length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1. The loss is the same.
+        mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at the embeddings
+            (GradCache): the same loss and gradients in the memory of so many rows, and twice the time. None: all.
+        mini_batch_num_tokens: Tokens to encode at once instead of rows, without padding.
 
     Raises:
         UserError: A value is out of range, there is not exactly one text column, or there are no labels.
@@ -89,9 +93,16 @@ class RankCSELoss(SimCSELoss):
         distillation_weight: NotNegative = 1.0,
         gather_across_devices: bool = False,
         length_chunks: Count | None = None,
+        mini_batch_size: Count | None = None,
+        mini_batch_num_tokens: Count | None = None,
     ) -> None:
         super().__init__(
-            model, temperature=temperature, gather_across_devices=gather_across_devices, length_chunks=length_chunks
+            model,
+            temperature=temperature,
+            gather_across_devices=gather_across_devices,
+            length_chunks=length_chunks,
+            mini_batch_size=mini_batch_size,
+            mini_batch_num_tokens=mini_batch_num_tokens,
         )
         self.ranking = ranking
         self.teacher_temperature = temperature / 2 if teacher_temperature is None else teacher_temperature
@@ -101,14 +112,27 @@ class RankCSELoss(SimCSELoss):
         self.distillation_weight = distillation_weight
         self.check(**self.get_config_dict())
 
-    def _compare(self, a: Tensor, b: Tensor, features: dict[str, Any], labels: Tensor | None) -> Terms:
-        terms = Terms(nce=self.compute_loss_from_embeddings([a, b]))
-        student = view_similarities(a, b, self.gather_across_devices)
-        if self.consistency_weight:
-            terms["consistency"] = self.consistency_weight * ranking_consistency(student, self.temperature)
+    def compare(self, encoded: dict[str, Tensor], features: dict[str, Any], labels: Tensor | None) -> Terms:
+        """Return the weighted terms of the two views' embeddings by name."""
+        a, b = encoded["sentence_embedding"].chunk(2)
+        terms = Terms(nce=self.nce(a, b))
+        a, b = gathered([a, b], self.gather_across_devices)
+        teacher = a
         if self.distillation_weight:
-            teacher = teacher_similarities(labels, self, self.gather_across_devices, self._embedding_dimension)
-            temperatures = self.temperature, self.teacher_temperature
-            followed = follow(self.ranking, student, teacher.to(student), *temperatures, self.cosent_scale)
-            terms["distillation"] = self.distillation_weight * followed
-        return terms
+            teacher = teacher_vectors(labels, self, self.gather_across_devices, self._embedding_dimension)
+
+        def of(begin: int, end: int) -> Terms:
+            found = Terms()
+            student = of_anchors(cosines, a, b, begin, end)
+            if self.consistency_weight:
+                reverse = student.T if end - begin == len(a) else of_anchors(cosines, b, a, begin, end)
+                found["consistency"] = self.consistency_weight * ranking_consistency(student, self.temperature, reverse)
+            if self.distillation_weight:
+                scores = of_anchors(products, teacher, teacher, begin, end).to(student)
+                temperatures = self.temperature, self.teacher_temperature
+                followed = follow(self.ranking, student, scores, *temperatures, self.cosent_scale)
+                found["distillation"] = self.distillation_weight * followed
+            return found
+
+        at_once = None if self.ranking == "cosent" else self.anchors_at_once
+        return Terms(**terms, **mean_in_parts(of, len(a), at_once))

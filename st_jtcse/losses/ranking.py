@@ -1,6 +1,7 @@
 """Ranking terms over similarities, as pure functions of tensors; each returns a scalar.
 
-S, the student's, compares view a of sentence i with view b of sentence j, (B, B); T, the teacher's, is (B, B) too.
+S, the student's, compares view a of sentence i with view b of sentence j, (B, B); T, the teacher's, is (B, B) too. Of
+all but CoSENT's, which compares every pair with every other one, their first rows will do: a mean over those sentences.
 Temperatures τ and scales λ are above 0. Consistency, ListNet and ListMLE are those of Liu et al., RankCSE, ACL 2023;
 CoSENT is that of Huang et al., TASLP 2024, Eq. 8.
 """
@@ -12,8 +13,6 @@ from typing import Literal
 import torch
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss
 from torch import Tensor
-
-from st_jtcse.losses.negative_ranks import negatives
 
 Ranking = Literal["listnet", "listmle", "cosent"]
 
@@ -44,18 +43,19 @@ def cosent(scores: Tensor, labels: Tensor, scale: float) -> Tensor:
 
 def cosent_in_batch(student: Tensor, teacher: Tensor, scale: float) -> Tensor:
     r"""CoSENT over the B(B - 1) ordered pairs of a batch, S ranked by T, whose values are the labels."""
-    others = negatives(student)
-    return cosent(student[others], teacher[others], scale)
+    return cosent(_without_diagonal(student).flatten(), _without_diagonal(teacher).flatten(), scale)
 
 
-def ranking_consistency(student: Tensor, temperature: float) -> Tensor:
+def ranking_consistency(student: Tensor, temperature: float, reverse: Tensor | None = None) -> Tensor:
     r"""Jensen-Shannon divergence, in [0, log 2], of the two views' lists of similarities, mean over the sentences.
 
     .. math:: \frac{1}{B} \sum_i JS\big(\mathrm{softmax}_{j \ne i}(S_{ij} / \tau),\,
         \mathrm{softmax}_{j \ne i}(S_{ji} / \tau)\big)
+
+    `reverse` holds S_{ji} where S has its first rows only.
     """
     first = _log_lists(student, temperature)
-    second = _log_lists(student.T, temperature)
+    second = _log_lists(student.T if reverse is None else reverse, temperature)
     # log of the mean of both, without leaving the logarithm
     mean = torch.logaddexp(first, second) - torch.log(torch.tensor(2.0, dtype=student.dtype, device=student.device))
     divergence = first.exp() * (first - mean) + second.exp() * (second - mean)
@@ -90,8 +90,10 @@ def listmle(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
 
 def _without_diagonal(similarities: Tensor) -> Tensor:
     """Leave out each sentence's similarity with itself: (B, B - 1)."""
-    count = len(similarities)
-    return similarities[negatives(similarities)].view(count, count - 1)
+    # By places that the shape alone tells: where a mask is true, an accelerator would have to be asked.
+    columns = torch.arange(similarities.shape[1] - 1, device=similarities.device)
+    rows = torch.arange(len(similarities), device=similarities.device)
+    return similarities.gather(1, columns + (columns >= rows[:, None]))
 
 
 def _log_lists(similarities: Tensor, temperature: float) -> Tensor:

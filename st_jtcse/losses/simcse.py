@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from sentence_transformers.util.distributed import all_gather_with_grad
 from torch import Tensor
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
-from st_jtcse.losses.declaration import AcuteAngle, Count, DeclaredLoss, LossDeclaration, NotNegative, Positive, Share
+from st_jtcse.losses.declaration import AcuteAngle, Count, LossDeclaration, NotNegative, Positive, Share
+from st_jtcse.losses.functional import info_nce, nt_xent
+from st_jtcse.losses.gradcache import TwoViewLoss
 from st_jtcse.losses.margins import bidirectional_margin, contrast
 from st_jtcse.losses.past_negatives import PastNegatives
-from st_jtcse.losses.views import BOTH_VIEWS, Terms, encode_views, single_column, whole_dimension
+from st_jtcse.losses.views import BOTH_VIEWS, Terms, gathered, whole_dimension
 
 Candidates = Literal["other_view", "both_views"]
 
 
-class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
+class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[misc]  # the forward of the first
     r"""InfoNCE between two dropout views of each sentence.
 
     .. math:: L = -\frac{1}{B} \sum_i \log \frac{e^{sim(h_i^a, h_i^b) / \tau}}{\sum_c e^{sim(h_i^a, h_c) / \tau}}
@@ -45,6 +46,9 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
         momentum: λ of the slow copy of the model that makes those; None: they are the model's own.
         gather_across_devices: Whether candidates come from all processes.
         length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1. The loss is the same.
+        mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at the embeddings
+            (GradCache): the same loss and gradients in the memory of so many rows, and twice the time. None: all.
+        mini_batch_num_tokens: Tokens to encode at once instead of rows, without padding.
 
     Raises:
         UserError: A value is out of range, there is not exactly one text column, or no third view for soft negatives.
@@ -118,6 +122,8 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
         momentum: Share | None = None,
         gather_across_devices: bool = False,
         length_chunks: Count | None = None,
+        mini_batch_size: Count | None = None,
+        mini_batch_num_tokens: Count | None = None,
     ) -> None:
         own: dict[str, Any] = {"angular_margin": angular_margin, "soft_negatives": soft_negatives}
         own |= {"least_gap": least_gap, "most_gap": most_gap, "queue_size": queue_size, "momentum": momentum}
@@ -136,33 +142,33 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
         self.queue_size = queue_size
         self.momentum = momentum
         self.length_chunks = length_chunks
+        self.mini_batch_size = mini_batch_size
+        self.mini_batch_num_tokens = mini_batch_num_tokens
         # Kept, because MatryoshkaLoss cuts what the model gives.
         self._embedding_dimension = whole_dimension(model)
         whole = int(self._embedding_dimension or 0)
         self.past = PastNegatives(model, queue_size, whole, momentum) if queue_size else None
 
-    def forward(  # type: ignore[override]  # ST's trainer sums the terms of a dict
-        self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
-    ) -> Tensor | Terms:
-        """Encode both views of the batch and return the loss, or its weighted terms by name."""
-        features = single_column(sentence_features, self)
-        return self.compare(encode_views(self.model, features, self.length_chunks), features, labels)
-
     def compare(self, encoded: dict[str, Tensor], features: dict[str, Any], labels: Tensor | None) -> Tensor | Terms:
         """Return the loss of the views' embeddings, 2B or with soft negatives 3B of them, or its terms by name."""
         if self.soft_negatives and BOTH_VIEWS not in features:
             raise UserError("soft_negatives needs a third view of each sentence, found two by dropout; give 'views'.")
-        view_a, view_b, *soft = encoded["sentence_embedding"].chunk(3 if self.soft_negatives else 2)
-        loss = self._compare(view_a, view_b, features, labels)
+        a, b, *soft = encoded["sentence_embedding"].chunk(3 if self.soft_negatives else 2)
+        loss = self.nce(a, b)
         if self.past is not None and torch.is_grad_enabled():  # What is only evaluated is not trained on.
-            self.past.take(self.model, features, view_b, self.length_chunks)
+            self.past.take(self.model, features, b, self.length_chunks)
         if not soft:
             return loss
-        gap = bidirectional_margin(view_a, view_b, soft[0], self.least_gap, self.most_gap)
-        return Terms(nce=cast(Tensor, loss), soft_negatives=self.soft_negatives * gap)
+        gap = bidirectional_margin(a, b, soft[0], self.least_gap, self.most_gap)
+        return Terms(nce=loss, soft_negatives=self.soft_negatives * gap)
 
-    def _compare(self, a: Tensor, b: Tensor, features: dict[str, Any], labels: Tensor | None) -> Tensor | Terms:
-        return self.compute_loss_from_embeddings([a, b], labels)
+    def nce(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return InfoNCE of the two views' embeddings, (B, H) each."""
+        if not self.uses_gradient_cache or self.angular_margin or self.past is not None:
+            return self.compute_loss_from_embeddings([a, b])
+        a, b = gathered([a, b], self.gather_across_devices)
+        form = info_nce if self.candidates == "other_view" else nt_xent
+        return form(a, b, self.temperature, self.anchors_at_once)
 
     def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None = None) -> Tensor:
         """Return the loss of the two views' embeddings, (B, H) each."""
@@ -177,10 +183,8 @@ class SimCSELoss(DeclaredLoss, MultipleNegativesRankingLoss):
 
     def _with_options(self, a: Tensor, b: Tensor) -> Tensor:
         """Return the same with an angular margin and past negatives."""
-        first, (every_a, every_b) = 0, (a, b)
-        if self.gather_across_devices and processes.count() > 1:
-            first = processes.rank() * len(a)
-            every_a, every_b = (all_gather_with_grad(view.contiguous()) for view in (a, b))
+        every_a, every_b = gathered([a, b], self.gather_across_devices)
+        first = processes.rank() * len(a) if len(every_a) > len(a) else 0
         own = torch.arange(first, first + len(a), device=a.device)
         past = None if self.past is None else self.past.rows()
         settings = own, self.temperature, self.angular_margin

@@ -10,17 +10,19 @@ results.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.gradcache import _create_minibatch as part_of_flattened
 from sentence_transformers.util.distributed import all_gather, all_gather_with_grad
 from torch import Tensor, nn
 
 from st_jtcse.errors import UserError
-from st_jtcse.losses.functional import cosines, products
 from st_jtcse.losses.image_views import PIXELS, augmented_twice
+from st_jtcse.modules.first_row import first_row_alone
 
 LENGTH_CHUNKS_ON_CPU = 4
 # What losses read from the model, one row a sentence.
@@ -39,11 +41,15 @@ class Terms(dict[str, Tensor]):
     def __rmul__(self, weight: float) -> Terms:
         return Terms({name: weight * value for name, value in self.items()})
 
-    def __add__(self, other: Terms) -> Terms:
-        return Terms({name: value + other[name] for name, value in self.items()})
+    def __add__(self, other: Terms | float) -> Terms:
+        added = other if isinstance(other, Terms) else dict.fromkeys(self, other)
+        return Terms({name: value + added[name] for name, value in self.items()})
 
-    def __radd__(self, start: float) -> Terms:
-        return Terms({name: start + value for name, value in self.items()})
+    __radd__ = __add__
+
+    def detach(self) -> Terms:
+        """Return the terms without their gradients."""
+        return Terms({name: value.detach() for name, value in self.items()})
 
 
 def whole_dimension(model: SentenceTransformer) -> int | None:
@@ -64,6 +70,60 @@ def single_column(sentence_features: Iterable[dict[str, Any]], loss: nn.Module) 
     return columns[0]
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Both views of a batch as 2B rows to be encoded, a part at a time."""
+
+    features: dict[str, Any]
+    count: int
+    back: Tensor | None = None  # Where each row went, 0..B-1 of view a, then view b; None: they are in that order.
+    lengths: list[int] | None = None  # Of rows that are sorted by length.
+    padded: frozenset[str] = frozenset()  # Features of every token.
+
+    def part(self, begin: int, end: int) -> dict[str, Any]:
+        """Return the features of some rows; sorted ones are padded to their own longest only."""
+        if STARTS in self.features:
+            return dict(part_of_flattened(self.features, begin, end))
+        longest = None if self.lengths is None else self.lengths[end - 1]
+        # Sentence-Transformers adds features of the whole batch (`modality`, `prompt_length`): those stay.
+        return {
+            key: value[begin:end, :longest] if key in self.padded else value[begin:end] if key == PIXELS else value
+            for key, value in self.features.items()
+        }
+
+
+def has_rows(features: dict[str, Any]) -> bool:
+    """Say whether a batch is images or rows of tokens; those of StaticEmbedding are not."""
+    return not features.keys().isdisjoint({PIXELS, STARTS, "attention_mask"})
+
+
+def rows_of(features: dict[str, Any], by_length: bool) -> Rows:
+    """Return a tokenised batch of B sentences twice, or its 2B views where they are made; of images two views each.
+
+    `by_length` sorts padded rows. Those padded on the left stay: what is cut off behind the longest would be words.
+    """
+    times = 1 if BOTH_VIEWS in features else 2
+    features = {key: value for key, value in features.items() if key not in (BOTH_VIEWS, BIASES)}
+    if PIXELS in features:
+        features[PIXELS] = augmented_twice(features[PIXELS])
+        return Rows(features, len(features[PIXELS]))
+    if STARTS in features:
+        features = _twice(features) if times == 2 else features
+        return Rows(features, len(features[STARTS]) - 1)
+    mask = features["attention_mask"]
+    # Up to the last token that is attended to: a template's bias has a gap.
+    lengths = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1).repeat(times)
+    by_length = by_length and all(mask[:, 0].tolist())
+    order = lengths.argsort(stable=True) if by_length else torch.arange(len(lengths), device=mask.device)
+    of_tokens = {
+        key: value[order % len(mask)]
+        for key, value in features.items()
+        if isinstance(value, Tensor) and value.shape[:2] == mask.shape
+    }
+    sorted_lengths = lengths[order].tolist() if by_length else None
+    return Rows(features | of_tokens, len(order), order.argsort(), sorted_lengths, frozenset(of_tokens))
+
+
 def encode_views(
     model: nn.Module, features: dict[str, Any], length_chunks: int | None = None, **requests: Any
 ) -> dict[str, Tensor]:
@@ -77,48 +137,38 @@ def encode_views(
     the CPU, where padding costs most, 1 elsewhere, where small launches do. Flattened sentences have no padding, and go
     in one pass. `requests` are further features, such as ``tower_outputs=True``.
     """
-    if BIASES in features:
-        whole = {key: value for key, value in features.items() if key != BIASES}
-        found = encode_views(model, whole, length_chunks, **requests)
-        return {key: torch.sub(*rows.chunk(2)) for key, rows in found.items()}
-    times = 1 if BOTH_VIEWS in features else 2
-    features = {key: value for key, value in features.items() if key != BOTH_VIEWS}
-    if PIXELS in features:
-        features[PIXELS], times = augmented_twice(features[PIXELS]), 1
-    elif STARTS in features:
-        features, times = features if times == 1 else _twice(features), 1
-    mask = features.get("attention_mask")
-    if mask is None or PIXELS in features:
-        outputs = [model(features | requests) for _ in range(times)]
-        return {key: torch.cat([output[key] for output in outputs]) for key in OUTPUTS if key in outputs[0]}
-    sentences, tokens = mask.shape
+    if not has_rows(features):
+        outputs = [encode(model, features | requests) for _ in range(1 if BOTH_VIEWS in features else 2)]
+        return {key: torch.cat([output[key] for output in outputs]) for key in outputs[0]}
     if length_chunks is None:
-        length_chunks = LENGTH_CHUNKS_ON_CPU if mask.device.type == "cpu" else 1
-    if length_chunks > 1 and not mask[:, 0].all():
-        length_chunks = 1  # Padded on the left: what is cut off behind the longest would be words.
-    # Up to the last token that is attended to: a template's bias has a gap.
-    lengths = (mask * torch.arange(1, tokens + 1, device=mask.device)).amax(dim=1).repeat(times)
-    order = lengths.argsort(stable=True) if length_chunks > 1 else torch.arange(len(lengths), device=mask.device)
-    encoded = []
-    for rows in order.chunk(length_chunks):
-        longest = int(lengths[rows].max()) if length_chunks > 1 else tokens
-        chunk = {
-            # Sentence-Transformers adds features of the whole batch (`modality`, `prompt_length`): those stay.
-            key: value[rows % sentences, :longest]
-            if isinstance(value, Tensor) and value.shape[:2] == mask.shape
-            else value
-            for key, value in features.items()
-        }
-        output = model(chunk | requests)
-        encoded.append({key: output[key] for key in OUTPUTS if key in output})
-    back = order.argsort()
-    return {key: torch.cat([chunk[key] for chunk in encoded])[back] for key in encoded[0]}
+        tensors = [value for value in features.values() if isinstance(value, Tensor)]
+        length_chunks = LENGTH_CHUNKS_ON_CPU if tensors[0].device.type == "cpu" else 1
+    rows = rows_of(features, length_chunks > 1)
+    if rows.back is None:
+        return encode(model, rows.features | requests)
+    size = -(-rows.count // length_chunks) if rows.lengths else rows.count
+    parts = [rows.part(begin, min(begin + size, rows.count)) for begin in range(0, rows.count, size)]
+    encoded = [encode(model, part | requests) for part in parts]
+    whole = {key: torch.cat([part[key] for part in encoded])[rows.back] for key in encoded[0]}
+    return without_biases(whole, features)
+
+
+def without_biases(encoded: dict[str, Tensor], features: dict[str, Any]) -> dict[str, Tensor]:
+    """Subtract from the rows of all views those of their biases, where a batch has them."""
+    return {key: torch.sub(*rows.chunk(2)) for key, rows in encoded.items()} if BIASES in features else encoded
+
+
+def encode(model: nn.Module, features: dict[str, Any]) -> dict[str, Tensor]:
+    """Return what losses read of a model's output."""
+    with first_row_alone(model):
+        output = model(features)
+    return {key: output[key] for key in OUTPUTS if key in output}
 
 
 def _twice(features: dict[str, Any]) -> dict[str, Any]:
     """Append flattened sentences, (1, T) of all their tokens, to themselves: view a, then view b."""
     starts = features[STARTS]
-    sentences, tokens = len(starts) - 1, int(starts[-1])
+    sentences, tokens = len(starts) - 1, features["input_ids"].shape[1]
     twice: dict[str, Any] = {}
     for key, value in features.items():
         if key in (STARTS, "cu_seq_lens_k"):
@@ -130,6 +180,22 @@ def _twice(features: dict[str, Any]) -> dict[str, Any]:
             of_tokens = isinstance(value, Tensor) and value.dim() == 2 and value.shape[1] == tokens
             twice[key] = torch.cat([value, value], dim=-1) if of_tokens else value
     return twice
+
+
+def ahead(number: Tensor) -> Callable[[], int]:
+    """Bring a number to the host, and return what reads it: read behind the encoding, it is there.
+
+    Read at once, a number would have the accelerator run out of work before the host can give it more.
+    """
+    copy = number.to("cpu", non_blocking=number.is_cuda)
+    arrived = torch.cuda.current_stream(number.device).record_event() if number.is_cuda else None
+
+    def read() -> int:
+        if arrived is not None:
+            arrived.synchronize()
+        return int(copy.numpy().item())
+
+    return read
 
 
 def token_sum(features: dict[str, Any]) -> Tensor:
@@ -148,18 +214,16 @@ def token_rows(features: dict[str, Any]) -> list[list[int]]:
     return [[token for token, real in zip(*row) if real] for row in rows]
 
 
-def view_similarities(view_a: Tensor, view_b: Tensor, gather: bool) -> Tensor:
-    """Return the cosines of view a of sentence i and view b of sentence j, (B, B).
+def gathered(rows: Sequence[Tensor], gather: bool) -> list[Tensor]:
+    """Return tensors with the rows of all processes, where a loss gathers.
 
-    Where B counts the sentences of all processes, every one compares the union: the mean of their gradients is its.
+    Every process then computes the loss of the union: the mean of their gradients is its.
     """
-    if gather:
-        view_a, view_b = all_gather_with_grad(view_a.contiguous()), all_gather_with_grad(view_b.contiguous())
-    return cosines(view_a, view_b)
+    return [all_gather_with_grad(each.contiguous()) if gather else each for each in rows]
 
 
-def teacher_similarities(labels: Tensor | None, loss: nn.Module, gather: bool, whole: int | None = None) -> Tensor:
-    """Return the dot products of the label vectors, (B, D), one a sentence: (B, B), without gradient.
+def teacher_vectors(labels: Tensor | None, loss: nn.Module, gather: bool, whole: int | None = None) -> Tensor:
+    """Return the label vectors, (N, D), one a sentence of all processes, without gradient.
 
     MatryoshkaLoss cuts labels that are as wide as the model's `whole` embeddings; the teacher's similarities are those
     of its whole vectors all the same. Raises UserError where there are no vectors.
@@ -174,6 +238,4 @@ def teacher_similarities(labels: Tensor | None, loss: nn.Module, gather: bool, w
     if labels.stride(0) == whole and labels.shape[1] < whole:
         labels = labels.as_strided((len(labels), whole), labels.stride())
     vectors = labels.detach().float()
-    if gather:
-        vectors = all_gather(vectors.contiguous())
-    return products(vectors, vectors)
+    return all_gather(vectors.contiguous()) if gather else vectors

@@ -113,7 +113,11 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
         if not features.get("tower_outputs"):
             return super().forward(features, **kwargs)
         inputs = {key: features[key] for key in _INPUTS if key in features}
-        output = self.model(**inputs, tower_outputs=True)
+        prompt = None if self.model.config.include_prompt else features.get("prompt_length")
+        # Known without a look at the batch.
+        on_the_right = getattr(self.tokenizer, "padding_side", None) == "right"
+        first_counts = True if on_the_right and prompt is None else None
+        output = self.model(**inputs, tower_outputs=True, first_counts=first_counts)
         features |= {"token_embeddings": output.last_hidden_state, "tower_embedding": output.tower_embedding}
         if output.cross_embedding is not None:
             features["cross_embedding"] = output.cross_embedding

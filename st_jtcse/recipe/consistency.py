@@ -96,6 +96,7 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
     if stage.spec.loss is not None:
         found = loss_faults(stage.spec.loss, stage.is_cross_encoder)
         yield from (Fault(stage.at("loss", key), text) for key, text in found)
+        yield from _mini_batches(stage)
         if stage.spec.loss.matryoshka_dims and stage.is_cross_encoder:
             text = "expected a model of embeddings beside 'matryoshka_dims', found a cross-encoder. Remove the key."
             yield Fault(stage.at("loss", "matryoshka_dims"), text)
@@ -117,6 +118,17 @@ def push(repos: Any, all_names: Sequence[str]) -> Iterator[Fault]:
     for name in repos if isinstance(repos, dict) else ():
         if name not in all_names:
             yield Fault(("push", "repos", name), unknown("a stage of this recipe", name, all_names))
+
+
+def _mini_batches(stage: PlacedStage) -> Iterator[Fault]:
+    given = stage.spec.loss.arguments if stage.spec.loss else {}
+    size, batch = given.get("mini_batch_size"), stage.spec.args.get("per_device_train_batch_size", 8)
+    if isinstance(size, int) and isinstance(batch, int) and size > batch:
+        way = "Lower it, or raise args.per_device_train_batch_size."
+        yield Fault(stage.at("loss", "mini_batch_size"), f"expected at most the batch, {batch}, found {size}. {way}")
+    if stage.spec.args.get("gradient_checkpointing") and (size or given.get("mini_batch_num_tokens")):
+        text = "expected false beside the loss's mini-batches, which are encoded twice too, found true. Remove it."
+        yield Fault(stage.where("args", "gradient_checkpointing"), text)
 
 
 def _references(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault]:

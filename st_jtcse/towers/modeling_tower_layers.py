@@ -263,7 +263,11 @@ class FirstRow(LayerAttention):
         bias = tower.bias(layer, FIRST)
         scores = scores if bias is None else scores + bias
         weights = scores.masked_fill(~tower.visible(layer, FIRST), float("-inf")).softmax(dim=-1)
-        self.weights = nn.functional.dropout(weights, tower.dropout(layer), tower.attention(layer).training)
+        self.weights = self.drop(weights, tower.dropout(layer), tower.attention(layer).training)
+
+    def drop(self, weights: Tensor, rate: float, training: bool) -> Tensor:
+        """Zero a part of the weights, (B, heads, 1, T), in training."""
+        return nn.functional.dropout(weights, rate, training)
 
     def context(self, value: Tensor) -> Tensor:
         """Weigh `value`, (B, heads, T, d), for the first row: (B, 1, H)."""

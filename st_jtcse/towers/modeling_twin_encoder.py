@@ -122,9 +122,11 @@ class TwinEncoderOutput(ModelOutput):
     cross_embedding: Tensor | None = None
 
 
-def _rows_read(pooling: TowerPooling, counted: Tensor) -> TowerPooling:
+def _rows_read(pooling: TowerPooling, counted: Tensor, first_counts: bool | None) -> TowerPooling:
     """Name a pooling that reads the same rows: behind padding or a prompt the first token is not the first of them."""
-    return "mean" if pooling in _CROSS_OF_FIRST_ROW and not begins_rows(counted) else pooling
+    if pooling not in _CROSS_OF_FIRST_ROW or first_counts:
+        return pooling
+    return pooling if begins_rows(counted) else "mean"
 
 
 class TowerPooler(nn.Module):
@@ -207,6 +209,7 @@ class TwinEncoderModel(PreTrainedModel):
         tower_outputs: bool = False,
         pooling: TowerPooling | None = None,
         prompt_length: int | Tensor | None = None,
+        first_counts: bool | None = None,
         cu_seq_lens_q: Tensor | None = None,
         cu_seq_lens_k: Tensor | None = None,
         max_length_q: int | None = None,
@@ -223,11 +226,12 @@ class TwinEncoderModel(PreTrainedModel):
             tower_outputs: Also return each tower's pooled state and run the cross streams.
             pooling: Overrides the configuration's `pooling` for this call.
             prompt_length: Tokens of a prompt, which no mean counts where the configuration says so.
+            first_counts: Whether each sentence's first token counts; None: looked up, and an accelerator asked for it.
             cu_seq_lens_q: Where each sentence of flat inputs begins and ends, (B + 1,).
-            cu_seq_lens_k: Comes with flat inputs, as do the next three, and is not needed.
-            max_length_q: Not needed.
-            max_length_k: Not needed.
-            seq_idx: Not needed.
+            cu_seq_lens_k: Comes with flat inputs and is not needed.
+            max_length_q: Likewise.
+            max_length_k: Likewise.
+            seq_idx: Likewise.
             return_dict: False gives a tuple of the fields that are not None.
 
         Returns:
@@ -244,15 +248,15 @@ class TwinEncoderModel(PreTrainedModel):
         inputs |= {"token_type_ids": token_type_ids} if self._takes_segments else {}
         cross: list[Tensor] | None = None
         if self.config.tower.model_type in LAYERS:
-            hidden, cross = self._through_layers(inputs, tower_outputs, _rows_read(pooling, counted))
+            rows = _rows_read(pooling, counted, first_counts)
+            hidden, cross = self._through_layers(inputs, tower_outputs, rows)
         else:
             hidden = [rows_of(tower, inputs, pooling) for tower in self.towers]
 
         # All rows have one state too, for a loss: that of the first.
         states, crossed = ([] if rows is None else self._pooled(rows, counted, pooling) for rows in (hidden, cross))
         total = hidden[0] + hidden[1] if pooling == "none" else self._sum(states)
-        if cu_seq_lens_q is not None:
-            total = flattened(total, attention_mask, cu_seq_lens_q)
+        total = total if cu_seq_lens_q is None else flattened(total, attention_mask, cu_seq_lens_q)
         output = TwinEncoderOutput(
             last_hidden_state=total,
             tower_embedding=torch.stack(states, dim=1) if tower_outputs else None,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,20 +16,51 @@ from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from st_jtcse.errors import UserError
+from st_jtcse.losses.declaration import LossDeclaration
+from st_jtcse.modules.first_row import first_row_alone
 from st_jtcse.training.checkpoints import checkpoint_at
 
 SECONDS = "train_seconds"
 LOSS_WEIGHTS = "loss.safetensors"
 
 
-def stop_if_not_finite(stage: str, output: torch.Tensor | dict[str, torch.Tensor]) -> None:
-    """Raise UserError if one of the terms of a stage's loss is NaN or infinite."""
-    for name, value in (output if isinstance(output, dict) else {"loss": output}).items():
-        if not torch.isfinite(value).all():
-            raise UserError(
-                f"Stage {stage!r} stopped: the loss term {name!r} is {float(value.detach().sum())}; the last "
-                "checkpoint is kept. Lower args.learning_rate, set args.max_grad_norm, or switch off the term."
-            )
+def reading_embeddings(loss: LossDeclaration, model: nn.Module) -> AbstractContextManager[None]:
+    """Return what a training runs in whose loss, a library's, reads embeddings alone: one that distils teachers.
+
+    The losses of this package see to it themselves.
+    """
+    return first_row_alone(model) if loss.teachers == "sum" else nullcontext()
+
+
+class FiniteLoss(TrainerCallback):
+    """Stops a stage whose loss is NaN or infinite, before anything of that is logged, evaluated or saved.
+
+    It looks then and at the end alone: at every step an accelerator would run out of work while it is asked.
+    """
+
+    def __init__(self, stage: str, loss: nn.Module) -> None:
+        self._stage = stage
+        self._sums: dict[str, torch.Tensor] = {}
+        loss.register_forward_hook(self._add)
+
+    def _add(self, module: nn.Module, inputs: Any, output: torch.Tensor | dict[str, torch.Tensor]) -> None:
+        # What is not finite stays so in every sum.
+        for name, value in (output if isinstance(output, dict) else {"loss": output}).items():
+            total = value.detach().float().sum()
+            self._sums[name] = self._sums[name] + total if name in self._sums else total
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        """Look at the terms where something of them is kept."""
+        kept = control.should_log or control.should_evaluate or control.should_save or control.should_training_stop
+        if not self._sums or not (kept or state.global_step >= state.max_steps):
+            return
+        for name, total in zip(self._sums, torch.stack(list(self._sums.values())).tolist()):
+            if not math.isfinite(total):
+                raise UserError(
+                    f"Stage {self._stage!r} stopped: the loss term {name!r} is {total}; the last "
+                    "checkpoint is kept. Lower args.learning_rate, set args.max_grad_norm, or switch off the term."
+                )
+        self._sums.clear()
 
 
 class Interrupt(TrainerCallback):

@@ -15,7 +15,7 @@ from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec, StageSpec
 from st_jtcse.training.adapters import add_adapter, merge_adapter
-from st_jtcse.training.callbacks import Interrupt, LossWeights, Patience, TrainingTime, stop_if_not_finite
+from st_jtcse.training.callbacks import FiniteLoss, Interrupt, LossWeights, Patience, TrainingTime, reading_embeddings
 from st_jtcse.training.checkpoints import (
     Checkpoints,
     check_best,
@@ -67,7 +67,7 @@ def train(
     keeper = Checkpoints(inputs.hashes, arguments.save_total_limit)
     arguments.save_total_limit = None
     clock, patience = TrainingTime(), Patience(stage.evaluate.patience if stage.evaluate else None)
-    loss.register_forward_hook(lambda module, inputs, output: stop_if_not_finite(stage.name, output))
+    beside = [patience, FiniteLoss(stage.name, loss), own_weights, keeper, clock, *([views] if views else [])]
     with Interrupt() as interrupt:
         trainer = kind_of(stage.model).trainer(
             model,
@@ -75,7 +75,7 @@ def train(
             train_dataset=dataset,
             loss=loss,
             evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
-            callbacks=[*callbacks, interrupt, patience, own_weights, keeper, clock, *([views] if views else [])],
+            callbacks=[*callbacks, interrupt, *beside],
             data_collator=views,
         )
         for printing in (ProgressCallback, PrinterCallback):  # What is told of a run is up to the callbacks given.
@@ -83,7 +83,7 @@ def train(
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
         set_seed(seed)
         began = time.perf_counter()
-        was_over = _go(trainer, patience, checkpoint)
+        was_over = _go(trainer, patience, checkpoint, stage)
         seconds = clock.before + time.perf_counter() - began
     if interrupt.requested:
         raise KeyboardInterrupt(f"stage {stage.name!r} at step {trainer.state.global_step}")
@@ -103,13 +103,14 @@ def _story(state: TrainerState) -> dict[str, Any]:
     }
 
 
-def _go(trainer: Any, patience: Patience, checkpoint: Path | None) -> bool:
+def _go(trainer: Any, patience: Patience, checkpoint: Path | None, stage: StageSpec) -> bool:
     """Train to the end, from a checkpoint if there is one, and return whether that was the end already."""
     if checkpoint and patience.is_over(trainer.args, state := state_of(checkpoint)):
         # Cut off after its last step: the trainer would take one step more.
         _tell(trainer, state)
         return True
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    with reading_embeddings(stage.declaration, trainer.model):
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     return False
 
 

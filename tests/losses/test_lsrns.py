@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from st_jtcse.errors import UserError
 from st_jtcse.losses import LSRNSLoss, SimCSELoss, lsrns
 from st_jtcse.losses import negative_ranks as functions
-from st_jtcse.losses.functional import cosines, nt_xent
+from st_jtcse.losses.functional import cosines, nt_xent, products
 from st_jtcse.losses.negative_ranks import (
     Ranks,
     Retention,
@@ -29,7 +29,7 @@ from st_jtcse.losses.negative_ranks import (
     retention,
     smoothed_distribution,
 )
-from st_jtcse.losses.views import teacher_similarities, view_similarities
+from st_jtcse.losses.views import teacher_vectors
 
 RANKS, RETENTIONS = get_args(Ranks), get_args(Retention)
 
@@ -212,8 +212,9 @@ def test_half_precision_training_ranks_in_full_precision(student):
     rows = torch.randn(6, 32)
     exact = cos_sim(rows, rows)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = teacher_similarities(labels, LSRNSLoss(student), gather=False)
-        torch.testing.assert_close(view_similarities(rows, rows, gather=False), exact)
+        vectors = teacher_vectors(labels, LSRNSLoss(student), gather=False)
+        found = products(vectors, vectors)
+        torch.testing.assert_close(cosines(rows, rows), exact)
     assert len(set(found[0].bfloat16().tolist())) < len(set(found[0].tolist())) == 6
     torch.testing.assert_close(found, torch.cos(angles[:, None] - angles))
 
@@ -279,7 +280,7 @@ class Operations(TorchDispatchMode):
 def test_judged_pairs_are_assigned_at_once_however_many(student):
     sentences = list(dict.fromkeys(make_sentences(12)))[:8]
     pairs = [(*pair, number / 28) for number, pair in enumerate(itertools.combinations(sentences, 2))]
-    keys = lsrns._token_keys(student.preprocess(sentences))
+    keys = lsrns._token_keys(student.preprocess(sentences)).tolist()
     scores = torch.rand(8, 8)
     launched = []
     for count in (1, 28):

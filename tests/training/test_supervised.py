@@ -339,3 +339,36 @@ def test_one_pair_has_no_order(rows, capsys, block):
 def test_a_loss_and_the_views_it_does_not_take_are_refused(rows, capsys, block, message):
     write(rows, ENCODER | block)
     assert message in refusal(rows, capsys, "--dry-run")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            {"loss": {"type": "SimCSELoss", "mini_batch_size": 9}},
+            "stages[0].loss.mini_batch_size: expected at most the batch, 8, found 9. Lower it, or raise "
+            "args.per_device_train_batch_size.",
+        ),
+        (
+            {"loss": {"type": "SimCSELoss", "mini_batch_size": 4}, "args": {"gradient_checkpointing": True}},
+            "stages[0].args.gradient_checkpointing: expected false beside the loss's mini-batches, which are encoded "
+            "twice too, found true. Remove it.",
+        ),
+    ],
+)
+def test_mini_batches_that_do_not_fit_are_refused_where_they_are_written(rows, capsys, more, message):
+    write(rows, ENCODER | more)
+    assert message in refusal(rows, capsys, "--dry-run")
+
+
+@pytest.mark.usefixtures("unrehearsed")
+def test_a_stage_trains_in_mini_batches_and_logs_its_terms(rows):
+    loss = {"type": "RankCSELoss", "distillation_weight": 0, "mini_batch_size": 4, "matryoshka_dims": [32, 8]}
+    write(rows, ENCODER | {"loss": loss}, logging_steps=1)
+    assert train(rows) == 0
+    (record,) = results(rows)["stages"]
+    entries = [entry for entry in record["log"] if "loss" in entry]
+    assert len(entries) > 1 and entries[0]["nce"] != entries[1]["nce"]
+    for entry in entries:
+        assert entry["consistency"] > 0
+        assert entry["loss"] == pytest.approx(entry["nce"] + entry["consistency"], rel=1e-3)
