@@ -94,6 +94,7 @@ def agree(found, expected):
     [
         (SimCSELoss, None),
         (lambda model: SimCSELoss(model, candidates="both_views"), None),
+        (lambda model: SimCSELoss(model, mini_batch_size=3), None),
         (lambda model: JTCSELoss(model, icnce_weight=0, cross_weight=0), None),
         (RankCSELoss, TEACHER),
         (lambda model: RankCSELoss(model, ranking="cosent"), TEACHER),
@@ -101,7 +102,7 @@ def agree(found, expected):
         (LSRNSLoss, TEACHER),
         (lambda model: MatryoshkaLoss(model, SimCSELoss(model), [32, 8]), None),
     ],
-    ids=["SimCSE", "SimCSE, both views", "JTCSE, one tower", "RankCSE", "CoSENT", "ListMLE", "LSRNS", "Matryoshka"],
+    ids="SimCSE,both views,mini-batches,JTCSE of one tower,RankCSE,CoSENT,ListMLE,LSRNS,Matryoshka".split(","),
 )
 def test_terms_and_gradients_are_those_of_padded_sentences(load, build, labels):
     agree(gradients(load(), build, labels), gradients(load(flattened=False), build, labels))
