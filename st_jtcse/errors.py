@@ -31,7 +31,9 @@ _OF_A_PLACE = {
 # How libraries written in Rust and pyarrow tell the system's error number.
 _NUMBER = re.compile(r"\((?:os error|errno) (\d+)\)|\[errno (\d+)\]", re.IGNORECASE)
 # torch keeps the number to itself, and says so where it writes.
-_TORCH_WRITES = re.compile(r"PytorchStreamWriter|inline_container.*unexpected pos|basic_ios::clear: iostream error", re.DOTALL)
+_TORCH_WRITES = re.compile(
+    r"PytorchStreamWriter|inline_container.*unexpected pos|basic_ios::clear: iostream error", re.DOTALL
+)
 
 
 class UserError(Exception):
