@@ -73,6 +73,11 @@ def wrapped(path):
         raise RuntimeError("the library's own words") from error
 
 
+def small(path):
+    with files_limited_to(1_000):  # So little is not written before the file is closed.
+        torch.save(torch.zeros(10), path)
+
+
 @pytest.mark.parametrize(
     ("write", "told"),
     [
@@ -86,8 +91,9 @@ def wrapped(path):
             lambda path: torch.save(torch.zeros(500_000), path),
             "the disk could not be read or written; see whether it is full or failing",
         ),
+        (small, "the disk could not be read or written; see whether it is full or failing"),
     ],
-    ids=["Python", "wrapped", "safetensors", "torch"],
+    ids=["Python", "wrapped", "safetensors", "torch", "torch, little"],
 )
 def test_what_the_disk_does_not_take_is_told_with_the_folder_that_was_written(write, told, capsys, tmp_path):
     def work():

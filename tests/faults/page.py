@@ -50,7 +50,7 @@ The same recipe, data and seed give the same bytes on the same machine. Of the r
 
 Other processors, accelerators and numbers of processes may change results too; that was not measured, for these tests
 ran on one machine without an accelerator. All are in `results.json` and in every checkpoint, and `--resume` says in a
-line which are others than before. The rehearsal takes REHEARSAL on `quickstart`.
+line which are others than before. The rehearsal takes 4.5 to 4.8 seconds of one core on `quickstart`.
 """
 
 

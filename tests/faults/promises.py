@@ -30,7 +30,7 @@ PROMISES = [
         "kill -9 of a resumed run too", ALIKE, f"{KILLS}::test_a_resume_that_is_killed_too_resumes_to_the_same_bytes"
     ),
     Promise(
-        "kill -9 while a stage without dev finishes: each kind of loss and model",
+        "kill -9 while a stage without dev finishes: each kind of loss and model, at three moments",
         "`--resume` ends with 0, the same bytes and the same record, no step more",
         "faults/test_finishing.py::test_a_stage_killed_while_it_finishes_resumes_to_the_same_bytes",
     ),
