@@ -40,7 +40,7 @@ def first_row_alone(model: nn.Module) -> Iterator[None]:
     def forward(**inputs: Any) -> Any:
         given = {key for key, value in inputs.items() if value is not None} - {"return_dict"}
         if tower.training and {"input_ids", "attention_mask"} <= given <= _INPUTS:
-            return BaseModelOutput(last_hidden_state=_first_row(tower, **{key: inputs.get(key) for key in _INPUTS}))
+            return BaseModelOutput(last_hidden_state=_first_row(tower, **{key: inputs[key] for key in given}))
         return whole(**inputs)
 
     tower.forward = forward

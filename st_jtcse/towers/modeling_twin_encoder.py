@@ -246,13 +246,11 @@ class TwinEncoderModel(PreTrainedModel):
         counted = attention_mask if self.config.include_prompt else without_prompt(attention_mask, prompt_length)
         inputs: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
         inputs |= {"token_type_ids": token_type_ids} if self._takes_segments else {}
-        cross: list[Tensor] | None = None
         if self.config.tower.model_type in LAYERS:
             rows = _rows_read(pooling, counted, first_counts)
             hidden, cross = self._through_layers(inputs, tower_outputs, rows)
         else:
-            hidden = [rows_of(tower, inputs, pooling) for tower in self.towers]
-
+            hidden, cross = [rows_of(tower, inputs, pooling) for tower in self.towers], None
         # All rows have one state too, for a loss: that of the first.
         states, crossed = ([] if rows is None else self._pooled(rows, counted, pooling) for rows in (hidden, cross))
         total = hidden[0] + hidden[1] if pooling == "none" else self._sum(states)

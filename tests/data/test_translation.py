@@ -300,7 +300,7 @@ def test_unfit_pivots_are_refused(marian, bart, tower_folders, tmp_path):
         Pivot("fr", missing, missing),
     )
     encoder = str(tower_folders[0])
-    refused("is no sequence-to-sequence model but of type bert; give one like", Pivot("fr", encoder, encoder))
+    refused("is not a sequence-to-sequence model but of type bert; give one like", Pivot("fr", encoder, encoder))
     refused("has 32 positions, fewer than a max_length of 33; lower max_length", marian, max_length=33)
 
     pickled = altered("pickled")

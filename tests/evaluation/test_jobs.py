@@ -86,7 +86,7 @@ def test_what_is_no_model_is_refused(tmp_path):
     file.touch()
     with pytest.raises(UserError, match="is a file; give the folder"):
         load_model(str(file))
-    with pytest.raises(UserError, match="no local folder, and the Hub has no such model or cannot be reached"):
+    with pytest.raises(UserError, match="not a local folder, and the Hub has no such model or cannot be reached"):
         load_model("nobody/nothing")
 
 

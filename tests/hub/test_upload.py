@@ -150,7 +150,7 @@ def test_a_push_that_fails_is_told_and_repeated_without_loss(method, path, hub, 
     status, told = push()
     assert status == 1
     assert told.strip().splitlines()[-1] == (
-        f"The Hub did not take org/twin after several attempts (status 503); the model is safe in {folder}: "
+        f"Pushing org/twin failed after several attempts (status 503); the model is safe in {folder}: "
         f"st-push {folder} org/twin repeats the push without training."
     )
     assert "Traceback" not in told and contents(folder) == before

@@ -41,7 +41,7 @@ ROWS = [
     Row("a batch that is a word", f"{EVAL} --batch-size all", "--batch-size: expected a positive number, found 'all'"),
     Row("an unknown pooling to evaluate", f"{EVAL} --pooling men", "argument --pooling: invalid choice: 'men'"),
     Row("no pairs to diagnose by", "st-diagnose {model} --output-dir out", "arguments are required: --pairs"),
-    Row("pairs that are not there", DIAGNOSE.replace("{pairs}", "none.jsonl"), "--pairs: none.jsonl is no file"),
+    Row("pairs that are not there", DIAGNOSE.replace("{pairs}", "none.jsonl"), "--pairs: none.jsonl is not a file"),
     Row("a range the wrong way round", f"{DIAGNOSE} --score-range 5 0", "--score-range: expected a lower and a higher"),
     Row("a range that is NaN", f"{DIAGNOSE} --score-range nan 5", "--score-range: expected a lower and a higher"),
     Row("a range too narrow", f"{DIAGNOSE} --score-range 0 0.5", "is outside 0 to 0.5"),

@@ -91,8 +91,8 @@ DAMAGES = {
     "more layers than were saved": (deepened, ""),
     "a configuration that is cut off": (cut("config.json"), ""),
     "a listing that is cut off": (cut("modules.json"), ""),
-    "a listing of numbers": (listing('[{"type": 1, "path": 2}]'), "modules.json is no list of modules"),
-    "a listing nested 200,000 deep": (listing("[" * 200_000), "modules.json is no list of modules"),
+    "a listing of numbers": (listing('[{"type": 1, "path": 2}]'), "modules.json is not a list of modules"),
+    "a listing nested 200,000 deep": (listing("[" * 200_000), "modules.json is not a list of modules"),
 }
 # Of the other commands, tests/cli/test_given_models.py.
 COMMANDS = {

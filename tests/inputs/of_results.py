@@ -42,11 +42,13 @@ ROWS = [
         "compare runs of one recipe.",
         files={"run/results.json": '{"recipe": "other", "seed": 2, "stages": []}'},
     ),
-    evaluated("an evaluation that is cut off", '{"model": {"na', "out/results.json is no evaluation's"),
+    evaluated("an evaluation that is cut off", '{"model": {"na', "out/results.json was not written by st-eval"),
     evaluated(
-        "an evaluation of another shape", '{"model": {"name": "a", "sha256": "b"}, "suites": 5}', "is no evaluation's"
+        "an evaluation of another shape",
+        '{"model": {"name": "a", "sha256": "b"}, "suites": 5}',
+        "was not written by st-eval",
     ),
-    evaluated("an evaluation nested 200,000 deep", "[" * 200_000, "out/results.json is no evaluation's"),
+    evaluated("an evaluation nested 200,000 deep", "[" * 200_000, "out/results.json was not written by st-eval"),
     evaluated(
         "an evaluation of another model",
         '{"model": {"name": "other", "sha256": "0123456789"}, "suites": {}, "tasks": {}, "missing": {}}',

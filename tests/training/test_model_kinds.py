@@ -55,11 +55,11 @@ def test_a_length_without_positions_is_refused_in_every_model_block(spec, model_
         build(41)
 
 
-def test_a_length_that_came_with_a_model_is_kept(tmp_path):
-    """RoBERTa's own says more than it has positions for, and is nobody's here to change."""
+def test_a_length_that_came_with_a_model_ends_with_its_positions(tmp_path):
+    """RoBERTa's own may say more than it has positions for: 40, the first of which is that of padding."""
     make_model(save_encoder(tmp_path / "encoder", 1, "roberta")).save_pretrained(str(tmp_path / "model"))
     settings = tmp_path / "model" / "tokenizer_config.json"
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"model_max_length": 512}))
     for keys in ({}, {"layers": [0, 1]}):
         spec = ModelSpec.model_validate({"base": str(tmp_path / "model"), **keys})
-        assert build_model(spec, str, with_head=False, seed=1).max_seq_length == 40
+        assert build_model(spec, str, with_head=False, seed=1).max_seq_length == 39
