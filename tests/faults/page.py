@@ -25,32 +25,35 @@ COUNTED = Path(__file__).with_name("counted.json")
 PREFACE = """\
 # Reliability
 
-Made by `tests/faults/page.py` from the tables `tests/faults/promises.py` and `tests/inputs/table.py`, and from what one
-run of the tests with `--all-faults` counted. {of} The test command meets a sample of the faults.
+`tests/faults/page.py` makes this page from the tables `tests/faults/promises.py` and `tests/inputs/table.py`, and from
+what one run of the tests with `--all-faults` counted. {of} The usual test command tries only a sample of the faults.
 
-The faults strike a run of three small stages: an encoder chosen by dev, a twin without dev, and a student of the twin.
-A run meets its fault at its n-th operation on the file system, as Python's audit events tell of them; then every stage
-that looks finished is loaded and hashed, the run is resumed, and its weights and record are compared with those of a
-run that nothing disturbed. A kill leaves the disk as it is, so one run tells what each of its moments would leave; that
-is laid out, moments that leave the same bytes once, and gone on from: one in ten to the end, the others to where the
-next stage begins, where every file must be the undisturbed run's. At some moments a process is killed indeed, and
-leaves just what was laid out.
+The faults strike a run of three small stages: an encoder chosen on dev data, a twin without dev data, and a student of
+the twin. Each fault strikes at one *moment*: the run's n-th operation on the file system, as Python's audit events
+report them. The test then loads and hashes every stage that looks finished, resumes the run, and compares its weights
+and record with those of an undisturbed run.
+
+A kill leaves the disk as it is. So one undisturbed run shows what a kill at each of its moments would leave. The tests
+restore that state and resume from it; moments that leave the same bytes are tested together. One in ten resumed runs
+goes on to the end. The others go on to where the next stage begins, and there every file must equal the undisturbed
+run's. At some moments the tests do kill a process, and it leaves exactly the state that they restore.
 """
 CIRCUMSTANCES = """\
 ## What may change results
 
-The same recipe, data and seed give the same bytes on the same machine. Of the run of three stages, this was measured:
+The same recipe, data and seed give the same bytes on the same machine. With the run of three stages we measured this:
 
 | what differs | weights | scores on dev |
 |---|---|---|
-| 0, 1 or 2 data workers; another process; a rehearsal or none | the same bytes | the same |
-| all packages but torch at their lower bounds, as transformers 5.18.0 for 5.23.0 | the same bytes | the same |
-| two threads for one (`OMP_NUM_THREADS`) | differ by 1e-5 to 3e-5 | agree to four decimals |
-| torch 2.7.0 and Python 3.12.1 for torch 2.13.0 and Python 3.11.7 | differ by 1e-5 to 4e-5 | agree to four decimals |
+| 0, 1 or 2 data-loading workers; another process; with or without the rehearsal | the same bytes | the same |
+| all packages but torch at their lowest versions, such as transformers 5.18.0, not 5.23.0 | the same bytes | the same |
+| two threads instead of one (`OMP_NUM_THREADS`) | differ by 1e-5 to 3e-5 | agree to four decimals |
+| torch 2.7.0 and Python 3.12.1, not torch 2.13.0 and Python 3.11.7 | differ by 1e-5 to 4e-5 | agree to four decimals |
 
-Other processors, accelerators and numbers of processes may change results too; that was not measured, for these tests
-ran on one machine without an accelerator. All are in `results.json` and in every checkpoint, and `--resume` says in a
-line which are others than before. The rehearsal takes 4.5 to 4.8 seconds of one core on `quickstart`.
+Other processors, accelerators and numbers of processes may change results too. We did not measure that, because these
+tests ran on one machine without an accelerator. `results.json` and every checkpoint record all of them, and `--resume`
+says in one line which have changed. The rehearsal, the short trial of each stage before a run, takes 4.5 to 4.8 seconds
+of one core on `quickstart`.
 """
 
 
@@ -92,10 +95,15 @@ def render(found):
         lines.append(f"| {cell(promise.fault)} | {cell(promise.promise)} | {count} | {link(promise.test)} |")
     lines += ["", CIRCUMSTANCES, "## Faulty inputs\n"]
     lines.append(
-        "Each ends with the exit status and a sentence that holds the text; nothing is left that looks finished."
+        "Each input ends the command with the exit status and a message that contains the text; nothing is left that "
+        "looks finished."
     )
     for group, rows in GROUPS.items():
-        lines += [f"\n### {group.capitalize()}: {len(rows)}\n", "| input | told | exit status |", "|---|---|---|"]
+        lines += [
+            f"\n### {group.capitalize()}: {len(rows)}\n",
+            "| input | message contains | exit status |",
+            "|---|---|---|",
+        ]
         lines += [f"| {cell(row.name)} | {cell(row.sentence)} | {row.status} |" for row in rows]
     return "\n".join(lines) + "\n"
 
