@@ -43,7 +43,7 @@ def quiet_libraries(*, errors_only: bool = True) -> Iterator[None]:
     from huggingface_hub.utils import logging as hub
     from transformers.utils import logging as theirs
 
-    verbosities, had_bars = (hub.get_verbosity(), theirs.get_verbosity()), theirs.is_progress_bar_enabled()
+    of_hub, of_theirs, had_bars = hub.get_verbosity(), theirs.get_verbosity(), theirs.is_progress_bar_enabled()
     if errors_only:
         hub.set_verbosity_error()
         theirs.set_verbosity_error()
@@ -51,8 +51,8 @@ def quiet_libraries(*, errors_only: bool = True) -> Iterator[None]:
     try:
         yield
     finally:
-        hub.set_verbosity(verbosities[0])
-        theirs.set_verbosity(verbosities[1])
+        hub.set_verbosity(of_hub)
+        theirs.set_verbosity(of_theirs)
         if had_bars:
             theirs.enable_progress_bar()
 
