@@ -28,6 +28,7 @@ from transformers import (
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
     RobertaConfig,
+    T5EncoderModel,
 )
 
 from st_jtcse.errors import UserError
@@ -133,6 +134,7 @@ TOWER_SETTINGS = {
     # A window of two tokens on either side, in two layers of four.
     "modernbert": {"local_attention": 4, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3},
     "qwen3": {"num_key_value_heads": 2, "head_dim": 8},
+    "t5": {"d_kv": 8, "d_ff": 48},
 }
 
 
@@ -144,7 +146,8 @@ def make_tower(kind, seed, **changes):
     if kind == "distilbert":
         settings["hidden_dim"] = settings.pop("intermediate_size")
     torch.manual_seed(seed)
-    model = AutoModel.from_config(AutoConfig.for_model(kind, **settings | TOWER_SETTINGS.get(kind, {}) | changes))
+    config = AutoConfig.for_model(kind, **settings | TOWER_SETTINGS.get(kind, {}) | changes)
+    model = T5EncoderModel(config) if kind == "t5" else AutoModel.from_config(config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save_model
 from sentence_transformers.base.modules import Transformer
 from torch import nn
-from transformers import AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from st_jtcse.errors import PoolerNeeded, UserError
@@ -20,7 +20,7 @@ from st_jtcse.modules.loading import load_config, reading
 from st_jtcse.modules.whole_models import check_tokenizer, lower_length
 from st_jtcse.towers import EnsembleEncoderConfig, EnsembleEncoderModel, TwinEncoderConfig, TwinEncoderModel
 from st_jtcse.towers.modeling_ensemble_encoder import OTHER_TOKENIZERS, check_shared, check_weights
-from st_jtcse.towers.modeling_tower_pooling import SumConfig, TowerPooling, tower_config
+from st_jtcse.towers.modeling_tower_pooling import SumConfig, TowerPooling, tower_class, tower_config
 from st_jtcse.towers.modeling_twin_encoder import CrossResidual
 
 logger = logging.get_logger(__name__)
@@ -182,7 +182,7 @@ def transformer_of(
     # writes nothing in the other processes of a distributed run.
     with tempfile.TemporaryDirectory() as folder:
         model.config.save_pretrained(folder)
-        save_file(model.state_dict(), os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+        save_model(model, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
         tokenizer.save_pretrained(folder)
         code = {"trust_remote_code": False}
         kwargs = code | {"dtype": model.dtype, "attn_implementation": attn_implementation}
@@ -216,7 +216,7 @@ def _load(source: Encoder, role: str, load_kwargs: dict[str, Any]) -> PreTrained
     if isinstance(source, PreTrainedModel):
         return source
     with reading(source) as place:
-        model, report = AutoModel.from_pretrained(
+        model, report = tower_class(config).from_pretrained(
             place, output_loading_info=True, **{"trust_remote_code": False} | load_kwargs
         )
     # Of a whole model, the pooler alone can be missing.

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from .modeling_tower_pooling import (
@@ -24,6 +24,7 @@ from .modeling_tower_pooling import (
     pooled,
     rows_of,
     takes_segments,
+    tower_class,
     tower_config,
     unsplit_modules,
     without_prompt,
@@ -61,9 +62,11 @@ class EnsembleEncoderConfig(SumConfig):
         self.weights = check_weights(weights, len(self.members))
         check_shared(self.members)
         first = self.members[0]
-        kwargs |= {key: getattr(first, key, None) for key in MIRRORED_KEYS}
+        kwargs |= {key: getattr(first, key) for key in MIRRORED_KEYS if hasattr(first, key)}
         kwargs["num_hidden_layers"] = max(member.num_hidden_layers for member in self.members)
-        kwargs["max_position_embeddings"] = min(member.max_position_embeddings for member in self.members)
+        positions = [getattr(member, "max_position_embeddings", None) for member in self.members]
+        if known := [length for length in positions if length is not None]:
+            kwargs["max_position_embeddings"] = min(known)
         super().__init__(**kwargs)
         if self.pooling == "pooler":
             raise ValueError("An ensemble's members are without poolers, so that it cannot be pooled by 'pooler'.")
@@ -131,7 +134,7 @@ class EnsembleEncoderModel(PreTrainedModel):
         super().__init__(config)
         # Typed as Any: nn.ModuleList forgets what it holds.
         self.members: Any = nn.ModuleList(
-            AutoModel.from_config(member, attn_implementation=asked) for member in config.members
+            tower_class(member).from_config(member, attn_implementation=asked) for member in config.members
         )
         encoders: list[Any] = list(self.members)
         for member in encoders:

@@ -12,8 +12,9 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, PretrainedConfig
+from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, PretrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
 
 # none: the rows stay as they are, for whatever pools them behind the model.
 TowerPooling = Literal["cls", "mean", "first_last", "lasttoken", "pooler", "none"]
@@ -91,9 +92,14 @@ def tower_config(tower: PretrainedConfig | dict[str, Any], role: str) -> Pretrai
     if tower_type not in CONFIG_MAPPING:
         raise ValueError(f"{role} must be of a type that transformers knows itself, found {tower_type!r}.")
     config = AutoConfig.for_model(tower_type, **settings)
-    if config.is_encoder_decoder:
+    if config.is_encoder_decoder and tower_type not in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:
         raise ValueError(f"{role} must be an encoder or a decoder alone, found {tower_type!r}, which is both.")
     return config
+
+
+def tower_class(config: PretrainedConfig) -> Any:
+    """Return the class that loads and makes a tower: of a type with a decoder, such as T5, its encoder alone."""
+    return AutoModelForTextEncoding if config.model_type in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES else AutoModel
 
 
 def unsplit_modules(towers: Iterable[Any]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
 from .modeling_tower_layers import LAYERS, BertLayers, EveryRow, EveryRowOfBoth, FirstRow
@@ -26,6 +26,7 @@ from .modeling_tower_pooling import (
     pooled,
     rows_of,
     takes_segments,
+    tower_class,
     tower_config,
     unsplit_modules,
     without_prompt,
@@ -80,7 +81,7 @@ class TwinEncoderConfig(SumConfig):
         self.cross_attention_every = cross_attention_every
         self.cross_residual = cross_residual
         self.added_poolers = added_poolers
-        super().__init__(**kwargs | {key: getattr(self.tower, key, None) for key in MIRRORED_KEYS})
+        super().__init__(**kwargs | {key: getattr(self.tower, key) for key in MIRRORED_KEYS if hasattr(self.tower, key)})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the serialisable form, without facts that belong to one machine."""
@@ -179,7 +180,7 @@ class TwinEncoderModel(PreTrainedModel):
         super().__init__(config)
         self.gradient_checkpointing = False
         # Typed as Any: the towers' inner modules are named by their checkpoints, not by a class.
-        self.towers: Any = nn.ModuleList(AutoModel.from_config(config.tower) for _ in range(2))
+        self.towers: Any = nn.ModuleList(tower_class(config.tower).from_config(config.tower) for _ in range(2))
         if config.added_poolers:
             self.add_poolers()
         self._takes_segments = takes_segments(self.towers[0])

@@ -12,7 +12,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, WeightedLayerPooling
 from torch import nn
-from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
 from st_jtcse import embedded
 from st_jtcse.errors import CodeNotTrusted, PoolerNeeded, PoolingNeeded, UserError, ways_out
@@ -30,7 +30,7 @@ from st_jtcse.modules.tower_form import TowerForm, shared_form
 from st_jtcse.modules.whole_models import check_length
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec, TeacherSpec, WeightedModelSpec
 from st_jtcse.towers import TwinEncoderConfig
-from st_jtcse.towers.modeling_tower_pooling import TowerPooling
+from st_jtcse.towers.modeling_tower_pooling import TowerPooling, tower_class
 from st_jtcse.training.dropout import set_dropout
 from st_jtcse.training.run_folder import RunFolder
 
@@ -274,7 +274,7 @@ def _fresh(config: Any, spec: ModelSpec) -> PreTrainedModel:
         raise UserError(f"'fresh' changes {unknown[0]}, which the configuration of {spec.base} does not have.")
     changed = AutoConfig.for_model(settings.pop("model_type"), **settings | (spec.fresh or {}))
     # Drawn from the global generator, which the stage has seeded.
-    model = cast(Any, AutoModel.from_config(changed, trust_remote_code=spec.trust_remote_code))
+    model = cast(Any, tower_class(changed).from_config(changed, trust_remote_code=spec.trust_remote_code))
     return cast(PreTrainedModel, model if spec.dtype in (None, "auto") else model.to(getattr(torch, spec.dtype)))
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from transformers import AutoModel, AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification
 
 from st_jtcse import embedded
 from st_jtcse.modules import loading
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
 from st_jtcse.reports.run_report import PAGE
+from st_jtcse.towers.modeling_tower_pooling import tower_class
 from st_jtcse.training.as_shipped import begins_as
 from st_jtcse.training.forecast import rows_of, sizes, steps_of
 from st_jtcse.training.models import load_config
@@ -102,7 +103,7 @@ def _count(config: Any, spec: ModelSpec) -> int:
         setattr(config, key, value)
     if spec.layers is not None:
         config.num_hidden_layers = len(spec.layers)
-    kind: Any = AutoModel
+    kind: Any = tower_class(config)
     if spec.cross_encoder is not None:
         kind, config.num_labels = AutoModelForSequenceClassification, spec.num_labels
     with torch.device("meta"):

@@ -26,7 +26,7 @@ PLACES = {
     "distilbert": ("attention.v_lin", "attention.out_lin"),
     "modernbert": ("attn.Wqkv", "attn.Wo"),
 }
-ALONE = {"albert": "mean", "qwen3": "lasttoken"}
+ALONE = {"albert": "mean", "t5": "mean", "qwen3": "lasttoken"}
 KINDS = [*CROSSING_TYPES, *ALONE]
 
 
