@@ -80,6 +80,8 @@ def shrink(value, tiny):
         shrunk["dimensions"] = 8
     if "queue_size" in shrunk:
         shrunk["queue_size"] = 20
+    if "whitening_groups" in shrunk:
+        shrunk["whitening_groups"] = 8
     if "embedding_dimension" in shrunk:
         shrunk["embedding_dimension"] = 32
     if "dev" in shrunk:
@@ -100,7 +102,7 @@ RUN += ["edfse-bert", "jtcse-roberta-uc", "cosent-baselines-nli-bert"]
 # Their stages are those of another recipe that is rehearsed, on other data or with other constants.
 ALIKE = {"jtcse-terms-bert", "tncse-single-bert", "lsrns-scorers-bert", "cosent-baselines-zh", "cosent-cross-zh"}
 ALIKE |= {"cosent-baselines-sickr-bert", "cosent-baselines-paraphrase-bert"}
-ALIKE |= {"arccse-bert", "consert-bert", "esimcse-bert", "promptbert"}
+ALIKE |= {"arccse-bert", "consert-bert", "esimcse-bert", "iscse-bert", "pcl-bert", "promptbert", "whitenedcse-bert"}
 ALIKE |= {name for name in RECIPES if re.fullmatch("cosent-threshold-.*-(bert|zh)", name)}
 
 
