@@ -76,14 +76,8 @@ def shrink(value, tiny):
         shrunk["train"] = str(tiny / "text.txt")
     if "pairs" in shrunk:
         shrunk["pairs"] = tiny_pairs(tiny, value)
-    if "dimensions" in shrunk:
-        shrunk["dimensions"] = 8
-    if "queue_size" in shrunk:
-        shrunk["queue_size"] = 20
-    if "whitening_groups" in shrunk:
-        shrunk["whitening_groups"] = 8
-    if "embedding_dimension" in shrunk:
-        shrunk["embedding_dimension"] = 32
+    small = {"dimensions": 8, "queue_size": 20, "whitening_groups": 8, "embedding_dimension": 32}
+    shrunk |= {key: size for key, size in small.items() if key in shrunk}
     if "dev" in shrunk:
         shrunk["dev"] = tiny_pairs(tiny, value)
     if isinstance(shrunk.get("test"), dict):
