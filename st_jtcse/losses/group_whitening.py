@@ -39,7 +39,8 @@ def shuffled_group_whitening(rows: Tensor, groups: int, order: Tensor) -> Tensor
     """
     size = rows.shape[1]
     if size % groups:
-        raise UserError(f"whitening_groups: expected a divisor of the embedding's size, {size}, found {groups}.")
+        told = f"whitening_groups: expected a divisor of the embedding's size, {size}, found {groups}. Choose another."
+        raise UserError(told)
     with torch.autocast(rows.device.type, enabled=False):
         own = rows.to(torch.promote_types(rows.dtype, torch.float32))
         grouped = own[:, order].unflatten(1, (groups, -1)).transpose(0, 1)

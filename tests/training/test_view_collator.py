@@ -197,6 +197,11 @@ def test_a_loss_of_two_columns_gets_a_view_in_each(project, model, loss):
             "loss.queue_size is 9, too many beside batches of 8 for 16 training sentences, which would be negatives of "
             "themselves; lower it to 8 at most, or add sentences.",
         ),
+        (
+            "crop",
+            {"loss": {"type": "SimCSELoss", "whitening_groups": 5}},
+            "whitening_groups: expected a divisor of the embedding's size, 32, found 5. Choose another.",
+        ),
         ("crop", {"loss": {"type": "SimCSELoss", "momentum": 0.9}}, "loss.momentum: expected 'queue_size' beside it"),
         (
             "crop",
