@@ -112,15 +112,17 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
         least, most = arguments.get("least_gap", 0.1), arguments.get("most_gap", 0.3)
         if not found and least > most:
             found.append(("least_gap", f"expected at most 'most_gap', {most:g}, found {least:g}. Lower it."))
-        queue = arguments.get("queue_size")
-        for name in ("momentum", "instance_smoothing"):
-            if not found and arguments.get(name) and not queue:
-                found.append((name, f"expected 'queue_size' beside it, found none. Give it, or remove '{name}'."))
-        if not found and arguments.get("instance_smoothing") and arguments.get("smoothing_neighbours", 16) >= queue:
-            found.append(("smoothing_neighbours", f"expected fewer than 'queue_size', {queue}. Lower it."))
+        queue, smoothing = arguments.get("queue_size"), arguments.get("instance_smoothing", 0)
+        if not found and not queue and (smoothing or arguments.get("momentum") is not None):
+            name = "instance_smoothing" if smoothing else "momentum"
+            found.append((name, f"expected 'queue_size' beside it, found none. Give it, or remove '{name}'."))
+        neighbours = arguments.get("smoothing_neighbours", 16)
+        if not found and smoothing and neighbours >= queue:
+            text = f"expected fewer than 'queue_size', {queue}, found {neighbours}. Lower it."
+            found.append(("smoothing_neighbours", text))
         if not found and arguments.get("whitening_groups") and queue:
-            told = "expected no 'queue_size' beside it, whose embeddings are not whitened, found one. Remove one."
-            found.append(("whitening_groups", told))
+            text = "expected no 'queue_size' beside it, whose embeddings are not whitened, found one. Remove one."
+            found.append(("whitening_groups", text))
         return found
 
     def __init__(
