@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch.distributed as dist
+from torch import Tensor
 
 
 def rank() -> int:
@@ -13,6 +14,13 @@ def rank() -> int:
 def count() -> int:
     """Return the number of processes; 1 outside a distributed run."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def of_first(value: Tensor) -> Tensor:
+    """Return a tensor as the first process has it."""
+    if count() > 1:
+        dist.broadcast(value, src=0)
+    return value
 
 
 def wait_for_all() -> None:

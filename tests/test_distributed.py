@@ -17,9 +17,13 @@ LABELS = torch.nn.functional.normalize(torch.randn(12, 8, generator=torch.Genera
 EARLIER = make_sentences(12, seed=5)
 LOSSES = {"JTCSELoss": JTCSELoss, "SimCSELoss": SimCSELoss, "RankCSELoss": RankCSELoss, "LSRNSLoss": LSRNSLoss}
 WAYS = {"in one pass": {}, "in mini-batches": {"mini_batch_size": 5}}
-# With all options: past sentences, a margin, and a third view of each sentence.
-CASES = [*LOSSES, "options"]
-OPTIONS = {"queue_size": 9, "momentum": 0.5, "angular_margin": 10.0, "soft_negatives": 0.5}
+# Past sentences, a margin, and a third view of each sentence; groups of past sentences; whitened views.
+OPTIONS = {
+    "options": {"queue_size": 9, "momentum": 0.5, "angular_margin": 10.0, "soft_negatives": 0.5},
+    "groups": {"queue_size": 20, "instance_smoothing": 0.5, "smoothing_neighbours": 4},
+    "whitened": {"whitening_groups": 8, "angular_margin": 5.0},
+}
+CASES = [*LOSSES, *OPTIONS]
 VIEWS = [ViewSpec(type="crop"), ViewSpec(type="shuffle"), ViewSpec(type="negate")]
 
 
@@ -35,11 +39,12 @@ def half_a_batch(towers, result):
         wrapped = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
         wrapped.preprocess = model.preprocess
         loss.model = wrapped
+        torch.manual_seed(rank)  # What is drawn apart is the first process's.
         value = total(loss([features(name, model, SENTENCES[half])], LABELS[half]))
         value.backward()
         gradients = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
         found[f"{name} {way}"] = {"loss": value.detach(), "gradients": gradients}
-        if name == "options":
+        if has_past(loss):
             found[f"{name} {way}"]["queue"] = loss.past.rows()
     if rank == 0:
         torch.save(found, result)
@@ -62,8 +67,8 @@ def features(name, model, sentences):
 
 
 def build(name, model, half=slice(None), **settings):
-    loss = LOSSES.get(name, SimCSELoss)(model, **settings, **(OPTIONS if name == "options" else {}))
-    if name == "options":
+    loss = LOSSES.get(name, SimCSELoss)(model, **settings, **OPTIONS.get(name, {}))
+    if has_past(loss):
         loss.past.double()
         loss([features(name, model, EARLIER[half])])
         return loss
@@ -71,6 +76,10 @@ def build(name, model, half=slice(None), **settings):
         # Of two halves, and of one.
         loss.use_pair_scores([(SENTENCES[1], SENTENCES[9], 0.9), (SENTENCES[7], SENTENCES[8], 0.1)])
     return loss
+
+
+def has_past(loss):
+    return getattr(loss, "past", None) is not None
 
 
 def total(value):
@@ -91,14 +100,15 @@ def of_two_processes(tower_folders, tmp_path_factory):
 def test_two_processes_have_the_gradient_of_the_union_batch(tower_folders, of_two_processes, name, way):
     model = without_dropout(make_pipeline(tuple(map(str, tower_folders))))
     loss = build(name, model)
+    torch.manual_seed(0)
     value = total(loss([features(name, model, SENTENCES)], LABELS))
     value.backward()
     found = of_two_processes[f"{name} {way}"]
-    if name == "options":
-        assert len(loss.past.rows()) == 9
+    if has_past(loss):
+        assert len(loss.past.rows()) == OPTIONS[name]["queue_size"]
         torch.testing.assert_close(found["queue"], loss.past.rows(), rtol=1e-9, atol=1e-9)
     # In one pass, or with options, SimCSE's term is of each process's rows only.
-    if name in ("JTCSELoss", "LSRNSLoss") or (WAYS[way] and name != "options"):
+    if name in ("JTCSELoss", "LSRNSLoss") or (WAYS[way] and name not in OPTIONS):
         torch.testing.assert_close(found["loss"], value.detach(), rtol=1e-9, atol=1e-9)
     expected = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
     used = {key for key, gradient in expected.items() if gradient.abs().max() > 0}

@@ -57,6 +57,12 @@ def test_links_recipes_and_tests_exist(page):
         assert name in {*bundled.recipes(), "init"}, name
 
 
+def test_the_costs_of_views_are_those_that_were_measured():
+    found = json.loads((ROOT / "benchmarks" / "results" / "view_costs.json").read_text())["ways"]
+    rows = re.findall(r"^\| `([a-z-]+-mini)`.* \| ([\d.]+) \|$", (ROOT / "docs" / "views.md").read_text(), re.MULTILINE)
+    assert dict(rows) == {name: f"{way['ratio']:.2f}" for name, way in found.items()}
+
+
 def test_the_readme_is_short_and_shows_every_option():
     readme = (ROOT / "README.md").read_text()
     assert len(readme.splitlines()) <= 120

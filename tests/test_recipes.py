@@ -76,12 +76,8 @@ def shrink(value, tiny):
         shrunk["train"] = str(tiny / "text.txt")
     if "pairs" in shrunk:
         shrunk["pairs"] = tiny_pairs(tiny, value)
-    if "dimensions" in shrunk:
-        shrunk["dimensions"] = 8
-    if "queue_size" in shrunk:
-        shrunk["queue_size"] = 20
-    if "embedding_dimension" in shrunk:
-        shrunk["embedding_dimension"] = 32
+    small = {"dimensions": 8, "queue_size": 20, "whitening_groups": 8, "embedding_dimension": 32}
+    shrunk |= {key: size for key, size in small.items() if key in shrunk}
     if "dev" in shrunk:
         shrunk["dev"] = tiny_pairs(tiny, value)
     if isinstance(shrunk.get("test"), dict):
@@ -100,7 +96,8 @@ RUN += ["edfse-bert", "jtcse-roberta-uc", "cosent-baselines-nli-bert"]
 # Their stages are those of another recipe that is rehearsed, on other data or with other constants.
 ALIKE = {"jtcse-terms-bert", "tncse-single-bert", "lsrns-scorers-bert", "cosent-baselines-zh", "cosent-cross-zh"}
 ALIKE |= {"cosent-baselines-sickr-bert", "cosent-baselines-paraphrase-bert"}
-ALIKE |= {"arccse-bert", "consert-bert", "esimcse-bert", "promptbert"}
+ALIKE |= {"arccse-bert", "consert-bert", "esimcse-bert", "iscse-bert", "pcl-bert", "pcl-mini", "promptbert"}
+ALIKE |= {"whitenedcse-bert"}
 ALIKE |= {name for name in RECIPES if re.fullmatch("cosent-threshold-.*-(bert|zh)", name)}
 
 

@@ -71,3 +71,25 @@ def bidirectional_margin(view_a: Tensor, view_b: Tensor, soft: Tensor, least: fl
     """
     gap = F.cosine_similarity(view_a, soft, dim=-1) - F.cosine_similarity(view_a, view_b, dim=-1)
     return (F.relu(gap + least) + F.relu(-gap - most)).mean()
+
+
+def smoothed(rows: Tensor, past: Tensor, count: int, temperature: float = 2.0) -> Tensor:
+    r"""Return each embedding's group: the mean of itself and its nearest past ones by attention.
+
+    .. math:: \tilde x_i = \sum_{n \in \{x_i\} \cup N_k(x_i)}
+        \frac{e^{\cos(x_i, n) / \beta}}{\sum_{m \in \{x_i\} \cup N_k(x_i)} e^{\cos(x_i, m) / \beta}}
+        \, \frac{n}{\|n\|}
+
+    Args:
+        rows: (B, H).
+        past: (N, H) without gradient, the rows themselves among them; N > k.
+        count: k, how many of the past ones but itself are in a group.
+        temperature: β.
+
+    References:
+        He et al., IS-CSE, AAAI 2023, the group of a sentence by its nearest neighbours.
+    """
+    nearest = cosines(rows.detach(), past).topk(count + 1).indices[:, 1:]  # The nearest is the row itself.
+    group = F.normalize(torch.cat([rows.unsqueeze(1), past.to(rows)[nearest]], dim=1), dim=-1)
+    weights = ((group[:, :1] * group).sum(dim=-1) / temperature).softmax(dim=1)
+    return (weights.unsqueeze(2) * group).sum(dim=1)

@@ -15,7 +15,8 @@ from st_jtcse.errors import UserError
 from st_jtcse.losses.declaration import AcuteAngle, Count, LossDeclaration, NotNegative, Positive, Share
 from st_jtcse.losses.functional import info_nce, nt_xent
 from st_jtcse.losses.gradcache import TwoViewLoss
-from st_jtcse.losses.margins import bidirectional_margin, contrast
+from st_jtcse.losses.group_whitening import shuffled_group_whitening
+from st_jtcse.losses.margins import bidirectional_margin, contrast, smoothed
 from st_jtcse.losses.past_negatives import PastNegatives
 from st_jtcse.losses.views import BOTH_VIEWS, Terms, gathered, whole_dimension
 
@@ -31,7 +32,8 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
     :class:`~sentence_transformers.sentence_transformer.losses.MultipleNegativesRankingLoss`, gathering included.
 
     Options make it the loss of other papers: an angular margin on the positive (ArcCSE), soft negatives (SNCSE), past
-    negatives (ESimCSE); see :mod:`st_jtcse.losses.margins` and :mod:`st_jtcse.losses.past_negatives`.
+    negatives (ESimCSE), groups of past sentences (IS-CSE), whitened views (WhitenedCSE); see
+    :mod:`st_jtcse.losses.margins`, :mod:`st_jtcse.losses.past_negatives` and :mod:`st_jtcse.losses.group_whitening`.
 
     Args:
         model: The model to train; its dropout makes the views.
@@ -44,6 +46,12 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
         most_gap: β ≥ α, the most.
         queue_size: N, how many of the last sentences' embeddings are further negatives; None: none.
         momentum: λ of the slow copy of the model that makes those; None: they are the model's own.
+        instance_smoothing: α ≥ 0 of a second InfoNCE, once the queue is full, whose candidates are view b's rows each
+            drawn to its group in the queue; the queue's rows are then no negatives. 0: without.
+        smoothing_neighbours: k, how many past sentences are in a group.
+        whitening_groups: G, a divisor of the embedding's size: both views are whitened over the batch in so many groups
+            of components, shuffled anew each time; None: not.
+        whitened_positives: How many such versions of view b are candidates; their losses are added.
         gather_across_devices: Whether candidates come from all processes.
         length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1. The loss is the same.
         mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at the embeddings
@@ -77,7 +85,7 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
 
     References:
         Gao et al., SimCSE, EMNLP 2021, Eq. 4; JTCSE (Zong et al.), Eq. 11; Zhang et al., ArcCSE, ACL 2022; Wang et al.,
-        SNCSE, 2022.
+        SNCSE, 2022; He et al., IS-CSE, AAAI 2023; Zhuo et al., WhitenedCSE, ACL 2023.
     """
 
     declaration = LossDeclaration(
@@ -88,7 +96,7 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
         queue="queue_size",
         in_batch=True,
         cards={(): "simcse"},
-        options=("angular_margin", "soft_negatives", "queue_size"),
+        options=("angular_margin", "soft_negatives", "queue_size", "whitening_groups"),
     )
     citation = """
 @inproceedings{gao2021simcse,
@@ -104,8 +112,17 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
         least, most = arguments.get("least_gap", 0.1), arguments.get("most_gap", 0.3)
         if not found and least > most:
             found.append(("least_gap", f"expected at most 'most_gap', {most:g}, found {least:g}. Lower it."))
-        if not found and arguments.get("momentum") is not None and not arguments.get("queue_size"):
-            found.append(("momentum", "expected 'queue_size' beside it, found none. Give it, or remove 'momentum'."))
+        queue, smoothing = arguments.get("queue_size"), arguments.get("instance_smoothing", 0)
+        if not found and not queue and (smoothing or arguments.get("momentum") is not None):
+            name = "instance_smoothing" if smoothing else "momentum"
+            found.append((name, f"expected 'queue_size' beside it, found none. Give it, or remove '{name}'."))
+        neighbours = arguments.get("smoothing_neighbours", 16)
+        if not found and smoothing and neighbours >= queue:
+            text = f"expected fewer than 'queue_size', {queue}, found {neighbours}. Lower it."
+            found.append(("smoothing_neighbours", text))
+        if not found and arguments.get("whitening_groups") and queue:
+            text = "expected no 'queue_size' beside it, whose embeddings are not whitened, found one. Remove one."
+            found.append(("whitening_groups", text))
         return found
 
     def __init__(
@@ -120,6 +137,10 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
         most_gap: NotNegative = 0.3,
         queue_size: Count | None = None,
         momentum: Share | None = None,
+        instance_smoothing: NotNegative = 0.0,
+        smoothing_neighbours: Count = 16,
+        whitening_groups: Count | None = None,
+        whitened_positives: Count = 2,
         gather_across_devices: bool = False,
         length_chunks: Count | None = None,
         mini_batch_size: Count | None = None,
@@ -127,6 +148,8 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
     ) -> None:
         own: dict[str, Any] = {"angular_margin": angular_margin, "soft_negatives": soft_negatives}
         own |= {"least_gap": least_gap, "most_gap": most_gap, "queue_size": queue_size, "momentum": momentum}
+        own |= {"instance_smoothing": instance_smoothing, "smoothing_neighbours": smoothing_neighbours}
+        own |= {"whitening_groups": whitening_groups, "whitened_positives": whitened_positives}
         SimCSELoss.check(temperature=temperature, candidates=candidates, length_chunks=length_chunks, **own)
         super().__init__(
             model,
@@ -141,6 +164,10 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
         self.most_gap = most_gap
         self.queue_size = queue_size
         self.momentum = momentum
+        self.instance_smoothing = instance_smoothing
+        self.smoothing_neighbours = smoothing_neighbours
+        self.whitening_groups = whitening_groups
+        self.whitened_positives = whitened_positives
         self.length_chunks = length_chunks
         self.mini_batch_size = mini_batch_size
         self.mini_batch_num_tokens = mini_batch_num_tokens
@@ -154,17 +181,23 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
         if self.soft_negatives and BOTH_VIEWS not in features:
             raise UserError("soft_negatives needs a third view of each sentence, found two by dropout; give 'views'.")
         a, b, *soft = encoded["sentence_embedding"].chunk(3 if self.soft_negatives else 2)
-        loss = self.nce(a, b)
+        terms = Terms(nce=self.nce(a, b))
+        if self.past is not None and self.instance_smoothing:
+            terms["smoothing"] = self.instance_smoothing * self._of_groups(a, b, self.past)
         if self.past is not None and torch.is_grad_enabled():  # What is only evaluated is not trained on.
             self.past.take(self.model, features, b, self.length_chunks)
-        if not soft:
-            return loss
-        gap = bidirectional_margin(a, b, soft[0], self.least_gap, self.most_gap)
-        return Terms(nce=loss, soft_negatives=self.soft_negatives * gap)
+        if soft:
+            gap = bidirectional_margin(a, b, soft[0], self.least_gap, self.most_gap)
+            terms["soft_negatives"] = self.soft_negatives * gap
+        return terms if len(terms) > 1 else terms["nce"]
+
+    @property
+    def _has_options(self) -> bool:
+        return bool(self.angular_margin or self.past is not None or self.whitening_groups)
 
     def nce(self, a: Tensor, b: Tensor) -> Tensor:
         """Return InfoNCE of the two views' embeddings, (B, H) each."""
-        if not self.uses_gradient_cache or self.angular_margin or self.past is not None:
+        if not self.uses_gradient_cache or self._has_options:
             return self.compute_loss_from_embeddings([a, b])
         a, b = gathered([a, b], self.gather_across_devices)
         form = info_nce if self.candidates == "other_view" else nt_xent
@@ -172,7 +205,7 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
 
     def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None = None) -> Tensor:
         """Return the loss of the two views' embeddings, (B, H) each."""
-        if self.angular_margin or self.past is not None:
+        if self._has_options:
             return self._with_options(*embeddings)
         loss = super().compute_loss_from_embeddings(embeddings, cast(Tensor, labels))
         if self.candidates == "other_view":
@@ -182,13 +215,39 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
         return (loss + swapped) / 2
 
     def _with_options(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the same with an angular margin and past negatives."""
-        every_a, every_b = gathered([a, b], self.gather_across_devices)
-        first = processes.rank() * len(a) if len(every_a) > len(a) else 0
-        own = torch.arange(first, first + len(a), device=a.device)
-        past = None if self.past is None else self.past.rows()
+        """Return the same with an angular margin and past negatives, or of whitened views."""
+        every_a, every_b, own = self._every(a, b)
+        if not self.whitening_groups:
+            return self._contrast(a, b, every_a, every_b, own)
+        white_a = self._whitened(every_a)
+        versions = [self._whitened(every_b) for _ in range(self.whitened_positives)]
+        losses = [self._contrast(white_a[own], white_b[own], white_a, white_b, own) for white_b in versions]
+        return torch.stack(losses).sum()
+
+    def _contrast(self, a: Tensor, b: Tensor, every_a: Tensor, every_b: Tensor, own: Tensor) -> Tensor:
+        past = None if self.past is None or self.instance_smoothing else self.past.rows()
         settings = own, self.temperature, self.angular_margin
         if self.candidates == "other_view":
             return contrast(a, every_b, *settings, past=past)
         first_way = contrast(a, every_b, *settings, every_a, past)
         return (first_way + contrast(b, every_a, *settings, every_b, past)) / 2
+
+    def _of_groups(self, a: Tensor, b: Tensor, past: PastNegatives) -> Tensor:
+        """Return InfoNCE between view a and the groups of view b; 0 until the queue is full."""
+        _, every_b, own = self._every(a, b)
+        rows = torch.cat([past.rows().to(b), every_b.detach()])[-len(past.queue) :]
+        if len(rows) < len(past.queue):
+            return a.new_zeros(())
+        return contrast(a, smoothed(every_b, rows, self.smoothing_neighbours), own, self.temperature)
+
+    def _every(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the views of all processes, where the loss gathers, and which of their rows are this one's."""
+        every_a, every_b = gathered([a, b], self.gather_across_devices)
+        first = processes.rank() * len(a) if len(every_a) > len(a) else 0
+        return every_a, every_b, torch.arange(first, first + len(a), device=a.device)
+
+    def _whitened(self, every: Tensor) -> Tensor:
+        """Return a version of embeddings, in an order that is the same in all processes whose rows they are."""
+        order = torch.randperm(every.shape[1]).to(every.device)
+        order = processes.of_first(order) if self.gather_across_devices else order
+        return shuffled_group_whitening(every, int(self.whitening_groups or 1), order)

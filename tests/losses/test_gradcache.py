@@ -25,6 +25,7 @@ LOSSES = {
     "JTCSELoss": JTCSELoss,
     "SimCSELoss": SimCSELoss,
     "SimCSELoss, both views": lambda model, **settings: SimCSELoss(model, candidates="both_views", **settings),
+    "SimCSELoss, whitened": lambda model, **settings: SimCSELoss(model, whitening_groups=16, **settings),
     "RankCSELoss": RankCSELoss,
     "RankCSELoss, CoSENT": lambda model, **settings: RankCSELoss(model, ranking="cosent", **settings),
     "LSRNSLoss": LSRNSLoss,

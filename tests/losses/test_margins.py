@@ -10,7 +10,7 @@ from torch.autograd import gradcheck
 from st_jtcse.errors import UserError
 from st_jtcse.losses import SimCSELoss
 from st_jtcse.losses.functional import nt_xent
-from st_jtcse.losses.margins import bidirectional_margin, contrast, with_margin
+from st_jtcse.losses.margins import bidirectional_margin, contrast, smoothed, with_margin
 
 
 def on_circle(*degrees, scale=3.0):
@@ -58,10 +58,26 @@ def test_soft_negatives_are_held_between_the_two_gaps():
     assert bidirectional_margin(a, b, soft, 0.05, 0.2).item() == pytest.approx(expected, abs=1e-12)
 
 
+def test_a_group_is_the_row_and_its_nearest_past_ones_by_attention():
+    """Rows at 0 and 90 degrees; the past: both of them, 30, 50 and 200 degrees."""
+    rows, past = on_circle(0, 90), on_circle(200, 0, 90, 30, 50)
+
+    def group(*degrees):
+        angles = torch.tensor(degrees, dtype=torch.float64)
+        weights = (torch.cos((angles - angles[0]).deg2rad()) / 2).softmax(dim=0)
+        return (weights[:, None] * on_circle(*degrees, scale=1.0)).sum(dim=0)
+
+    expected = torch.stack([group(0, 30, 50), group(90, 50, 30)])
+    torch.testing.assert_close(smoothed(rows, past, 2), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(smoothed(rows, past, 1)[0], group(0, 30), rtol=0, atol=1e-12)
+
+
 def test_gradients_and_none_of_them_is_infinite_where_two_views_are_equal():
     a, b, soft = views("a", "b", "soft")
     own = torch.tensor([1, 2, 3, 4, 0])
     assert gradcheck(lambda a, b, s: contrast(a, b, own, 0.5, 10.0, past=s), (a, b, soft))
+    past = torch.cat([a, b]).detach()
+    assert gradcheck(lambda a: smoothed(a, past, 3), (a,))
     assert gradcheck(lambda a, b, s: bidirectional_margin(a, b, s, 0.1, 0.3), (a, b, soft))
     contrast(a, a.detach(), torch.arange(5), 0.5, 10.0).backward()
     assert torch.isfinite(a.grad).all()

@@ -8,7 +8,7 @@ from conftest import make_model, make_sentences
 
 from st_jtcse.errors import UserError
 from st_jtcse.losses import SimCSELoss
-from st_jtcse.losses.margins import contrast
+from st_jtcse.losses.margins import contrast, smoothed
 
 BATCHES = [make_sentences(4, seed=seed) for seed in range(3)]
 
@@ -34,6 +34,20 @@ def test_past_embeddings_are_negatives_until_newer_ones_take_their_place(model, 
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
         assert found > contrast(now, now, own, 0.05, same_view=now if both else None) + 1e-4
     torch.testing.assert_close(loss.past.rows(), torch.cat([second[2:], third]), rtol=0, atol=1e-6)
+
+
+def test_a_full_queue_smooths_and_its_rows_are_no_negatives(model):
+    loss = SimCSELoss(model, queue_size=10, instance_smoothing=0.5, smoothing_neighbours=3)
+    found = [loss([model.preprocess(batch)]) for batch in BATCHES]
+    first, second, third = (encode(model, batch) for batch in BATCHES)
+    for terms, now in zip(found, (first, second, third)):
+        torch.testing.assert_close(terms["nce"], contrast(now, now, torch.arange(4), 0.05), rtol=1e-5, atol=1e-6)
+    groups = smoothed(third, torch.cat([first[2:], second, third]), 3)
+    expected = 0.5 * contrast(third, groups, torch.arange(4), 0.05)
+    torch.testing.assert_close(found[2]["smoothing"], expected, rtol=1e-5, atol=1e-6)
+    assert [terms["smoothing"].item() for terms in found[:2]] == [0, 0] and expected > 0.01
+    found[2]["smoothing"].backward()
+    assert any(weight.grad is not None and weight.grad.abs().max() > 0 for weight in model.parameters())
 
 
 def test_no_gradient_flows_into_the_past_and_evaluation_leaves_it(model):
@@ -64,6 +78,10 @@ def test_the_slow_copy_follows_the_model_and_has_no_dropout(model):
 def test_what_cannot_be_kept_is_refused(model):
     with pytest.raises(UserError, match="momentum: expected 'queue_size' beside it, found none"):
         SimCSELoss(model, momentum=0.9)
+    with pytest.raises(UserError, match="instance_smoothing: expected 'queue_size' beside it, found none"):
+        SimCSELoss(model, instance_smoothing=0.1)
+    with pytest.raises(UserError, match="smoothing_neighbours: expected fewer than 'queue_size', 16"):
+        SimCSELoss(model, queue_size=16, instance_smoothing=0.1)
     loss = SimCSELoss(model, queue_size=4)
     with pytest.raises(UserError, match="holds whole ones of 32 components, found 8; leave out queue_size or Matr"):
         loss.past.take(model, {}, torch.ones(4, 8), None)

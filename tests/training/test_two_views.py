@@ -2,6 +2,7 @@
 
 import copy
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,8 +17,9 @@ from st_jtcse.cli.train import main
 from st_jtcse.errors import UserError
 from st_jtcse.losses.views import encode_views
 from st_jtcse.recipe.load import load_recipe
+from st_jtcse.recipe.sentence_blocks import ViewSpec
 from st_jtcse.training.models import build_model
-from st_jtcse.training.two_views import refuse_equal_views
+from st_jtcse.training.two_views import refuse_equal_views, views_of
 
 SHAPE = dict(
     vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
@@ -73,6 +75,20 @@ def test_equal_views_are_refused_and_a_rate_makes_them_differ(project, capsys):
     assert {key: value for key, value in saved.items() if "drop" in key} == {
         key: value for key, value in own.items() if "drop" in key
     }
+
+
+def test_two_views_differ_without_dropout_on_every_backbone(project):
+    stage, model = build(project)
+    rows = Dataset.from_dict({"sentence": make_sentences(8)})
+    arguments = SimpleNamespace(prompts=None, router_mapping=None)
+    for name in ("crop", "delete", "negate", "shuffle", "mask", "token_cutoff", "feature_cutoff"):
+        views = [ViewSpec(type="dropout"), ViewSpec(type=name)]
+        batch = views_of(stage.model_copy(update={"views": views}), model, rows, arguments, 0)(list(rows))
+        features = {key.removeprefix("sentence_"): value for key, value in batch.items()}
+        view_a, view_b = encode_views(model.train(), features)["sentence_embedding"].chunk(2)
+        difference = (view_a - view_b).abs().amax(dim=1)
+        # To untrained rotary positions, places matter little.
+        assert difference.max() > 1e-6 if name == "shuffle" else difference.min() > 1e-4, name
 
 
 def test_each_sentence_has_two_views_in_training_and_one_at_inference(project):

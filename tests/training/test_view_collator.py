@@ -175,6 +175,11 @@ def test_a_loss_of_two_columns_gets_a_view_in_each(project, model, loss):
     [
         ("neighbour", {}, "the view 'neighbour' needs blank lines between documents, found none in the training text"),
         ("mask", {"mask_token": None}, "the view 'mask' needs a mask token in the model's vocabulary, found none"),
+        (
+            "template",
+            {"mask_token": None, "model": {"base": "./a", "template": "the [X] reads [MASK]"}},
+            "needs a mask token in the vocabulary of a fast tokenizer, found none",
+        ),
         ("dropout", {}, "it has no active dropout. Give its model 'dropout: 0.1', or views that differ in another way"),
         ("crob", {}, "Did you mean 'crop'?"),
         ([{"type": "shuffle", "share": 0.5}], {}, "expected no 'share' beside 'shuffle', found 0.5. Remove 'share'."),
@@ -191,6 +196,11 @@ def test_a_loss_of_two_columns_gets_a_view_in_each(project, model, loss):
             {"loss": QUEUE | {"queue_size": 9}},
             "loss.queue_size is 9, too many beside batches of 8 for 16 training sentences, which would be negatives of "
             "themselves; lower it to 8 at most, or add sentences.",
+        ),
+        (
+            "crop",
+            {"loss": {"type": "SimCSELoss", "whitening_groups": 5}},
+            "whitening_groups: expected a divisor of the embedding's size, 32, found 5. Choose another.",
         ),
         ("crop", {"loss": {"type": "SimCSELoss", "momentum": 0.9}}, "loss.momentum: expected 'queue_size' beside it"),
         (
@@ -210,8 +220,7 @@ def test_views_that_cannot_be_are_refused_in_a_sentence(project, capsys, views, 
                 settings = json.loads((project / "a" / name).read_text())
                 settings.pop("mask_token", None)
                 (project / "a" / name).write_text(json.dumps(settings))
-        more = {}
-    write(project, views, **more)
+    write(project, views, **{key: value for key, value in more.items() if key != "mask_token"})
     status, _ = run(project, "run")
     assert status == 2 and message in capsys.readouterr().err and not (project / "run").exists()
 
