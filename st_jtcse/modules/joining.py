@@ -214,6 +214,8 @@ def _load(source: Encoder, role: str, load_kwargs: dict[str, Any]) -> PreTrained
         with told_by_the_user():
             tower_config(config, role if isinstance(source, PreTrainedModel) else f"{role}, here {source},")
     if isinstance(source, PreTrainedModel):
+        if config.is_encoder_decoder:
+            raise UserError(f"{role} must be an encoder or a decoder alone, found {found!r}, which is both.")
         return source
     with reading(source) as place:
         model, report = tower_class(config).from_pretrained(
