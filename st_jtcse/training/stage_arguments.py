@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from st_jtcse.errors import UserError
+from st_jtcse.errors import UserError, short_of_memory
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training import bf16
 from st_jtcse.training.model_kinds import kind_of
@@ -47,3 +49,21 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
             "say 'save_strategy: best'."
         )
     return arguments
+
+
+@contextmanager
+def memory_told(stage: StageSpec, loss: Any, arguments: Any) -> Iterator[None]:
+    """Let a training that runs out of memory say what of its recipe would need less."""
+    try:
+        yield
+    except Exception as error:
+        short = short_of_memory(error)
+        if short is None:
+            raise
+        parts = getattr(loss, "mini_batch_size", None)
+        ways = [f"lower mini_batch_size of the loss (now {parts})"] if parts else []
+        ways += ["set mini_batch_size of the loss"] if hasattr(loss, "mini_batch_size") and not parts else []
+        ways += [f"lower args.per_device_train_batch_size (now {arguments.per_device_train_batch_size})"]
+        ways += ["lower model.max_seq_length"]
+        ways += [] if parts or arguments.gradient_checkpointing else ["set args.gradient_checkpointing: true"]
+        raise UserError(f"Stage {stage.name!r}: {short}; {', '.join(ways[:-1])} or {ways[-1]}.") from error
