@@ -117,8 +117,8 @@ def _check_space(job: Job, cache_dir: Path, to_do: int) -> None:
     free = shutil.disk_usage(next(place for place in (cache_dir, *cache_dir.parents) if place.exists())).free
     if needed > free:
         raise UserError(
-            f"{cache_dir}: the {job.kind} data of {len(job.sentences)} sentences need {needed / 1e6:,.2f} MB while they "
-            f"are made, found {free / 1e6:,.2f} MB free; free some, or choose another cache_dir."
+            f"{cache_dir}: the {job.kind} data of {len(job.sentences)} sentences need {needed / 1e6:,.2f} MB while "
+            f"they are made, found {free / 1e6:,.2f} MB free; free some, or choose another cache_dir."
         )
 
 

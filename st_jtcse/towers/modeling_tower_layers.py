@@ -227,11 +227,9 @@ LAYERS: dict[str, type[BertLayers]] = {
 
 
 def in_forward(layers: Iterable[Any], run: Callable[..., Any]) -> Callable[..., Any]:
-    """Make what reads the inner modules of some layers a forward of theirs, where torch's `fully_shard` (FSDP2) has
-    their weights whole, in the backward pass too. Layers that are not sharded need nothing.
-    """
+    """Make what reads into layers a forward of theirs: only there has `fully_shard` (FSDP2) gathered their weights."""
     for layer in layers:
-        run = run if not hasattr(layer, "unshard") else _as_forward(layer, run)
+        run = _as_forward(layer, run) if hasattr(layer, "unshard") else run
     return run
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import parse_flag_from_env
 
 from st_jtcse.errors import UserError, short_of_memory
 from st_jtcse.recipe.schema import StageSpec
@@ -32,6 +33,11 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
         if "eval_steps" in stage.args:
             settings = {"save_steps": stage.args["eval_steps"]} | settings
         settings |= {"load_best_model_at_end": True, "greater_is_better": True}
+    if settings.get("fsdp") or parse_flag_from_env("ACCELERATE_USE_FSDP"):
+        raise UserError(
+            f"Stage {stage.name!r}: FSDP was chosen, but Sentence-Transformers' trainer neither saves a sharded model "
+            "nor resumes with one; remove args.fsdp, or choose several devices without FSDP in 'accelerate config'."
+        )
     try:
         arguments = kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
     except (ValueError, TypeError, ImportError) as error:
