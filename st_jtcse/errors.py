@@ -36,7 +36,7 @@ _TORCH_WRITES = re.compile(
 )
 # How torch, numpy and pyarrow tell that there is no memory, of the host or of an accelerator; and how much was wanted.
 _NO_MEMORY = re.compile(r"MemoryError|out of memory|(?:can't|[Cc]annot) allocate memory|not enough memory")
-_WANTED = re.compile(r"[Tt]ried to allocate ([\d.]+ \w+)")
+_WANTED = re.compile(r"(?:[Tt]ried|Unable) to allocate ([\d.]+ \w+)")
 
 
 class UserError(Exception):
