@@ -34,6 +34,9 @@ _NUMBER = re.compile(r"\((?:os error|errno) (\d+)\)|\[errno (\d+)\]", re.IGNOREC
 _TORCH_WRITES = re.compile(
     r"PytorchStreamWriter|inline_container.*unexpected pos|basic_ios::clear: iostream error", re.DOTALL
 )
+# How torch, numpy and pyarrow tell that there is no memory, of the host or of an accelerator; and how much was wanted.
+_NO_MEMORY = re.compile(r"MemoryError|out of memory|(?:can't|[Cc]annot) allocate memory|not enough memory")
+_WANTED = re.compile(r"(?:[Tt]ried|Unable) to allocate ([\d.]+ \w+)")
 
 
 class UserError(Exception):
@@ -90,13 +93,26 @@ class PushFailed(Exception):
 
 
 def refusal(error: BaseException) -> str | None:
-    """Return what the system said no to and the way out, in one sentence; None if it was nothing of disk or place."""
+    """Return what the system said no to and the way out, in one sentence; None if it was no disk, place or memory."""
     found = of_the_disk(error)
     if found is None and isinstance(error, OSError) and error.errno in _OF_A_PLACE:
         found = error
     if found is None or found.errno is None:
-        return None
+        short = short_of_memory(error)
+        return short and f"{short}; take less at a time, such as a smaller batch, or a device with more memory."
     return f"{found.filename or found.strerror}: {(_OF_THE_DISK | _OF_A_PLACE)[found.errno]}."
+
+
+def short_of_memory(error: BaseException) -> str | None:
+    """Return the fact that memory ran out, and for how much, without a full stop; None if an error is another."""
+    link: BaseException | None = error
+    while link is not None:
+        told = f"{type(link).__name__}: {link}"
+        if isinstance(link, (MemoryError, RuntimeError, OSError)) and _NO_MEMORY.search(told):
+            wanted = _WANTED.search(told)
+            return f"memory ran out{f' ({wanted[1]} more were wanted)' if wanted else ''}"
+        link = link.__cause__ or link.__context__
+    return None
 
 
 @contextmanager

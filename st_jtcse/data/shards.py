@@ -47,6 +47,7 @@ class Job:
     sentences: Dataset  # with a column `sentence`
     compute: Callable[[list[str]], pa.Table]  # a shard's sentences to its columns, row by row, and from nothing else
     shard_size: int  # sentences a shard: what an interruption loses at most, in each process
+    row_bytes: int = 0  # what a sentence's columns take on the disk, where that is known beforehand
 
     @property
     def text(self) -> str:
@@ -66,8 +67,8 @@ def cached_columns(job: Job, cache_dir: Path) -> Dataset:
 
     In a distributed run every process computes its share of the shards. The file is the same, byte for byte, however
     often the work was interrupted and however many processes shared it. Of several runs at once the first to finish
-    wins, and the others take its file. UserError where `cache_dir`, which is safe to delete, cannot be written, or a
-    file in it was made with other settings.
+    wins, and the others take its file. UserError where `cache_dir`, which is safe to delete, cannot be written or has
+    too little space, or a file in it was made with other settings.
     """
     final = cache_dir / f"{job.kind}-{hashlib.sha256(job.text.encode()).hexdigest()[:16]}.arrow"
     folder = final.with_suffix(".shards")
@@ -89,11 +90,12 @@ def cached_columns(job: Job, cache_dir: Path) -> Dataset:
 
 
 def _compute(job: Job, folder: Path, final: Path) -> None:
-    with _write_errors_told(folder.parent):
-        folder.mkdir(parents=True, exist_ok=True)
     own = list(enumerate(job.shards))[processes.rank() :: processes.count()]
     left = [(shard, rows) for shard, rows in own if not _finished_shard(folder, shard)]
     total, to_do = (sum(len(rows) for _, rows in shards) for shards in (own, left))
+    _check_space(job, folder.parent, to_do * processes.count())
+    with _write_errors_told(folder.parent):
+        folder.mkdir(parents=True, exist_ok=True)
     if to_do:
         logger.info("%s: computing %d of %d sentences, kept in %s", job.kind, to_do, total, folder.parent)
     bar = {"desc": job.kind, "unit": " sentences", "file": sys.stdout, "disable": processes.rank() > 0}
@@ -107,6 +109,17 @@ def _compute(job: Job, folder: Path, final: Path) -> None:
             partial.replace(folder / f"{shard:05d}-{sha256(partial)[:16]}.arrow")
             progress.update(len(rows))
             logger.debug("%s: shard %d of %d is done", job.kind, shard + 1, len(job.shards))
+
+
+def _check_space(job: Job, cache_dir: Path, to_do: int) -> None:
+    """Refuse a disk that is too small for the shards to be computed and for the file that they are joined to."""
+    needed = job.row_bytes * (len(job.sentences) + to_do)
+    free = shutil.disk_usage(next(place for place in (cache_dir, *cache_dir.parents) if place.exists())).free
+    if needed > free:
+        raise UserError(
+            f"{cache_dir}: the {job.kind} data of {len(job.sentences)} sentences need {needed / 1e6:,.2f} MB while "
+            f"they are made, found {free / 1e6:,.2f} MB free; free some, or choose another cache_dir."
+        )
 
 
 def _finished_shard(folder: Path, shard: int) -> Path | None:

@@ -46,7 +46,7 @@ def with_teacher_labels(
         raise UserError(f"Expected one weight per teacher, found {len(weights)} for {len(teachers)}; give as many.")
     if form == "concatenation" and min(weights) < 0:
         raise UserError(f"Weights of similarities cannot be negative, found {min(weights):g}; leave that teacher out.")
-    label_size(teachers, form)
+    size = label_size(teachers, form)
 
     def encode(texts: list[str]) -> pa.Table:
         vectors_of = (teacher.encode(texts, batch_size=batch_size, show_progress_bar=False) for teacher in teachers)
@@ -62,7 +62,8 @@ def with_teacher_labels(
         "form": form,
         "batch_size": batch_size,
     }
-    labels = cached_columns(Job("teacher", settings, sentences, encode, shard_size), cache_dir)
+    job = Job("teacher", settings, sentences, encode, shard_size, row_bytes=2 * size)  # In half precision.
+    labels = cached_columns(job, cache_dir)
     return concatenate_datasets([sentences, labels], axis=1)
 
 

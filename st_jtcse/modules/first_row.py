@@ -11,13 +11,13 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn import functional as F
 from transformers.modeling_outputs import BaseModelOutput
 
 from st_jtcse.modules.pooler_head import PoolerModulusHead
 from st_jtcse.modules.training_head import TrainingHead
-from st_jtcse.towers.modeling_tower_layers import LAYERS, FirstRow
+from st_jtcse.towers.modeling_tower_layers import LAYERS, FirstRow, in_forward
 
 # Modules that read of the tokens nothing but what they are pooled to.
 _BEHIND = (Pooling, PoolerModulusHead, TrainingHead, Normalize)
@@ -29,7 +29,7 @@ def first_row_alone(model: nn.Module) -> Iterator[None]:
     """Have a CLS-pooled model in training compute its last layer for the row that is read: the same embeddings.
 
     Dropout draws what it draws for all rows, so that the others miss nothing but their computation. A model of another
-    form, or one that is sharded or checkpoints its activations, is left as it is.
+    form, or one that FSDP1 shards or that checkpoints its activations, is left as it is.
     """
     tower = _tower(model)
     if tower is None or "forward" in vars(tower):
@@ -68,7 +68,7 @@ def _tower(model: nn.Module) -> Any:
     if not reads_first or getattr(config, "model_type", None) not in LAYERS or not hasattr(tower, "embeddings"):
         return None
     asks_more = config.output_hidden_states or getattr(config, "is_decoder", False) or checkpoints_activations(tower)
-    sharded = any(isinstance(part, (FSDPModule, FullyShardedDataParallel)) for part in tower.modules())
+    sharded = any(isinstance(part, FullyShardedDataParallel) for part in tower.modules())
     right = model.tokenizer.padding_side == "right"
     return tower if right and not asks_more and not sharded and poolings[0].include_prompt else None
 
@@ -86,9 +86,13 @@ def _first_row(tower: Any, **inputs: Any) -> Tensor:
     *before, last = way.layers
     for layer in before:
         hidden = way.run(layer, hidden)
-    with _drawing_all_rows(last, hidden.shape[1]):
+
+    def run(hidden: Tensor) -> Tensor:
         attention = _FirstRow(way, last, hidden)
-        return way.end(way.complete(last, attention.context(attention.value), hidden[:, :1]))
+        return way.complete(last, attention.context(attention.value), hidden[:, :1])
+
+    with _drawing_all_rows(last, hidden.shape[1]):
+        return way.end(in_forward([last], run)(hidden))
 
 
 class _FirstRow(FirstRow):

@@ -6,6 +6,7 @@ torch and transformers only.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -223,6 +224,25 @@ LAYERS: dict[str, type[BertLayers]] = {
     "distilbert": DistilBertLayers,
     "modernbert": ModernBertLayers,
 }
+
+
+def in_forward(layers: Iterable[Any], run: Callable[..., Any]) -> Callable[..., Any]:
+    """Make what reads into layers a forward of theirs: only there has `fully_shard` (FSDP2) gathered their weights."""
+    for layer in layers:
+        run = _as_forward(layer, run) if hasattr(layer, "unshard") else run
+    return run
+
+
+def _as_forward(layer: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*states: Tensor) -> Any:
+        layer.forward = run
+        try:
+            # The plain call: older transformers checkpoint a layer's forward in a call of its own.
+            return nn.Module.__call__(layer, *states)
+        finally:
+            del layer.forward
+
+    return call
 
 
 class LayerAttention:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
-from .modeling_tower_layers import LAYERS, BertLayers, EveryRow, EveryRowOfBoth, FirstRow
+from .modeling_tower_layers import LAYERS, BertLayers, EveryRow, EveryRowOfBoth, FirstRow, in_forward
 from .modeling_tower_pooling import (
     MIRRORED_KEYS,
     SumConfig,
@@ -312,7 +312,7 @@ class TwinEncoderModel(PreTrainedModel):
             attention = FirstRow(way, layer, hidden)
             return way.complete(layer, attention.context(attention.value), hidden[:, :1])
 
-        return self._maybe_checkpoint(run, hidden)
+        return self._run([layer], run, hidden)
 
     def _rows(self, pooling: TowerPooling, is_last: bool) -> type[FirstRow | EveryRowOfBoth]:
         """The rows of a CAEL that are read later: of the normal streams, and of the cross streams."""
@@ -345,13 +345,14 @@ class TwinEncoderModel(PreTrainedModel):
                 crossed.append(own.complete(crossing, residual))
             return (*normal, *crossed)
 
-        outputs = self._maybe_checkpoint(run, *hidden, *cross)
+        outputs = self._run(layers, run, *hidden, *cross)
         return list(outputs[:2]), list(outputs[2:])
 
-    def _maybe_checkpoint(self, run: Any, *states: Tensor) -> Any:
+    def _run(self, layers: list[Any], run: Any, *states: Tensor) -> Any:
+        """Run what stands for the forward of some layers."""
         if self.gradient_checkpointing and self.training:
-            return self._gradient_checkpointing_func(run, *states)
-        return run(*states)
+            return in_forward(layers, lambda *given: self._gradient_checkpointing_func(run, *given))(*states)
+        return in_forward(layers, run)(*states)
 
 
 # Every save_pretrained then copies this file beside the weights and names it in the config's auto_map.

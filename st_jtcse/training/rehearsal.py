@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from st_jtcse import data, processes
-from st_jtcse.errors import UserError
+from st_jtcse.errors import UserError, short_of_memory
 from st_jtcse.recipe.faults import Fault, tell
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
@@ -131,6 +131,8 @@ def _told(loaded: LoadedRecipe, run: SmallRun, stage: StageSpec, inputs: Inputs 
 
     An argument is to blame if the step can be gone without it.
     """
+    if short_of_memory(error):
+        raise error
     reason = run.as_written(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(": "))
     index = [other.name for other in loaded.stages].index(stage.name)
     # The one that the reason names comes first.
@@ -140,7 +142,7 @@ def _told(loaded: LoadedRecipe, run: SmallRun, stage: StageSpec, inputs: Inputs 
             own = loaded.source.data["stages"][index].get("args")
             loc: Loc = ("stages", index, "args", key) if isinstance(own, dict) and key in own else ("args", key)
             return _fault(loaded, loc, f"a value that a step of training takes, found {shown(stage.args[key])}", reason)
-    if stage.loss is None or isinstance(error, (OSError, MemoryError)) or _is_ours(error):
+    if stage.loss is None or isinstance(error, OSError) or _is_ours(error):
         raise error
     for key in stage.loss.arguments:
         without = {other: value for other, value in stage.loss.model_dump().items() if other != key}

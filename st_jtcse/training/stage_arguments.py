@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import parse_flag_from_env
 
-from st_jtcse.errors import UserError
+from st_jtcse.errors import UserError, short_of_memory
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training import bf16
 from st_jtcse.training.model_kinds import kind_of
@@ -30,6 +33,11 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
         if "eval_steps" in stage.args:
             settings = {"save_steps": stage.args["eval_steps"]} | settings
         settings |= {"load_best_model_at_end": True, "greater_is_better": True}
+    if settings.get("fsdp") or parse_flag_from_env("ACCELERATE_USE_FSDP"):
+        raise UserError(
+            f"Stage {stage.name!r}: FSDP was chosen, but Sentence-Transformers' trainer neither saves a sharded model "
+            "nor resumes with one; remove args.fsdp, or choose several devices without FSDP in 'accelerate config'."
+        )
     try:
         arguments = kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
     except (ValueError, TypeError, ImportError) as error:
@@ -47,3 +55,21 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
             "say 'save_strategy: best'."
         )
     return arguments
+
+
+@contextmanager
+def memory_told(stage: StageSpec, loss: Any, arguments: Any) -> Iterator[None]:
+    """Let a training that runs out of memory say what of its recipe would need less."""
+    try:
+        yield
+    except Exception as error:
+        short = short_of_memory(error)
+        if short is None:
+            raise
+        parts = getattr(loss, "mini_batch_size", None)
+        ways = [f"lower mini_batch_size of the loss (now {parts})"] if parts else []
+        ways += ["set mini_batch_size of the loss"] if hasattr(loss, "mini_batch_size") and not parts else []
+        ways += [f"lower args.per_device_train_batch_size (now {arguments.per_device_train_batch_size})"]
+        ways += ["lower model.max_seq_length"]
+        ways += [] if parts or arguments.gradient_checkpointing else ["set args.gradient_checkpointing: true"]
+        raise UserError(f"Stage {stage.name!r}: {short}; {', '.join(ways[:-1])} or {ways[-1]}.") from error

@@ -26,7 +26,7 @@ from st_jtcse.training.checkpoints import (
 )
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.stage_arguments import training_arguments
+from st_jtcse.training.stage_arguments import memory_told, training_arguments
 from st_jtcse.training.stage_inputs import Inputs, training_set
 from st_jtcse.training.two_views import views_of
 
@@ -68,7 +68,7 @@ def train(
     arguments.save_total_limit = None
     clock, patience = TrainingTime(), Patience(stage.evaluate.patience if stage.evaluate else None)
     beside = [patience, FiniteLoss(stage.name, loss), own_weights, keeper, clock, *([views] if views else [])]
-    with Interrupt() as interrupt:
+    with Interrupt() as interrupt, memory_told(stage, inner, arguments):
         trainer = kind_of(stage.model).trainer(
             model,
             arguments,

@@ -11,6 +11,7 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -101,6 +102,20 @@ def test_what_the_disk_does_not_take_is_told_with_the_folder_that_was_written(wr
             write(tmp_path / "weights")
 
     assert status_and_words(work, capsys) == (2, f"runs/mine: {told}.\n")
+
+
+@pytest.mark.parametrize(
+    ("take", "wanted"),
+    [
+        (lambda: torch.empty(2**58), " (1152921504606846976 bytes more were wanted)"),
+        (lambda: np.empty(2**55), " (256. PiB more were wanted)"),
+        (lambda: bytearray(2**62), ""),
+    ],
+    ids=["torch", "numpy", "Python"],
+)
+def test_memory_that_runs_out_is_told(take, wanted, capsys):
+    status, told = status_and_words(take, capsys)
+    assert status == 2 and told.startswith(f"memory ran out{wanted}; take less at a time"), told
 
 
 def test_the_nearest_path_is_the_one_that_is_told(capsys):

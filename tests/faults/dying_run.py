@@ -132,12 +132,17 @@ def obey_modes():
     assert libc.capset(ctypes.byref(header), data) == 0
 
 
-def make_read_only(folder):
-    """Let a folder be a read-only disk for this process alone."""
+def mount(*mounts):
+    """Mount for this process alone."""
     assert ctypes.CDLL(None, use_errno=True).unshare(NEW_MOUNTS) == 0
-    private = ["--make-rprivate", "/"]
-    for arguments in (private, ["--bind", folder, folder], ["-o", "remount,bind,ro", folder]):
+    for arguments in (["--make-rprivate", "/"], *mounts):
         subprocess.run(["mount", *arguments], check=True)
+
+
+def limit_memory(more):
+    """Let this process take so many bytes beside what it has."""
+    most = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + more
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def run(order):
@@ -153,11 +158,19 @@ def run(order):
     os.dup2(output, 1)
     os.dup2(log, 2)
     os.chdir(order["folder"])
-    os.environ |= order.get("environment", {})
+    if "port" in order:
+        rank = str(order.get("rank", 0))
+        os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(order["port"])}
     if order.get("obey_modes"):
         obey_modes()
-    if "read_only" in order:
-        make_read_only(order["read_only"])
+    if folder := order.get("read_only"):
+        mount(["--bind", folder, folder], ["-o", "remount,bind,ro", folder])
+    if "small_disk" in order:
+        folder, kilobytes = order["small_disk"]
+        mount(["-t", "tmpfs", "-o", f"size={kilobytes}k", "none", folder])
+    if "more_memory" in order:
+        limit_memory(order["more_memory"])
     if "largest_file" in order:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"], order["largest_file"]))
     sys.addaudithook(Moments(order["root"], order, diary))
@@ -178,6 +191,16 @@ def child(order):
         os._exit(status if isinstance(status, int) else 1)
 
 
+def start(order):
+    """Fork the processes of a run: the first meets the fault, and is told of."""
+    second = order | {"rank": 1, "fault": None} | {key: f"{order[key]}-2" for key in ("log", "diary")}
+    for each in [order, second] if "port" in order else [order]:
+        process = os.fork()
+        if process == 0:
+            child(each)
+        yield process
+
+
 def serve():
     """Answer each order with the run's exit status, the negative signal that ended it."""
     import jinja2
@@ -196,11 +219,8 @@ def serve():
     answers.write("ready\n")
     answers.flush()
     for line in os.fdopen(orders):
-        process = os.fork()
-        if process == 0:
-            child(json.loads(line))
-        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        answers.write(f"{status}\n")
+        statuses = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in [*start(json.loads(line))]]
+        answers.write(f"{statuses[0]}\n")
         answers.flush()
 
 

@@ -40,6 +40,11 @@ PROMISES = [
         "faults/test_finishing.py::test_a_stage_killed_while_it_finishes_resumes_to_the_same_bytes",
     ),
     Promise(
+        "kill -9 of one of a run's two processes",
+        "`--resume` with two processes ends with exit status 0 and the bytes and record of an undisturbed run of two",
+        f"{KILLS}::test_a_run_of_two_processes_one_of_which_is_killed_resumes_to_the_same_bytes",
+    ),
+    Promise(
         "kill -9 or SIGTERM of a process",
         f"the disk holds what it held at that moment; {ALIKE}",
         f"{KILLS}::test_a_process_killed_leaves_what_the_disk_held_at_its_moment",
@@ -68,6 +73,16 @@ PROMISES = [
         "a disk of 4 to 512 KB, enlarged before `--resume`",
         TOLD,
         f"{DISKS}::test_a_small_disk_is_told_and_a_larger_one_resumes",
+    ),
+    Promise(
+        "a cache disk too small for the teachers' vectors",
+        "exit status 2 and a message with the space needed and free, before the first vector is written",
+        f"{DISKS}::test_a_disk_too_small_for_the_teachers_vectors_is_told_before_the_first",
+    ),
+    Promise(
+        "memory that runs out in a training step",
+        "exit status 2 and a message that says what to lower",
+        "faults/test_out_of_memory.py::test_a_batch_beyond_the_memory_is_told_with_what_needs_less",
     ),
     Promise("a limit on file sizes", TOLD, f"{DISKS}::test_a_limit_on_files_is_told_and_the_run_resumes"),
     Promise("standard output that is full", TOLD, f"{DISKS}::test_a_table_that_nobody_can_read_loses_no_model"),

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from faults.conftest import check_that_it_ends_alike, sampled
+from faults.conftest import ENCODER, check_that_it_ends_alike, sampled, write_project
 
 
 def told_in_a_sentence(project, ended, *words):
@@ -85,3 +85,20 @@ def test_a_read_only_disk_is_told_and_the_run_resumes(runs, undisturbed):
     project = undisturbed.back_to(undisturbed.first("run/joint/checkpoint"))
     told_in_a_sentence(project, runs(project, "--resume", read_only=str(project)), "the disk is read-only")
     check_that_it_ends_alike(runs, project, undisturbed)
+
+
+def test_a_disk_too_small_for_the_teachers_vectors_is_told_before_the_first(runs, tmp_path):
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
+        pytest.skip("no disk can be mounted here")
+    taught = {**ENCODER, "teachers": [{"model": "./b", "pooling": "mean"}], "loss": {"type": "MSELoss"}}
+    project = write_project(tmp_path / "project", [taught], evaluate={})
+    cache = project / "cache"
+    cache.mkdir()
+    # 3,000 vectors of 8 halves, in shards and joined: 96,000 bytes.
+    (project / "text.txt").write_text("\n".join(f"dog {n} sleeps" for n in range(3000)))
+    ended = runs(project, small_disk=[str(cache), 64])
+    told_in_a_sentence(project, ended, "need 0.10 MB while they are made, found 0.07 MB free; free some, or choose")
+    assert not [moment for moment in ended.moments if moment["path"].startswith("cache/")]
+    ended = runs(project, "--resume", small_disk=[str(cache), 160])
+    assert ended.status == 0, ended.said
+    assert [moment for moment in ended.moments if moment["path"].startswith("cache/")]

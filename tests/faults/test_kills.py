@@ -7,8 +7,18 @@ import sys
 import time
 
 import pytest
+from processes import free_port
 
-from faults.conftest import check_that_it_ends_alike, sampled, steady, tree_of, weights
+from faults.conftest import (
+    ENCODER,
+    check_that_it_ends_alike,
+    sampled,
+    steady,
+    told,
+    tree_of,
+    weights,
+    write_project,
+)
 
 
 @pytest.mark.all_faults
@@ -78,3 +88,20 @@ def test_a_second_run_on_the_folder_is_refused_and_the_first_goes_on(runs, proje
     assert "is in use by process" in ended.said
     assert weights(project) == weights(undisturbed.folder)
     check_that_it_ends_alike(runs, project, undisturbed)
+
+
+def test_a_run_of_two_processes_one_of_which_is_killed_resumes_to_the_same_bytes(runs, tmp_path):
+    # Of 24 sentences, 4 are left after two batches of 5 in either process.
+    args = {"max_steps": -1, "num_train_epochs": 2, "save_strategy": "steps", "save_steps": 2}
+    loss = {"type": "SimCSELoss", "gather_across_devices": True, "mini_batch_size": 4}
+    project = write_project(tmp_path / "project", [{**ENCODER, "loss": loss, "args": args}], evaluate={})
+    batch = ["--set", "args.per_device_train_batch_size=5"]
+    straight = runs(project, *batch, "--output-dir", "straight", port=free_port())
+    assert straight.status == 0, straight.said
+    assert "encoder.steps: 4" in told(project, "straight")
+    killed = runs(project, *batch, port=free_port(), fault="SIGKILL", on="run/encoder/checkpoint-4")
+    assert killed.status == -signal.SIGKILL and (project / "run/encoder/checkpoint-2").is_dir(), killed.said
+    resumed = runs(project, *batch, "--resume", port=free_port())
+    assert resumed.status == 0, resumed.said
+    assert weights(project) == weights(project, "straight") != {}
+    assert told(project) == told(project, "straight")

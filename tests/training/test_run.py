@@ -207,6 +207,10 @@ def test_the_output_folder_is_not_shared(project, capsys):
         (["--set", "args.per_device_train_batch_size=100"], "65 training sentences, fewer than one batch of 100; add"),
         (["--set", "stages.joint.model.towers=[stage:distilled, ./b]"], "stage:distilled"),
         (["--set", "args.save_steps=3"], "args do not fit together"),
+        (
+            ["--set", "args.fsdp=true"],
+            "FSDP was chosen, but Sentence-Transformers' trainer neither saves a sharded",
+        ),
         (["--set", "stages.encoder.loss.temperature=-1.0"], "temperature: expected a number above 0, found -1.0."),
     ],
 )
