@@ -48,16 +48,20 @@ class UniqueTexts:
         return np.stack([found[kind, text] for text in texts])
 
 
-def encode_columns(model: SentenceTransformer, columns: Sequence[Sequence[str]], batch_size: int) -> list[Vectors]:
-    """Return the vectors of columns of texts, each text encoded once; raises UserError as `UniqueTexts` does."""
+def encode_columns(model: SentenceTransformer, columns: Sequence[Sequence[Any]], batch_size: int) -> list[Vectors]:
+    """Return the vectors of columns of texts, each encoded once, or of images; UserError as `UniqueTexts` does."""
+    how: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": False}
+    if not isinstance(columns[0][0], str):
+        found = [model.encode(list(column), **how) for column in columns]
+        return [_checked(vectors, column, model.get_embedding_dimension()) for vectors, column in zip(found, columns)]
     vectors = UniqueTexts(model.get_embedding_dimension()).encode(
         [text for column in columns for text in column],
-        lambda missing: model.encode(missing, batch_size=batch_size, show_progress_bar=False),
+        lambda missing: model.encode(missing, **how),
     )
     return np.split(vectors, np.cumsum([len(column) for column in columns])[:-1])
 
 
-def _checked(vectors: Any, texts: Sequence[str], dimension: int | None) -> Vectors:
+def _checked(vectors: Any, texts: Sequence[Any], dimension: int | None) -> Vectors:
     rows: Vectors = np.asarray(vectors.float().cpu() if isinstance(vectors, Tensor) else vectors, dtype=np.float32)
     if rows.ndim != 2 or len(rows) != len(texts) or dimension not in (None, rows.shape[1]):
         raise UserError(
@@ -67,7 +71,7 @@ def _checked(vectors: Any, texts: Sequence[str], dimension: int | None) -> Vecto
     finite = np.isfinite(rows).all(axis=1)
     if not finite.all():
         raise UserError(
-            f"The model gives NaN or infinite values, e.g. for {texts[int(np.argmin(finite))][:60]!r}; its scores "
+            f"The model gives NaN or infinite values, e.g. for {texts[int(np.argmin(finite))]!r:.60}; its scores "
             "would mean nothing: check the run that trained it."
         )
     return rows

@@ -54,6 +54,7 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
             if key not in texts:
                 texts[key] = _read(stage.data)
             sentences = texts[key]
+            _check_images(stage, sentences)
             _check_batch(stage, len(sentences.dataset))
             _check_classes(stage, sentences)
             _check_documents(stage, sentences)
@@ -182,6 +183,18 @@ def _check_classes(stage: StageSpec, rows: data.Sentences | data.Labelled) -> No
             f"{place}: expected a class below {count} for {stage.loss.type} of stage {stage.name!r}, found "
             f"{label:g}; correct the row, or {way}."
         )
+
+
+def _check_images(stage: StageSpec, rows: data.Sentences | data.Labelled) -> None:
+    """Refuse what is made of words, where a stage trains on images."""
+    if not isinstance(rows, data.Sentences) or not rows.are_images:
+        return
+    of_text: dict[str, Any] = {key: getattr(stage, key) for key in ("augment", "views", "pair_scores", "whitening")}
+    of_text |= {f"model.{key}": getattr(stage.model, key) for key in ("template", "max_seq_length")}
+    of_text["neighbours.anchors"] = stage.neighbours and stage.neighbours.anchors
+    of_text["evaluate.dev: unlabelled"] = stage.evaluate and stage.evaluate.is_unlabelled
+    if key := next((key for key, given in of_text.items() if given), None):
+        raise UserError(f"Stage {stage.name!r}: {key!r} is for text, and it trains on images; remove it.")
 
 
 def _check_documents(stage: StageSpec, rows: data.Sentences | data.Labelled) -> None:
