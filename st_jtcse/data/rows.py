@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from datasets import Image, load_dataset
 from datasets.exceptions import DatasetsError
 
-from st_jtcse.errors import UserError
+from st_jtcse.errors import DataUnavailable, UserError
 
 _TOLD = 5
 _DEEPEST = 500  # Levels of JSON: far above any row, far below what a parser's stack holds.
@@ -260,7 +260,8 @@ def _hub_rows(source: Source) -> Iterator[Row]:
         rows = load_dataset(str(source.dataset), source.config, **where)
     except (OSError, ValueError, DatasetsError) as error:
         reason = _short(error.__cause__ or error)
-        raise UserError(
+        kind = DataUnavailable if isinstance(error, ConnectionError) else UserError
+        raise kind(
             f"{source.label} cannot be loaded ({reason}); check the name, connect to the Hub, or give a local file "
             "with 'file'."
         ) from error

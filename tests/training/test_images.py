@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from losses.test_image_views import textures
 from PIL import Image
 from sentence_transformers import SentenceTransformer
 from transformers import ResNetConfig, ResNetModel
@@ -18,6 +17,22 @@ from st_jtcse.cli.train import main
 from st_jtcse.data import Source, load_sentences
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation import load_own_set
+
+
+def texture(kind, rng):
+    """Stripes across, stripes down, a chequered board or a grid, of any size, place and two greys, with noise."""
+    width, (down, across) = rng.integers(2, 5), rng.integers(0, 8, 2)
+    y, x = (np.mgrid[:32, :32] + np.array([[[down]], [[across]]])) // width
+    pattern = [x % 2, y % 2, (x + y) % 2, (x % 2) * (y % 2)][kind]
+    greys = rng.permutation([rng.uniform(0.0, 0.4), rng.uniform(0.6, 1.0)])
+    noisy = greys[pattern][..., None] + rng.normal(0, 0.05, (32, 32, 3))
+    return Image.fromarray((255 * noisy.clip(0, 1)).astype(np.uint8))
+
+
+def textures(count, seed):
+    rng = np.random.default_rng(seed)
+    kinds = np.arange(count) % 4
+    return [texture(kind, rng) for kind in kinds], kinds
 
 
 @pytest.fixture(scope="module")
@@ -119,5 +134,5 @@ def test_images_of_a_data_set_are_those_of_its_rows(tmp_path):
 def test_labels_too_few_for_a_classifier_are_told(tmp_path):
     rows = pa.table({"image": [png(label) for label in range(7)], "label": [0] * 6 + [1]})
     pq.write_table(rows, tmp_path / "few.parquet")
-    with pytest.raises(UserError, match="needs 5 images of two labels or more, found 2 labels, of the rarest 1."):
+    with pytest.raises(UserError, match="needs 5 images of two labels or more, found 2 labels, of the rarest 1"):
         load_own_set(Source(tmp_path / "few.parquet"), "few")
