@@ -3,11 +3,13 @@
 import json
 import math
 import re
+import shlex
 import shutil
 
 import pytest
 import yaml
 from conftest import WORDS, make_sentences, save_encoder, save_translator
+from test_tables_and_figures import COMMANDS
 
 from st_jtcse import bundled
 from st_jtcse.cli.train import main
@@ -150,6 +152,34 @@ def test_recipe_takes_a_step_of_each_stage_on_tiny_models(name, command, tmp_pat
         changes = {"sweep": load(RECIPES[name]).data["sweep"][-3:]}
     assert main([*command(name, **changes), "--dry-run"]) == 0
     assert not (tmp_path / "run").exists()
+
+
+def changes_of_the_page():
+    """What the page of tables and figures changes in recipes, each once; other models have stand-ins anyway."""
+    found = {}
+    for command in COMMANDS:
+        _, name, *words = shlex.split(command)
+        changes = [word for word in words if "=" in word and not word.startswith("model.base=")]
+        if changes and name in RECIPES:
+            found[" ".join(changes)] = (name, changes)
+    return found
+
+
+# As ablation-mini and cosent-lambda-mini sweep them.
+SWEPT_ELSEWHERE = ("sweep={stages.joint.model.cross_attention_every", "sweep={stages.cosent.loss.scale")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        pytest.param(*value, id=key)
+        for key, value in changes_of_the_page().items()
+        if not key.startswith(SWEPT_ELSEWHERE)
+    ],
+)
+def test_a_recipe_goes_as_the_page_of_tables_changes_it(name, changes, command):
+    options = [part for change in changes for part in ("--set", change)]
+    assert main([*command(name), "--dry-run", *options]) == 0
 
 
 @pytest.mark.parametrize("name", RUN)

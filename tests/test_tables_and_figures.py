@@ -12,6 +12,7 @@ from st_jtcse.cli import convergence, diagnose, score, train
 from st_jtcse.cli import eval as evaluate
 from st_jtcse.evaluation.suites import suites
 from st_jtcse.recipe import extends
+from st_jtcse.recipe.copies import by_need
 from st_jtcse.recipe.load import load_recipe
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -46,7 +47,7 @@ def rows():
 
 
 ROWS = list(rows())
-COMMANDS = sorted({command for row in ROWS for command in re.findall(r"`(st-[^`]+ [^`]+)`", row[3])})
+COMMANDS = sorted(set(re.findall(r"`(st-[^`]+ [^`]+)`", (DOCS / "tables-and-figures.md").read_text())))
 
 
 @pytest.mark.parametrize("paper", NUMBERS)
@@ -77,6 +78,9 @@ def test_a_command_resolves(command):
     options = PARSERS[program]._parser().parse_args(words)
     if program == "st-train":
         written = bundled.recipes()[options.recipe].read_text()
+        if options.list:
+            assert "Table" in options.list
+            return
         assert set(options.stages) <= stages_of(options.recipe)
         # Every recipe as written is loaded, and most rehearsed, in test_recipes.py; here what is changed and swept.
         if options.overrides or "\nsweep:" in written:
@@ -87,6 +91,18 @@ def test_a_command_resolves(command):
     for name, stage in re.findall(r"runs/([\w-]+)/(\w+)", command):
         assert stage in stages_of(name)
     assert set(getattr(options, "suites", ())) <= set(suites())
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if re.search(r"`st-train [\w-]+`", row[3])], ids=lambda row: row[1]
+)
+def test_a_table_with_a_recipe_of_its_own_is_found_by_its_number(row):
+    paper, number, _, command, *_ = row
+    for part in re.findall(r"\b[IVX\d]+\b", number) if number.startswith("Table") else ():
+        told = {
+            name: tree["description"] for found in by_need(f"Table {part}").values() for name, tree in found.items()
+        }
+        assert any(re.search(rf"{paper}\b.* Table {part}\b", text) for text in told.values()), part
 
 
 @cache

@@ -144,8 +144,9 @@ ROWS = [
         "graded pairs without a score",
         "p.jsonl",
         '{"sentence1": "a", "sentence2": "b"}\n',
-        "(sentence1, sentence2, score; sentence1, sentence2, label; text, label; image, label; query, relevant; anchor, "
-        "positive, negative), found sentence1, sentence2; rename them, or name those of graded pairs with 'columns'.",
+        "(sentence1, sentence2, score; sentence1, sentence2, label; text, label; image, label; query, relevant; "
+        "anchor, positive, negative), found sentence1, sentence2; rename them, or name those of graded pairs with "
+        "'columns'.",
     ),
     dev("labelled texts of other columns", "p.csv", "text,intent\na,b\n", "found text, intent; rename them"),
     dev("a set of a header only", "p.csv", "text,label\n", "found no row; rename them"),
