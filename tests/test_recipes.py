@@ -165,20 +165,21 @@ def changes_of_the_page():
     return found
 
 
-# As ablation-mini and cosent-lambda-mini sweep them.
-SWEPT_ELSEWHERE = ("sweep={stages.joint.model.cross_attention_every", "sweep={stages.cosent.loss.scale")
-
-
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        pytest.param(*value, id=key)
-        for key, value in changes_of_the_page().items()
-        if not key.startswith(SWEPT_ELSEWHERE)
-    ],
+# As ablation-mini, cosent-lambda-mini, lsrns-pooling-mini and lsrns-losses-mini sweep them.
+ELSEWHERE = (
+    "sweep={stages.joint.model.cross_attention_every",
+    "sweep={stages.cosent.loss.scale",
+    "stages.student.loss",
 )
+ELSEWHERE += ("sweep={model.pooling: [cls, mean, first_last, attention]}",)
+CHANGES = {key: value for key, value in changes_of_the_page().items() if not key.startswith(ELSEWHERE)}
+
+
+@pytest.mark.parametrize(("name", "changes"), CHANGES.values(), ids=CHANGES)
 def test_a_recipe_goes_as_the_page_of_tables_changes_it(name, changes, command):
+    stages = re.findall(r"stages\.(\w+)\.", changes[0])[:1]
     options = [part for change in changes for part in ("--set", change)]
+    options += [part for stage in stages for part in ("--stage", stage)]
     assert main([*command(name), "--dry-run", *options]) == 0
 
 
