@@ -103,6 +103,8 @@ RUN += ["edfse-bert", "jtcse-roberta-uc", "cosent-baselines-nli-bert"]
 ALIKE = {"jtcse-terms-bert", "tncse-single-bert", "lsrns-scorers-bert", "cosent-baselines-zh", "cosent-cross-zh"}
 ALIKE |= {"cosent-baselines-sickr-bert", "cosent-baselines-paraphrase-bert"}
 ALIKE |= {"arccse-bert", "consert-bert", "esimcse-bert", "promptbert"}
+# On images, which tests/training/test_images.py makes.
+ALIKE |= {"lsrns-stl10-resnet18", "lsrns-stl10-vit"}
 ALIKE |= {name for name in RECIPES if re.fullmatch("cosent-threshold-.*-(bert|zh)", name)}
 
 

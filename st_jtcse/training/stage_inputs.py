@@ -54,12 +54,13 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
             if key not in texts:
                 texts[key] = _read(stage.data)
             sentences = texts[key]
-            _check_images(stage, sentences)
             _check_batch(stage, len(sentences.dataset))
             _check_classes(stage, sentences)
             _check_documents(stage, sentences)
             hashes["train"] = sentences.sha256
         sets = load_sets(stage, known)
+        if isinstance(sentences, data.Sentences) and sentences.are_images:
+            _check_images(stage, sets)
         held_out = None
         if isinstance(sentences, data.Sentences) and stage.evaluate and stage.evaluate.is_unlabelled:
             sentences, held_out = data.hold_out(sentences)
@@ -185,14 +186,13 @@ def _check_classes(stage: StageSpec, rows: data.Sentences | data.Labelled) -> No
         )
 
 
-def _check_images(stage: StageSpec, rows: data.Sentences | data.Labelled) -> None:
+def _check_images(stage: StageSpec, sets: Sets) -> None:
     """Refuse what is made of words, where a stage trains on images."""
-    if not isinstance(rows, data.Sentences) or not rows.are_images:
-        return
     of_text: dict[str, Any] = {key: getattr(stage, key) for key in ("augment", "views", "pair_scores", "whitening")}
     of_text |= {f"model.{key}": getattr(stage.model, key) for key in ("template", "max_seq_length")}
     of_text["neighbours.anchors"] = stage.neighbours and stage.neighbours.anchors
     of_text["evaluate.dev: unlabelled"] = stage.evaluate and stage.evaluate.is_unlabelled
+    of_text |= {f"the set {name}": isinstance(own.columns[0][0], str) for name, own in sets.items()}
     if key := next((key for key, given in of_text.items() if given), None):
         raise UserError(f"Stage {stage.name!r}: {key!r} is for text, and it trains on images; remove it.")
 

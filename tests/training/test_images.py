@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 from sentence_transformers import SentenceTransformer
-from transformers import ResNetConfig, ResNetModel
+from transformers import ResNetConfig, ResNetModel, ViTConfig, ViTModel
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from st_jtcse.cli.train import main
@@ -85,12 +85,24 @@ def test_simclr_and_lsrns_beat_the_untrained_tower(world, tmp_path, capsys):
     assert "dropout, and" not in card and "assets/" not in card and "AutoTokenizer" not in card
 
 
+def test_a_vision_transformer_goes_too(world, tmp_path, capsys):
+    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    ViTModel(ViTConfig(**shape, image_size=32, patch_size=8)).save_pretrained(tmp_path / "vit")
+    ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(tmp_path / "vit")
+    # What is on the Hub is not read for a rehearsal.
+    changes = {"model.base": tmp_path / "vit", "data.train": "{dataset: nobody/nothing, split: unlabeled}"}
+    _, *options = settings(world, tmp_path, **changes)
+    assert main(["lsrns-stl10-vit", *options, "--dry-run"]) == 0
+    assert "vit: CLS state (pooling: cls), a plain encoder, random weights" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
         ({"stages.simclr.views": "crop"}, "Stage 'simclr': 'views' is for text, and it trains on images; remove it."),
         ({"model.max_seq_length": 32}, "'model.max_seq_length' is for text, and it trains on images"),
         ({"evaluate.dev": "unlabelled"}, "'evaluate.dev: unlabelled' is for text"),
+        ({"evaluate.test.faq": "faq.jsonl"}, "'the set faq' is for text, and it trains on images"),
         ({"data.train": "words.txt"}, "the training data are texts, which a resnet model does not read"),
         ({"evaluate.test.stl10": "flat"}, "0.png: the image has no label; fill it, or put the image into a folder of"),
         ({"data.train": "torn"}, "torn.png: the image cannot be read (image file is truncated"),
@@ -99,6 +111,8 @@ def test_simclr_and_lsrns_beat_the_untrained_tower(world, tmp_path, capsys):
 def test_what_does_not_go_with_images_is_told(world, tmp_path, monkeypatch, capsys, changes, told):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "words.txt").write_text("a dog runs\n" * 64)
+    rows = ({"query": f"what {word}", "relevant": f"the {word}"} for word in ("dog", "cat"))
+    (tmp_path / "faq.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     picture = (world / "train" / "000.png").read_bytes()
     for name, content in (("flat/0.png", picture), ("torn/a.png", picture), ("torn/torn.png", picture[:-900])):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -114,7 +128,7 @@ def png(grey):
     return {"bytes": file.getvalue(), "path": None}
 
 
-def test_images_of_a_data_set_are_those_of_its_rows(tmp_path):
+def test_images_of_a_data_set_are_those_of_its_rows(tmp_path, model):
     for name, kinds in (("train", 2), ("test", 3)):
         labels = [number % kinds for number in range(18)]
         rows = pa.table({"image": [png(80 * label) for label in labels], "label": labels})
@@ -128,6 +142,8 @@ def test_images_of_a_data_set_are_those_of_its_rows(tmp_path):
     for source, score in ((fitted, 2 / 3), (Source(tmp_path / "data" / "test.parquet"), 1.0)):
         own = load_own_set(source, "greys")
         vectors = [np.array([[np.asarray(image).mean()] for image in column]) for column in own.columns]
+        with pytest.raises(UserError, match="one of images, which the model does not read"):
+            own.statistic(model)
         assert own.items == 18 and own.score(own.measure(*vectors)) == pytest.approx(score)
 
 
