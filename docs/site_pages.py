@@ -104,7 +104,8 @@ def default(field: dict[str, Any]) -> str:
 def commands() -> Iterator[str]:
     """Yield the page of the commands, from their parsers."""
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
-    yield "# Commands\n\nExit status: 0 done, 2 your input is at fault, 130 interrupted, 1 anything else.\n"
+    statuses = "0 done, 2 your input is at fault, 3 a data set cannot be had, 130 interrupted, 1 anything else"
+    yield f"# Commands\n\nExit status: {statuses}.\n"
     for name, entry in scripts.items():
         yield from command(name, importlib.import_module(entry.partition(":")[0])._parser())
 

@@ -50,6 +50,10 @@ class UserError(Exception):
         self.faults = faults
 
 
+class DataUnavailable(UserError):
+    """A data set is neither on this machine nor reachable; of several tasks the others go on without it."""
+
+
 class ChoiceNeeded(UserError):
     """The user has to say something that nobody can know for him.
 

@@ -3,11 +3,13 @@
 import json
 import math
 import re
+import shlex
 import shutil
 
 import pytest
 import yaml
 from conftest import WORDS, make_sentences, save_encoder, save_translator
+from test_tables_and_figures import COMMANDS
 
 from st_jtcse import bundled
 from st_jtcse.cli.train import main
@@ -98,6 +100,8 @@ ALIKE = {"jtcse-terms-bert", "tncse-single-bert", "lsrns-scorers-bert", "cosent-
 ALIKE |= {"cosent-baselines-sickr-bert", "cosent-baselines-paraphrase-bert"}
 ALIKE |= {"arccse-bert", "consert-bert", "esimcse-bert", "iscse-bert", "pcl-bert", "pcl-mini", "promptbert"}
 ALIKE |= {"whitenedcse-bert"}
+# On images, which tests/training/test_images.py makes.
+ALIKE |= {"lsrns-stl10-resnet18", "lsrns-stl10-vit"}
 ALIKE |= {name for name in RECIPES if re.fullmatch("cosent-threshold-.*-(bert|zh)", name)}
 
 
@@ -147,6 +151,35 @@ def test_recipe_takes_a_step_of_each_stage_on_tiny_models(name, command, tmp_pat
         changes = {"sweep": load(RECIPES[name]).data["sweep"][-3:]}
     assert main([*command(name, **changes), "--dry-run"]) == 0
     assert not (tmp_path / "run").exists()
+
+
+def changes_of_the_page():
+    """What the page of tables and figures changes in recipes, each once; other models have stand-ins anyway."""
+    found = {}
+    for command in COMMANDS:
+        _, name, *words = shlex.split(command)
+        changes = [word for word in words if "=" in word and not word.startswith("model.base=")]
+        if changes and name in RECIPES:
+            found[" ".join(changes)] = (name, changes)
+    return found
+
+
+# As ablation-mini, cosent-lambda-mini, lsrns-pooling-mini and lsrns-losses-mini sweep them.
+ELSEWHERE = (
+    "sweep={stages.joint.model.cross_attention_every",
+    "sweep={stages.cosent.loss.scale",
+    "stages.student.loss",
+)
+ELSEWHERE += ("sweep={model.pooling: [cls, mean, first_last, attention]}",)
+CHANGES = {key: value for key, value in changes_of_the_page().items() if not key.startswith(ELSEWHERE)}
+
+
+@pytest.mark.parametrize(("name", "changes"), CHANGES.values(), ids=CHANGES)
+def test_a_recipe_goes_as_the_page_of_tables_changes_it(name, changes, command):
+    stages = re.findall(r"stages\.(\w+)\.", changes[0])[:1]
+    options = [part for change in changes for part in ("--set", change)]
+    options += [part for stage in stages for part in ("--stage", stage)]
+    assert main([*command(name), "--dry-run", *options]) == 0
 
 
 @pytest.mark.parametrize("name", RUN)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import add_count, add_pooling, add_trust, choices_by_flag
+from st_jtcse.cli.arguments import REPEATED, add_count, add_pooling, add_trust, choices_by_flag
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 
@@ -33,6 +33,8 @@ def _parser() -> argparse.ArgumentParser:
     add_count(parser, "--sample-size", 250, "pairs drawn for the map, E_CLS, the moduli and the speed")
     cases = "pairs to show that the models, or one model and the gold scores, rank most differently"
     add_count(parser, "--cases", 0, cases)
+    bare = "show the moduli also without the LayerNorms of this name in the encoder, where * is anything; repeatable"
+    parser.add_argument("--without-layer-norms", **REPEATED, metavar="NAME", help=bare)
     seeded = "seed of that draw, of t-SNE and of poolers that a checkpoint lacks (default: 42)"
     parser.add_argument("--seed", type=int, default=42, help=seeded)
     add_pooling(parser, "how to pool the encoders, instead of by the models' own modules")
@@ -58,7 +60,7 @@ def _diagnose(options: argparse.Namespace) -> None:
     check_new(options.output_dir)
     pairs = load_pairs(Source(file=options.pairs), tuple(options.score_range))
     sentence = pairs.sentences1[0] if options.sentence is None else options.sentence.strip()
-    asked = (options.map, options.sample_size, options.seed, options.cases)
+    asked = (options.map, options.sample_size, options.seed, options.cases, tuple(options.without_layer_norms))
     plan = Plan(pairs, tuple(options.score_range), sentence, *asked)
     diagnoses = []
     # By the last part of their paths, or by the whole where that leaves doubt.

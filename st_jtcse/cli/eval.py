@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import REPEATED, add_count, add_pooling, add_trust, faults_of
-from st_jtcse.cli.exit_status import command
+from st_jtcse.cli.exit_status import NO_DATA, command
 from st_jtcse.errors import UserError
 from st_jtcse.reports.table import Table
 
 if TYPE_CHECKING:
     from st_jtcse.evaluation.own_sets import OwnSetJob
-
-INCOMPLETE = 3
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -124,7 +122,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     missing = list(dict.fromkeys(key for found in evaluated for key in found))
     if missing:
         console.err.print(f"{len(missing)} of {len(jobs) + len(own)} tasks have no result: {', '.join(missing)}.")
-        return INCOMPLETE
+        return NO_DATA
     return 0
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO
 
 import st_jtcse
-from st_jtcse.errors import PushFailed, UserError, refusal
+from st_jtcse.errors import DataUnavailable, PushFailed, UserError, refusal
 
-FAILED, USER_FAULT, INTERRUPTED = 1, 2, 130
+FAILED, USER_FAULT, NO_DATA, INTERRUPTED = 1, 2, 3, 130
 _LONGEST = 200  # Characters of a library's message.
 
 
@@ -28,10 +28,11 @@ def command(
 ) -> Callable[..., int]:
     """Make a command, which takes its arguments, by default those of the process, and returns the exit status.
 
-    That is what `run` returned, None for 0; 2 if the user's input, disk or place is at fault, 1 if the Hub did not take
-    a model, 130 if interrupted, each told in one line; 1 for anything else, which is no fault of the user: told in a
-    line that names its place and the file that its traceback was kept in. `interrupted` says what an interruption
-    leaves; for some commands the options decide it. Where nobody reads stdout any more, the command ends with 1.
+    That is what `run` returned, None for 0; 2 if the user's input, disk or place is at fault, 3 if a data set cannot be
+    had, 1 if the Hub did not take a model, 130 if interrupted, each told in one line; 1 for anything else, which is no
+    fault of the user: told in a line that names its place and the file that its traceback was kept in. `interrupted`
+    says what an interruption leaves; for some commands the options decide it. Where nobody reads stdout any more, the
+    command ends with 1.
     """
 
     def main(argv: Sequence[str] | None = None) -> int:
@@ -52,6 +53,7 @@ def command(
                 _deliver_output()
         except (UserError, PushFailed) as error:
             status, told = USER_FAULT if isinstance(error, UserError) else FAILED, str(error)
+            status = NO_DATA if isinstance(error, DataUnavailable) else status
         except KeyboardInterrupt as error:
             where = f" in {error}" if error.args else ""
             status, told = INTERRUPTED, f"Interrupted{where}; {left}."

@@ -19,14 +19,15 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets import load_dataset
+from datasets import Image, load_dataset
 from datasets.exceptions import DatasetsError
 
-from st_jtcse.errors import UserError
+from st_jtcse.errors import DataUnavailable, UserError
 
 _TOLD = 5
 _DEEPEST = 500  # Levels of JSON: far above any row, far below what a parser's stack holds.
 _QUOTED, _BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"'), re.compile(rb"[\[\]{}]")
+_IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # The halves of characters beyond U+FFFF; alone, they are no text.
 _Parsed = TypeVar("_Parsed")
 
@@ -35,10 +36,11 @@ _Parsed = TypeVar("_Parsed")
 class Source:
     """Where rows come from; exactly one of `file` and `dataset` is given."""
 
-    file: Path | None = None  # local text, JSONL, CSV or Parquet file
+    file: Path | None = None  # local text, JSONL, CSV or Parquet file, or folder of images
     dataset: str | None = None  # Hub id or folder for `datasets.load_dataset`
     config: str | None = None  # configuration of `dataset`
     split: str = "train"  # split of `dataset`
+    fit_split: str | None = None  # split of `dataset`, of labelled images, that a classifier is fitted on
     data_files: str | None = None  # file inside `dataset`
     revision: str | None = None  # commit, tag or branch of `dataset`
     columns: tuple[str, ...] | None = None  # columns to read; None for the defaults of the reader
@@ -73,6 +75,22 @@ class Row:
         if not isinstance(text, str):
             raise UserError(f"{self.place}: expected text in {name!r}, found {brief(text)}; correct the row.")
         return text.strip()
+
+    def image(self, name: str) -> dict[str, Any]:
+        """Return a cell's image as `datasets` has it, a file's path or bytes; one that cannot be read is refused."""
+        image = self.values[name]
+        if not isinstance(image, dict):
+            raise UserError(f"{self.place}: expected an image in {name!r}, found {brief(image)}; correct the row.")
+        try:
+            content = Path(image["path"]).read_bytes() if image["bytes"] is None else image["bytes"]
+            Image().decode_example({"path": None, "bytes": content})
+        except ImportError:
+            raise UserError("Images are read by Pillow, found none; pip install 'st-jtcse[images]'.") from None
+        except Exception as error:  # As many as there are formats.
+            raise UserError(
+                f"{self.place}: the image cannot be read ({_short(error)}); replace or remove it."
+            ) from None
+        return image
 
 
 def checked_rows(
@@ -143,14 +161,17 @@ def rows_sha256(rows: Iterable[Sequence[Any]]) -> str:
 
 
 def read_rows(source: Source) -> Iterator[Row]:
-    """Read a source's rows, up to its limit; of a text file, its lines as the column ``sentence``."""
+    """Read a source's rows, up to its limit.
+
+    A text file's lines are the column ``sentence``; a folder's images ``image``, with ``label``, their own folder.
+    """
     return islice(_hub_rows(source) if source.file is None else _file_rows(source.file), source.limit)
 
 
 def _file_rows(path: Path) -> Iterator[Row]:
     readers = {".txt": _text_rows, ".jsonl": _jsonl_rows, ".csv": _csv_rows, ".parquet": _parquet_rows}
     if path.is_dir():
-        raise UserError(f"{path} is a folder; give a file.")
+        return _image_rows(path)
     if not path.is_file():
         raise UserError(f"{path.absolute()} does not exist; check the path.")
     if path.stat().st_size == 0:
@@ -176,6 +197,15 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                     f"{path}:{number}: expected UTF-8, found the byte 0x{raw[error.start]:02x}; convert the file."
                 ) from None
             yield number, line.rstrip("\r\n")
+
+
+def _image_rows(folder: Path) -> Iterator[Row]:
+    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _IMAGES)
+    if not paths:
+        raise UserError(f"{folder} is a folder without images; give a file, or a folder of images.")
+    for path in paths:
+        label = None if path.parent == folder else path.parent.name
+        yield Row(str(path), {"image": {"path": str(path), "bytes": None}, "label": label})
 
 
 def _text_rows(path: Path) -> Iterator[Row]:
@@ -230,10 +260,14 @@ def _hub_rows(source: Source) -> Iterator[Row]:
         rows = load_dataset(str(source.dataset), source.config, **where)
     except (OSError, ValueError, DatasetsError) as error:
         reason = _short(error.__cause__ or error)
-        raise UserError(
+        kind = DataUnavailable if isinstance(error, ConnectionError) else UserError
+        raise kind(
             f"{source.label} cannot be loaded ({reason}); check the name, connect to the Hub, or give a local file "
             "with 'file'."
         ) from error
+    for name, feature in rows.features.items():
+        if isinstance(feature, Image):  # Read where a row is at hand to be named.
+            rows = rows.cast_column(name, Image(decode=False))
     for number, values in enumerate(rows, 1):
         yield Row(f"{source.label} row {number}", values)
 

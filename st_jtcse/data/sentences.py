@@ -1,17 +1,18 @@
-"""Training sentences from local files or `datasets.load_dataset`."""
+"""Training sentences, or images in their place, from local files or `datasets.load_dataset`."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 import pyarrow as pa
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset, Image, concatenate_datasets
 
-from st_jtcse.data.rows import Row, Source, read_rows
+from st_jtcse.data.images import IMAGE, image_column
+from st_jtcse.data.rows import Row, Source, checked_rows, read_rows
 from st_jtcse.errors import UserError
 
 # Of the different sentences: the fewest, the most that are held out, and their share.
@@ -22,26 +23,36 @@ _LEAST, _MOST, _SHARE = 100, 1000, 0.1
 class Sentences:
     """Loaded training sentences."""
 
-    dataset: Dataset  # one column, ``sentence``
+    dataset: Dataset  # one column, ``sentence``, of texts or images
     skipped_blank: int  # blank lines and cells that were left out
     sha256: str  # hash of the sentences, newline-separated
     documents: np.ndarray  # of each sentence the number of its document, rising: blank lines and sources part them
+
+    @property
+    def are_images(self) -> bool:
+        """Whether they are images."""
+        return isinstance(self.dataset.features["sentence"], Image)
 
 
 def load_sentences(sources: Sequence[Source]) -> Sentences:
     """Read sentences, in the order of the sources, and within one by row and then by column.
 
-    Blank ones are skipped and counted; the others are stripped at both ends and otherwise untouched.
+    Blank ones are skipped and counted; the others are stripped at both ends and otherwise untouched. Where the first
+    row holds an image, all of them are read, in the column ``image`` or the first one named.
 
     Raises:
-        UserError: A source is missing or faulty, or holds no sentence.
+        UserError: A source is missing or faulty, or holds no sentence, or images cannot be read.
     """
     chunks: list[pa.Array] = []
     digest = hashlib.sha256()
     skipped, documents = 0, [np.zeros(0, np.int64)]
     for number, source in enumerate(sources):
         before = len(chunks)
-        texts = _texts(source)
+        rows = read_rows(source)
+        first = list(islice(rows, 1))
+        if first and isinstance(first[0].values.get((source.columns or (IMAGE,))[0]), dict):
+            return _load_images(sources)
+        texts = _texts(source, chain(first, rows))
         # Arrow chunks as they are read: a long file is never held as Python strings.
         while block := list(islice(texts, 100_000)):
             found = [text for text in block if text]
@@ -54,6 +65,12 @@ def load_sentences(sources: Sequence[Source]) -> Sentences:
             raise UserError(f"{source.label} holds no sentence, only blank lines; give a source with text.")
     dataset = Dataset(pa.table({"sentence": pa.chunked_array(chunks)}))
     return Sentences(dataset, skipped, digest.hexdigest(), np.concatenate(documents))
+
+
+def _load_images(sources: Sequence[Source]) -> Sentences:
+    images = checked_rows(sources, "images", (IMAGE,), lambda row, columns: row.image(columns[0]))
+    dataset, digest = image_column(images, "sentence")
+    return Sentences(dataset, 0, digest, np.zeros(len(dataset), np.int64))
 
 
 def hold_out(sentences: Sentences) -> tuple[Sentences, Sentences]:
@@ -106,9 +123,9 @@ def _part(sentences: Sentences, rows: Sequence[int]) -> Sentences:
     return Sentences(part, sentences.skipped_blank, sentences_sha256(part), sentences.documents[rows])
 
 
-def _texts(source: Source) -> Iterator[str]:
-    """Every sentence of a source, stripped; blank ones as empty strings."""
-    for row in read_rows(source):
+def _texts(source: Source, rows: Iterable[Row]) -> Iterator[str]:
+    """Every sentence of a source's rows, stripped; blank ones as empty strings."""
+    for row in rows:
         for column in _columns(source, row):
             if column not in row.values:
                 raise UserError(

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset, Image, concatenate_datasets
 from sentence_transformers import SentenceTransformer
 
 from st_jtcse.data.shards import Job, cached_columns
@@ -28,7 +28,7 @@ def with_teacher_labels(
     *,
     form: Form = "sum",
     batch_size: int = 64,
-    shard_size: int = 10_000,
+    shard_size: int | None = None,
 ) -> Dataset:
     r"""Add the column ``label``: one float16 vector a sentence, made from all teachers' embeddings t_k(x).
 
@@ -47,6 +47,8 @@ def with_teacher_labels(
     if form == "concatenation" and min(weights) < 0:
         raise UserError(f"Weights of similarities cannot be negative, found {min(weights):g}; leave that teacher out.")
     size = label_size(teachers, form)
+    if shard_size is None:  # The images of a shard are open all at once.
+        shard_size = 256 if isinstance(sentences.features["sentence"], Image) else 10_000
 
     def encode(texts: list[str]) -> pa.Table:
         vectors_of = (teacher.encode(texts, batch_size=batch_size, show_progress_bar=False) for teacher in teachers)

@@ -24,6 +24,7 @@ from st_jtcse.diagnostics.encoders import (
     cls_energy_by_layer,
     encoders_of,
     modulus,
+    without_layer_norms,
 )
 
 __all__ = [
@@ -49,4 +50,5 @@ __all__ = [
     "sentence_map",
     "uniformity",
     "unit_vectors",
+    "without_layer_norms",
 ]

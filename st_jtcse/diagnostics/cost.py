@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch import nn
@@ -21,11 +23,14 @@ def gmac(model: SentenceTransformer | CrossEncoder) -> float:
     """Return the multiply-accumulate operations of one input, in units of 10^9.
 
     That is a sentence of 64 tokens, or a pair of 128 for a cross-encoder; a model with a lower limit reads as many as
-    that. The matrix products are counted, which is all but a few thousandths of the work.
+    that. A model of images reads one. The matrix products are counted, which is all but a few thousandths of the work.
     """
+    given: Any = _PAIR if isinstance(model, CrossEncoder) else _SENTENCE
+    if not model.supports("text"):
+        given = np.zeros((3, 32, 32), np.uint8)
     features = {
         key: value.to(model.device) if isinstance(value, torch.Tensor) else value
-        for key, value in model.preprocess([_PAIR if isinstance(model, CrossEncoder) else _SENTENCE]).items()
+        for key, value in model.preprocess([given]).items()
     }
     # The plain kernel is the one whose products the counter sees on every device.
     with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:

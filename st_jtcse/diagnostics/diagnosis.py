@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,6 +33,7 @@ class Plan:
     sample_size: int = 250  # pairs that are drawn for the map and for what is looked at inside the encoders
     seed: int = 42  # seed of that draw and of t-SNE
     cases: int = 0  # pairs to show that the models rank most differently
+    without: tuple[str, ...] = ()  # names of LayerNorms, as patterns, without which the moduli are found too
 
     @property
     def threshold(self) -> float:
@@ -81,7 +83,8 @@ class Diagnosis:
     # E_CLS by encoder label; empty for a model without BERT-like encoders
     energy: dict[str, CLSEnergy] = field(default_factory=dict)
     sink: dict[str, AttentionSink] = field(default_factory=dict)  # attention by encoder label
-    modulus: dict[str, Modulus] = field(default_factory=dict)  # moduli by encoder label
+    # Moduli by encoder label, also of the encoders without LayerNorms
+    modulus: dict[str, Modulus] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # what could not be found, and why
 
     @property
@@ -109,22 +112,29 @@ class Diagnosis:
             },
             "map_points": self.sentence_map and self.sentence_map.points,
             "encoders": [self._encoder_record(label) for label in self.energy],
+            "without_layer_norms": {
+                label: _norms(found) for label, found in self.modulus.items() if label not in self.energy
+            },
             "notes": self.notes,
         }
         return {key: _plain(value) for key, value in record.items()}
 
     def _encoder_record(self, label: str) -> dict[str, Any]:
-        sink, modulus = self.sink[label], self.modulus[label]
+        sink = self.sink[label]
         masses = [dict(zip(GROUPS, layer)) for layer in sink.mass]
         return {
             "label": label,
             "cls_energy": vars(self.energy[label]),
             "attention": {"tokens": sink.tokens, "groups": sink.groups, "mass": masses},
-            "modulus": {
-                name: None if norms is None else {"mean": norms.mean(), "deviation": norms.std()}
-                for name, norms in (("hidden", modulus.hidden), ("pooler", modulus.pooler))
-            },
+            "modulus": _norms(self.modulus[label]),
         }
+
+
+def _norms(modulus: Modulus) -> dict[str, Any]:
+    return {
+        name: None if norms is None else {"mean": norms.mean(), "deviation": norms.std()}
+        for name, norms in (("hidden", modulus.hidden), ("pooler", modulus.pooler))
+    }
 
 
 def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
@@ -165,6 +175,9 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
         found.modulus[encoder.label] = own = diagnostics.modulus(encoder, sentences)
         if own.note is not None:
             notes.append(f"{encoder.label or 'Moduli'}: {own.note}")
+        for bare in [diagnostics.without_layer_norms(encoder, pattern) for pattern in plan.without]:
+            moduli = _or_note(notes, f"{bare.label}, no moduli", partial(diagnostics.modulus, bare, sentences))
+            found.modulus |= {bare.label: moduli} if moduli else {}
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import fnmatch
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from torch import Tensor
+from torch import Tensor, nn
 
 from st_jtcse.errors import UserError
 from st_jtcse.modules import MultiTokenizerEnsemble
@@ -74,15 +75,44 @@ def encoders_of(model: SentenceTransformer) -> list[Encoder]:
     return [Encoder(label, model, part) for label, part in parts]
 
 
+def _copy(network: Any) -> Any:
+    """Copy a network's structure and settings, but not its weights."""
+    return copy.deepcopy(network, {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())})
+
+
+def without_layer_norms(encoder: Encoder, pattern: str) -> Encoder:
+    """Return an encoder in a copy of which nothing stands where LayerNorms were; the encoder is left as it is.
+
+    Args:
+        encoder: From :func:`encoders_of`.
+        pattern: Which ones, by their names in the encoder, e.g. ``encoder.layer.5.output.LayerNorm``; ``*`` stands for
+            anything.
+
+    Raises:
+        UserError: No LayerNorm is called so.
+
+    References:
+        JTCSE (Zong et al.), Fig. 8.
+    """
+    network = _copy(encoder.network)
+    norms = [name for name, module in network.named_modules() if isinstance(module, nn.LayerNorm)]
+    chosen = fnmatch.filter(norms, pattern)
+    if not chosen:
+        known = ", ".join(norms[:3])
+        raise UserError(
+            f"No LayerNorm is called {pattern!r}; they are called {known} and so on, and '*' is all of them."
+        )
+    for name in chosen:
+        network.set_submodule(name, nn.Identity())
+    return Encoder(", ".join(filter(None, (encoder.label, f"without {pattern}"))), encoder.owner, network)
+
+
 def passes(encoder: Encoder, sentences: Sequence[str], *, attentions: bool = False) -> Iterator[Pass]:
     """Run sentences through an encoder, batch by batch and shortest first, and keep what its layers compute.
 
     The encoder is left as it is. To keep the attention matrices needs the plain ("eager") attention.
     """
-    network = encoder.network
-    # A copy of its structure and settings, but not of its weights.
-    kept = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
-    network = copy.deepcopy(network, kept).eval()
+    network = _copy(encoder.network).eval()
     if attentions:
         network.set_attn_implementation("eager")
     contexts: list[Tensor] = []
@@ -219,6 +249,9 @@ def modulus(encoder: Encoder, sentences: Sequence[str]) -> Modulus:
         encoder: From :func:`~st_jtcse.diagnostics.encoders_of`.
         sentences: The sentences; the norms come in the order of their lengths.
 
+    Raises:
+        UserError: A norm is not finite, as may be without LayerNorms.
+
     References:
         JTCSE (Zong et al.), Eq. 1: the pooler outputs whose moduli the loss compares.
     """
@@ -235,7 +268,10 @@ def modulus(encoder: Encoder, sentences: Sequence[str]) -> Modulus:
         if pooler is not None:
             with torch.inference_mode():
                 outputs.append(_norms(pooler(state[:, None])))
-    return Modulus(np.concatenate(hidden), np.concatenate(outputs) if outputs else None, note)
+    norms = np.concatenate(hidden)
+    if not np.isfinite(norms).all():
+        raise UserError("The norms of CLS states are not finite; keep more LayerNorms, or check the weights.")
+    return Modulus(norms, np.concatenate(outputs) if outputs else None, note)
 
 
 def _norms(states: Tensor) -> NDArray[np.float64]:

@@ -61,10 +61,6 @@ class Job(Protocol):
         """
 
 
-class DataUnavailable(Exception):
-    """A set is neither on this machine nor reachable; the other tasks of a run go on without it."""
-
-
 @dataclass(frozen=True)
 class Record:
     """What one task gave."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict
 
-from st_jtcse.errors import UserError
-from st_jtcse.evaluation.jobs import Context, DataUnavailable, Record
+from st_jtcse.errors import DataUnavailable, UserError
+from st_jtcse.evaluation.jobs import Context, Record
 from st_jtcse.evaluation.mteb_models import TASK_LIST, ResultCache, TaskResult, mteb, quietly
 from st_jtcse.evaluation.senteval_data import load_sts
 from st_jtcse.hashing import sha256

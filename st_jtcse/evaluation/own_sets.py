@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,8 +14,13 @@ import numpy.typing as npt
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 from sklearn.cluster import KMeans
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import ndcg_score
+from sklearn.model_selection import cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
+from st_jtcse.data.images import IMAGE, image_column
 from st_jtcse.data.pairs import Pairs, load_pairs
 from st_jtcse.data.rows import Row, Source, checked_rows, number, rows_sha256, texts_of
 from st_jtcse.errors import UserError
@@ -27,6 +32,7 @@ Statistic = Callable[[npt.NDArray[np.int64]], float]
 # From the unit vectors of a set's columns of texts to the statistic.
 Measure = Callable[..., Statistic]
 NEIGHBOURS = 10
+FOLDS = 5
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class OwnSet:
     Args:
         name: What to call it.
         metric: What its statistic is, as in the name of an evaluator's metric.
-        columns: Columns of texts to encode.
+        columns: Columns of texts, or of images, to encode.
         items: How many items the statistic is over.
         sha256: Hash of its rows.
         measure: From the columns' unit vectors to the statistic.
@@ -45,7 +51,7 @@ class OwnSet:
 
     name: str
     metric: str
-    columns: tuple[Sequence[str], ...]
+    columns: tuple[Sequence[Any], ...]
     items: int
     sha256: str
     measure: Measure
@@ -109,6 +115,8 @@ def load_own_set(source: Source, name: str, score_range: tuple[float, float] = (
     sentence1, sentence2, label         average precision of the cosine; label 1: the same, 0: not
     text, label                         mean of P@1, P@10, accuracy of the 10 nearest others, and V-measure of
                                         k-means with as many clusters as labels
+    image, label                        accuracy of a linear classifier on the embeddings, which are left as they
+                                        are: fitted on the source's `fit_split`, else 5-fold cross-validation
     query, relevant                     nDCG@10 of the query's own texts among those of all; several rows may
                                         share a query
     anchor, positive, negative          share of anchors nearer to the positive
@@ -129,6 +137,8 @@ def load_own_set(source: Source, name: str, score_range: tuple[float, float] = (
     found = first.values.keys() if first is not None else ()
     for columns, read in _KINDS.items():
         if all(column in found for column in columns):
+            if source.fit_split is not None and read is not _labelled_images:
+                raise UserError(f"{source.label}: a classifier is fitted on images alone; remove 'fit_split'.")
             return read(source, name, columns, score_range)
     kinds = "; ".join(", ".join(columns) for columns in _KINDS)
     there = first.columns if first is not None else "no row"
@@ -179,6 +189,28 @@ def _labelled(source: Source, name: str, columns: Sequence[str], score_range: tu
     return OwnSet(name, "labels", (texts,), len(rows), rows_sha256(rows), partial(_of_labels, np.array(labels)))
 
 
+def _labelled_images(source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]) -> OwnSet:
+    def parse(row: Row, names: Sequence[str]) -> tuple[dict[str, Any], str]:
+        image, label = row.image(names[0]), row.values[names[1]]
+        if label is None or label == "":
+            way = "fill it, or put the image into a folder of its label's name"
+            raise UserError(f"{row.place}: the image has no label; {way}.")
+        return image, str(label)
+
+    both = [source] if source.fit_split is None else [source, replace(source, split=source.fit_split, limit=None)]
+    parts = [list(zip(*_rows(part, columns, parse))) for part in both]
+    labels = [np.array(own) for _, own in parts]
+    read = [image_column(images, IMAGE) for images, _ in parts]
+    fewest = 2 if source.fit_split else FOLDS
+    counts = np.unique(labels[-1], return_counts=True)[1]
+    if len(counts) < 2 or counts.min() < fewest:
+        found = f"{len(counts)} labels, of the rarest {counts.min()}"
+        raise UserError(f"{both[-1].label}: a classifier needs {fewest} images of two labels or more, found {found}.")
+    digest = rows_sha256([*zip(*labels[:1]), *([part] for _, part in read)])
+    pictures = tuple(part["image"] for part, _ in read)
+    return OwnSet(name, "linear_accuracy", pictures, len(labels[0]), digest, partial(_linear, labels))
+
+
 def _queries(source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]) -> OwnSet:
     rows = _rows(source, columns, texts_of)
     queries = list(dict.fromkeys(query for query, _ in rows))
@@ -201,6 +233,7 @@ _KINDS: dict[tuple[str, ...], Callable[[Source, str, Sequence[str], tuple[float,
     ("sentence1", "sentence2", "score"): _graded,
     ("sentence1", "sentence2", "label"): _duplicates,
     ("text", "label"): _labelled,
+    (IMAGE, "label"): _labelled_images,
     ("query", "relevant"): _queries,
     ("anchor", "positive", "negative"): _triplets,
 }
@@ -251,6 +284,16 @@ def _average_precision(labels: npt.NDArray[np.int64], first: Vectors, second: Ve
 
 def _nearer(anchors: Vectors, positives: Vectors, negatives: Vectors) -> Statistic:
     hits = _cosines(anchors, positives) > _cosines(anchors, negatives)
+    return lambda items: float(hits[items].mean())
+
+
+def _linear(labels: Sequence[npt.NDArray[Any]], images: Vectors, *fitted: Vectors) -> Statistic:
+    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    if fitted:
+        found = classifier.fit(fitted[0], labels[1]).predict(images)
+    else:
+        found = cross_val_predict(classifier, images, labels[0], cv=FOLDS)
+    hits = found == labels[0]
     return lambda items: float(hits[items].mean())
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from st_jtcse.atomic import to_json, write_atomically
-from st_jtcse.errors import UserError
-from st_jtcse.evaluation.jobs import Context, DataUnavailable, Evaluated, Job, Record
+from st_jtcse.errors import DataUnavailable, UserError
+from st_jtcse.evaluation.jobs import Context, Evaluated, Job, Record
 from st_jtcse.evaluation.suites import Suite, suite_scores
 
 RESULTS = "results.json"
@@ -121,10 +121,10 @@ class Results:
         before = known and Record(**known)
         try:
             record = job.run(context, before if before and before.data == job.data else None, keep)
-        except UserError:
-            raise
         except DataUnavailable as reason:
             return f"{reason}."
+        except UserError:
+            raise
         except Exception as error:  # One of hundreds of tasks may fail in MTEB; the others are still worth their time.
             return f"it failed with {type(error).__name__}: {' '.join(str(error).split())[:200].rstrip('.')}."
         if not record.is_defined:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_jtcse.data import Source
-from st_jtcse.errors import UserError
-from st_jtcse.evaluation.jobs import DataUnavailable, Job
+from st_jtcse.errors import DataUnavailable, UserError
+from st_jtcse.evaluation.jobs import Job
 from st_jtcse.evaluation.senteval_data import STS, TRANSFER, SentEvalJob, main_metric
 from st_jtcse.evaluation.suites import Row, Suite, suites
 from st_jtcse.wording import unknown

@@ -17,9 +17,9 @@ from scipy.stats import DegenerateDataWarning
 
 from st_jtcse.data import Source
 from st_jtcse.data.rows import Row, checked_rows, number, texts_of
-from st_jtcse.errors import UserError
+from st_jtcse.errors import DataUnavailable, UserError
 from st_jtcse.evaluation import senteval_files
-from st_jtcse.evaluation.jobs import Context, DataUnavailable, Record
+from st_jtcse.evaluation.jobs import Context, Record
 from st_jtcse.evaluation.senteval_sts import SentEvalSTSEvaluator
 from st_jtcse.evaluation.senteval_transfer import LabelledTexts, SentEvalTransferEvaluator
 

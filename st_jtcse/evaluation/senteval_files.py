@@ -6,7 +6,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from st_jtcse.evaluation.jobs import DataUnavailable
+from st_jtcse.errors import DataUnavailable
 from st_jtcse.evaluation.senteval_transfer import LabelledTexts
 
 REPOSITORY, ARCHIVE = "princeton-nlp/datasets-for-simcse", "senteval.tar"

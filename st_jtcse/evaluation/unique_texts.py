@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from st_jtcse.errors import UserError
 Vectors = npt.NDArray[np.float32]
 # 768 float32 components each: about 300 MB. A corpus of more texts has few duplicates, and is not kept.
 REMEMBERED = 100_000
+# Images that are open at a time.
+_OPEN = 256
 
 
 class UniqueTexts:
@@ -48,16 +50,30 @@ class UniqueTexts:
         return np.stack([found[kind, text] for text in texts])
 
 
-def encode_columns(model: SentenceTransformer, columns: Sequence[Sequence[str]], batch_size: int) -> list[Vectors]:
-    """Return the vectors of columns of texts, each text encoded once; raises UserError as `UniqueTexts` does."""
+def encode_columns(model: SentenceTransformer, columns: Sequence[Sequence[Any]], batch_size: int) -> list[Vectors]:
+    """Return the vectors of columns of texts, each encoded once, or of images; UserError as `UniqueTexts` does."""
+    how: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": False}
+    kind = "text" if isinstance(columns[0][0], str) else "image"
+    if kind not in getattr(model, "modalities", [kind]):
+        raise UserError(
+            f"The set is one of {kind}s, which the model does not read; give another set, or another model."
+        )
+    if kind == "image":
+        return [np.concatenate(list(_of_images(model, column, how))) for column in columns]
     vectors = UniqueTexts(model.get_embedding_dimension()).encode(
         [text for column in columns for text in column],
-        lambda missing: model.encode(missing, batch_size=batch_size, show_progress_bar=False),
+        lambda missing: model.encode(missing, **how),
     )
     return np.split(vectors, np.cumsum([len(column) for column in columns])[:-1])
 
 
-def _checked(vectors: Any, texts: Sequence[str], dimension: int | None) -> Vectors:
+def _of_images(model: SentenceTransformer, images: Sequence[Any], how: dict[str, Any]) -> Iterator[Vectors]:
+    for at in range(0, len(images), _OPEN):
+        part = list(images[at : at + _OPEN])
+        yield _checked(model.encode(part, **how), part, model.get_embedding_dimension())
+
+
+def _checked(vectors: Any, texts: Sequence[Any], dimension: int | None) -> Vectors:
     rows: Vectors = np.asarray(vectors.float().cpu() if isinstance(vectors, Tensor) else vectors, dtype=np.float32)
     if rows.ndim != 2 or len(rows) != len(texts) or dimension not in (None, rows.shape[1]):
         raise UserError(
@@ -67,7 +83,7 @@ def _checked(vectors: Any, texts: Sequence[str], dimension: int | None) -> Vecto
     finite = np.isfinite(rows).all(axis=1)
     if not finite.all():
         raise UserError(
-            f"The model gives NaN or infinite values, e.g. for {texts[int(np.argmin(finite))][:60]!r}; its scores "
+            f"The model gives NaN or infinite values, e.g. for {texts[int(np.argmin(finite))]!r:.60}; its scores "
             "would mean nothing: check the run that trained it."
         )
     return rows

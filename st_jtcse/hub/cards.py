@@ -46,16 +46,18 @@ def write_card(model: Any, folder: Path, facts: CardFacts, record: Mapping[str, 
 
     `model` is the saved model, loaded, with the card data of its training; `record` has the training's results.
     """
-    data = model.model_card_data
+    data, form = model.model_card_data, model_form(folder)
     # The folders' names are no Hub ids: nothing is to be looked up by them.
     data.local_files_only = True
     data.base_model = None
     data.register_model(model)
+    for rows in data.train_datasets if form.images else ():
+        rows.update(examples=None, examples_table=None)  # They show files that no one else has.
     card = ModelCard(generate_model_card(model), ignore_metadata_errors=True)
     text = _template(facts.family).render(
         facts=facts,
         record=record,
-        form=model_form(folder),
+        form=form,
         max_seq_length=model.max_seq_length,
         model_id=NO_ID,
         results=f"{BEGIN}\n{END}",
@@ -66,6 +68,7 @@ def write_card(model: Any, folder: Path, facts: CardFacts, record: Mapping[str, 
     metadata.base_model = list(facts.base_models) or None
     metadata.license = facts.license
     metadata.language = list(facts.languages) or None
+    metadata.pipeline_tag = "image-feature-extraction" if form.images else metadata.pipeline_tag
     metadata.tags = [*(metadata.tags or []), "st-jtcse", *([] if facts.family == OTHER else [facts.family])]
     write_atomically(folder / CARD, _with_results(card, card_results(folder)))
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from sentence_transformers.base.modules import Transformer
+
 from st_jtcse.errors import UserError
 from st_jtcse.modules.joining import JOINED_TYPES
 from st_jtcse.modules.loading import CONFIG, SETTINGS, own_class, read_listing
@@ -35,6 +37,7 @@ class ModelForm:
     pooling: PoolingName | None
     prompt: str  # what stands before every sentence; empty for nothing
     normalize: bool  # whether embeddings have length 1
+    images: bool = False  # whether it reads images and no text
 
     def __str__(self) -> str:
         """Name the kind of model."""
@@ -44,7 +47,7 @@ class ModelForm:
         """Return a line of Python that loads the model from a folder or Hub id and uses it."""
         kind, call = ("CrossEncoder", 'predict([("One text.", "Another.")])')
         if not self.cross_encoder:
-            kind, call = ("SentenceTransformer", 'encode(["A sentence."])')
+            kind, call = "SentenceTransformer", f'encode(["{"photo.jpg" if self.images else "A sentence."}"])'
         trust = ", trust_remote_code=True" if self.loading in ("own_modules", "remote_code") else ""
         plugin = "import st_jtcse; " if self.loading in ("registered", "own_modules") else ""
         return f"{plugin}from sentence_transformers import {kind}; {kind}({place!r}{trust}).{call}"
@@ -60,6 +63,8 @@ def model_form(folder: Path) -> ModelForm:
     paths = [entry["path"] for entry, name in zip(listing, names) if name == "Pooling"]
     poolings = [read_json(folder / path / CONFIG) or {} for path in paths]
     settings = read_json(folder / SETTINGS) or {}
+    modalities = (read_json(folder / Transformer.config_file_name) or {}).get("modality_config") or {}
+    images = "image" in modalities and "text" not in modalities
     prompts = settings.get("prompts")
     prompt = prompts.get(settings.get("default_prompt_name")) or "" if isinstance(prompts, dict) else ""
     # A prompt whose tokens do not count is more than a few lines of code.
@@ -75,9 +80,10 @@ def model_form(folder: Path) -> ModelForm:
         cross_encoder="ForSequenceClassification" in str(config.get("architectures")),
         own_module=own,
         loading=loading,
-        pooling=_POOLINGS.get(" ".join([*(names[:-1] if normalize else names), *map(str, modes)])),
+        pooling=None if images else _POOLINGS.get(" ".join([*(names[:-1] if normalize else names), *map(str, modes)])),
         prompt=prompt,
         normalize=normalize,
+        images=images,
     )
 
 

@@ -195,7 +195,7 @@ def transformer_of(
         )
     # Of a tokenizer that was made without a side, transformers does not save the one that was set later.
     copied: Any = built.tokenizer
-    if copied.padding_side != tokenizer.padding_side:
+    if copied is not None and copied.padding_side != tokenizer.padding_side:
         copied.padding_side = copied.init_kwargs["padding_side"] = tokenizer.padding_side
     lower_length(built)
     # The folder is gone: an adapter that named it as its base could not be loaded.

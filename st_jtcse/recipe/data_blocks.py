@@ -61,12 +61,12 @@ class Block(BaseModel):
 class SourceSpec(Block):
     """Where rows come from: a local file or the arguments of `datasets.load_dataset`."""
 
-    kinds = {"file": ("config", "split", "data_files", "revision")}
+    kinds = {"file": ("config", "split", "fit_split", "data_files", "revision")}
 
     file: Text | None = Field(
         None,
-        description="Local text (one sentence per line), JSONL, CSV or Parquet file; a relative path starts at the "
-        "recipe's folder.",
+        description="Local text (one sentence per line), JSONL, CSV or Parquet file, or a folder of images, in folders "
+        "by label where there are labels; a relative path starts at the recipe's folder.",
     )
     dataset: Text | None = Field(
         None,
@@ -75,13 +75,19 @@ class SourceSpec(Block):
     )
     config: str | None = Field(None, description="Configuration name of `dataset`.")
     split: str = Field("train", description="Split of `dataset`.")
+    fit_split: str | None = Field(
+        None,
+        description="For evaluation on labelled images: split of `dataset` that the linear classifier is fitted on; "
+        "null: cross-validation.",
+    )
     data_files: str | None = Field(None, description="File inside `dataset`.")
     revision: str | None = Field(None, description="Commit, tag or branch of `dataset`.")
     columns: list[str] | None = Field(
         None,
         min_length=1,
         description="Columns to read: sentence columns for training (default: sentence; each column adds its "
-        "sentences), [first, second, score] of graded pairs for evaluation (default: by the names that are there).",
+        "sentences; of images one column, default: image), [first, second, score] of graded pairs for evaluation "
+        "(default: by the names that are there).",
     )
     limit: int | None = Field(None, ge=1, description="Keep the first rows only.")
 
@@ -143,7 +149,7 @@ class DataSpec(Block):
     kinds = FOREIGN["data"]
 
     train: Sources | None = Field(
-        None, description="Sentences: a source, or a list of sources to read one after the other."
+        None, description="Sentences or images: a source, or a list of sources to read one after the other."
     )
     pairs: Sources | None = Field(
         None,

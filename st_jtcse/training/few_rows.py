@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset, Features, Image, concatenate_datasets
 
 from st_jtcse import data
 from st_jtcse.data.labelled import COLUMNS
@@ -20,12 +20,16 @@ from st_jtcse.training.stage_inputs import Inputs
 ROWS = 4
 
 
-def few_inputs(stage: StageSpec, inputs: Inputs | None, label_size: int | None, count: int = ROWS) -> Inputs:
+def few_inputs(
+    stage: StageSpec, inputs: Inputs | None, label_size: int | None, count: int = ROWS, *, images: bool = False
+) -> Inputs:
     """Return inputs of `count` rows: the first, of two classes where there are; four made up where none are read.
 
-    Teachers' vectors of this size, and round trips, are made up too; so is the set that chooses checkpoints.
+    Teachers' vectors of this size, and round trips, are made up too; so is the set that chooses checkpoints. `images`
+    says that the model reads no text.
     """
-    rows = _made_up(stage) if inputs is None or inputs.sentences is None else _first(inputs.sentences.dataset, count)
+    read = None if inputs is None else inputs.sentences
+    rows = _made_up(stage, images) if read is None else _first(read.dataset, count)
     if stage.augment is not None and stage.augment.mode == "pair":
         rows = rows.add_column("round_trip", rows["sentence"][::-1])
     if any(view.type == "neighbour" for view in stage.views or ()):
@@ -34,7 +38,9 @@ def few_inputs(stage: StageSpec, inputs: Inputs | None, label_size: int | None, 
         vectors = np.random.default_rng(0).normal(size=(len(rows), label_size)) / label_size**0.5
         labels = pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float16).ravel()), label_size)
         rows = concatenate_datasets([rows, Dataset(pa.table({"label": labels}))], axis=1)
-    texts = [f"{text} {number}" for number, text in enumerate(rows[rows.column_names[0]][:ROWS])]
+    texts = rows[rows.column_names[0]][:ROWS]
+    if isinstance(texts[0], str):
+        texts = [f"{text} {number}" for number, text in enumerate(texts)]
     graded = data.Pairs(texts, texts[::-1], [float(number) for number in range(len(texts))], "")
     # Labelled: rows that are complete as they are.
     return replace(
@@ -59,7 +65,10 @@ def _first(dataset: Dataset, count: int) -> Dataset:
     return dataset.select(sorted([*chosen, *islice(others, count - len(chosen))]))
 
 
-def _made_up(stage: StageSpec) -> Dataset:
+def _made_up(stage: StageSpec, images: bool) -> Dataset:
+    if images:
+        noise = np.random.default_rng(0).integers(0, 256, (ROWS, 32, 32, 3), np.uint8)
+        return Dataset.from_dict({"sentence": [*noise]}, Features({"sentence": Image()}))
     texts = [f"{'one two' if number % 2 else 'three four'} {number}" for number in range(ROWS)]
     if stage.data is None or stage.data.pairs is None:
         return Dataset(pa.table({"sentence": texts}))

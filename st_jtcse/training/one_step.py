@@ -111,7 +111,7 @@ class SmallRun:
             tracker()  # Says whether it is installed; its first word to a server would be part of a real run.
         size = self._label_size(stage, model)
         batch = int(stage.args.get("per_device_train_batch_size", 8))
-        few = few_inputs(stage, inputs, size, _STEPS * min(batch, _BATCH))
+        few = few_inputs(stage, inputs, size, _STEPS * min(batch, _BATCH), images=not model.supports("text"))
         rows = min(batch, _BATCH if inputs is not None and inputs.sentences is not None else ROWS)
         if stage.evaluate is not None and stage.evaluate.sets:
             kind_of(stage.model).scores(model, few.evaluators)

@@ -115,7 +115,15 @@ def _go(run: SmallRun, stage: StageSpec, inputs: Inputs | None, *, train: bool =
 
 
 def _look_at_words(run: SmallRun, stage: StageSpec, model: Any, sentences: data.Sentences) -> None:
-    """Refuse text that the model cannot read, and remark on what of it is lost."""
+    """Refuse what the model cannot read, and remark on what of a text is lost."""
+    kind = "image" if sentences.are_images else "text"
+    if not model.supports(kind):
+        raise UserError(
+            f"Stage {stage.name!r}: the training data are {kind}s, which a {model[0].config.model_type} model does not "
+            "read; choose a model that does."
+        )
+    if sentences.are_images:
+        return
     try:
         share = data.unknown_share(getattr(model, "tokenizer", None), sentences.dataset["sentence"])
     except UserError as error:

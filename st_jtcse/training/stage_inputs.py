@@ -59,6 +59,8 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
             _check_documents(stage, sentences)
             hashes["train"] = sentences.sha256
         sets = load_sets(stage, known)
+        if isinstance(sentences, data.Sentences) and sentences.are_images:
+            _check_images(stage, sets)
         held_out = None
         if isinstance(sentences, data.Sentences) and stage.evaluate and stage.evaluate.is_unlabelled:
             sentences, held_out = data.hold_out(sentences)
@@ -182,6 +184,17 @@ def _check_classes(stage: StageSpec, rows: data.Sentences | data.Labelled) -> No
             f"{place}: expected a class below {count} for {stage.loss.type} of stage {stage.name!r}, found "
             f"{label:g}; correct the row, or {way}."
         )
+
+
+def _check_images(stage: StageSpec, sets: Sets) -> None:
+    """Refuse what is made of words, where a stage trains on images."""
+    of_text: dict[str, Any] = {key: getattr(stage, key) for key in ("augment", "views", "pair_scores", "whitening")}
+    of_text |= {f"model.{key}": getattr(stage.model, key) for key in ("template", "max_seq_length")}
+    of_text["neighbours.anchors"] = stage.neighbours and stage.neighbours.anchors
+    of_text["evaluate.dev: unlabelled"] = stage.evaluate and stage.evaluate.is_unlabelled
+    of_text |= {f"the set {name}": isinstance(own.columns[0][0], str) for name, own in sets.items()}
+    if key := next((key for key, given in of_text.items() if given), None):
+        raise UserError(f"Stage {stage.name!r}: {key!r} is for text, and it trains on images; remove it.")
 
 
 def _check_documents(stage: StageSpec, rows: data.Sentences | data.Labelled) -> None:

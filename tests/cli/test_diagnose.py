@@ -147,6 +147,7 @@ def test_the_same_command_gives_the_same_pictures(output, models, pairs, tmp_pat
 
 def test_options_reach_the_report(models, pairs, tmp_path):
     options = ["--sentence", "the dog runs", "--map", "tsne", "--sample-size", "6", "--seed", "7", "--cases", "1"]
+    options += ["--without-layer-norms", "*"]
     assert diagnose(models[:1], pairs, tmp_path / "out", *options, "--score-range", "0", "10") == 0
     assert "1 pairs that the model and the gold scores" in (tmp_path / "out" / "index.html").read_text()
     record = record_of(tmp_path / "out")

@@ -82,7 +82,7 @@ def test_faults_name_the_place_and_the_way_out(tmp_path, name, content, message)
 def test_missing_files_folders_and_datasets_are_told(tmp_path):
     assert "none.txt does not exist; check the path" in fault_of(tmp_path / "none.txt")
     (tmp_path / "d.txt").mkdir()
-    assert "d.txt is a folder; give a file." in fault_of(tmp_path / "d.txt")
+    assert "d.txt is a folder without images; give a file, or a folder of images." in fault_of(tmp_path / "d.txt")
     assert "cannot be loaded" in fault_of(Source(dataset=str(tmp_path / "nothing")))
 
 

@@ -16,6 +16,7 @@ from st_jtcse.diagnostics import (
     cls_energy_by_layer,
     encoders_of,
     modulus,
+    without_layer_norms,
 )
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import weights_sha256
@@ -99,6 +100,25 @@ def test_a_single_encoder_is_seen_as_it_is(family, padding, tower_folders, rober
     ):
         np.testing.assert_allclose(np.sort(norms), np.sort([state.norm().item() for state in states]), rtol=1e-5)
     assert moduli.note is None
+
+
+def test_moduli_without_layer_norms_are_those_of_an_encoder_that_has_none(tower_folders):
+    model = single(tower_folders[0])
+    (encoder,), before = encoders_of(model), weights_sha256(model)
+    plain = AutoModel.from_pretrained(tower_folders[0]).eval()
+    plain.encoder.layer[-1].output.LayerNorm = torch.nn.Identity()
+    bare = without_layer_norms(encoder, f"encoder.layer.{len(plain.encoder.layer) - 1}.output.*")
+    expected = []
+    for sentence in sorted(SENTENCES, key=len):
+        ids = torch.tensor([model.tokenizer(sentence)["input_ids"]])
+        with torch.no_grad():
+            expected.append(plain(ids).last_hidden_state[0, 0].norm().item())
+    np.testing.assert_allclose(modulus(bare, SENTENCES).hidden, expected, rtol=1e-5)
+    assert bare.label.startswith("without encoder.layer.") and weights_sha256(model) == before
+    whole, none = (modulus(one, SENTENCES).hidden for one in (encoder, without_layer_norms(encoder, "*")))
+    assert not np.allclose(whole, expected, rtol=0.01) and none.std() > whole.std()
+    with pytest.raises(UserError, match=r"No LayerNorm is called 'layer.7'; they are called embeddings.LayerNorm, "):
+        without_layer_norms(encoder, "layer.7")
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])

@@ -6,9 +6,8 @@ import tarfile
 import pytest
 from conftest import make_labelled, make_pairs, write_rows
 
-from st_jtcse.errors import UserError
+from st_jtcse.errors import DataUnavailable, UserError
 from st_jtcse.evaluation import senteval_files
-from st_jtcse.evaluation.jobs import DataUnavailable
 from st_jtcse.evaluation.senteval_data import load_sts, load_transfer
 
 pytestmark = pytest.mark.usefixtures("offline")

@@ -43,10 +43,12 @@ def labelled(name, content, sentence, more=""):
     return Row(name, command, sentence, files={"p.jsonl": content})
 
 
-def dataset(name, value, sentence, **files):
+def dataset(name, value, sentence, status=2, **files):
     """The arguments of `datasets.load_dataset`."""
     command = f"st-train {{recipe}} --output-dir out --set 'data.train={value}'"
-    return Row(name, command, sentence, files={file.replace("_", "."): content for file, content in files.items()})
+    return Row(
+        name, command, sentence, status, files={file.replace("_", "."): content for file, content in files.items()}
+    )
 
 
 ROWS = [
@@ -58,8 +60,14 @@ ROWS = [
     Row(
         "a folder of sentences",
         "st-train {recipe} --output-dir out --set data.train=folder",
-        "folder is a folder; give a file.",
+        "folder is a folder without images; give a file, or a folder of images.",
         files={"folder/a.txt": "a\n"},
+    ),
+    Row(
+        "a folder with an image that is none",
+        "st-train {recipe} --output-dir out --set data.train=folder",
+        "folder/a.png: the image cannot be read (cannot identify image file",
+        files={"folder/a.png": b"no image"},
     ),
     text("an empty file of sentences", "t.txt", "", "t.txt is empty; give a file with text."),
     text("blank lines only", "t.txt", "\n \n\t\n", "t.txt holds no sentence, only blank lines"),
@@ -121,7 +129,7 @@ ROWS = [
         "t.jsonl:1: expected at most 500 levels, found more; flatten it.",
         t_jsonl=f'{{"sentence": {DEEP}}}\n',
     ),
-    dataset("a dataset of no Hub", "{dataset: nobody/nothing}", "dataset 'nobody/nothing' (train) cannot be loaded"),
+    dataset("a dataset of no Hub", "{dataset: nobody/nothing}", "dataset 'nobody/nothing' (train) cannot be loaded", 3),
     dataset(
         "a dataset's split that is none",
         "{dataset: json, data_files: t.jsonl, split: dev}",
@@ -136,8 +144,9 @@ ROWS = [
         "graded pairs without a score",
         "p.jsonl",
         '{"sentence1": "a", "sentence2": "b"}\n',
-        "(sentence1, sentence2, score; sentence1, sentence2, label; text, label; query, relevant; anchor, positive, "
-        "negative), found sentence1, sentence2; rename them, or name those of graded pairs with 'columns'.",
+        "(sentence1, sentence2, score; sentence1, sentence2, label; text, label; image, label; query, relevant; "
+        "anchor, positive, negative), found sentence1, sentence2; rename them, or name those of graded pairs with "
+        "'columns'.",
     ),
     dev("labelled texts of other columns", "p.csv", "text,intent\na,b\n", "found text, intent; rename them"),
     dev("a set of a header only", "p.csv", "text,label\n", "found no row; rename them"),
