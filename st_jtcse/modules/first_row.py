@@ -55,6 +55,11 @@ def checkpoints_activations(model: nn.Module) -> bool:
     return any(getattr(part, "gradient_checkpointing", False) for part in model.modules())
 
 
+def sharded(model: nn.Module) -> bool:
+    """Say whether weights of a model are whole only where its modules run (FSDP)."""
+    return any(isinstance(part, (FSDPModule, FullyShardedDataParallel)) for part in model.modules())
+
+
 def _tower(model: nn.Module) -> Any:
     """Return the encoder whose first row alone is read; None where that is not so."""
     model = getattr(model, "module", model)
@@ -68,9 +73,8 @@ def _tower(model: nn.Module) -> Any:
     if not reads_first or getattr(config, "model_type", None) not in LAYERS or not hasattr(tower, "embeddings"):
         return None
     asks_more = config.output_hidden_states or getattr(config, "is_decoder", False) or checkpoints_activations(tower)
-    sharded = any(isinstance(part, (FSDPModule, FullyShardedDataParallel)) for part in tower.modules())
     right = model.tokenizer.padding_side == "right"
-    return tower if right and not asks_more and not sharded and poolings[0].include_prompt else None
+    return tower if right and not asks_more and not sharded(tower) and poolings[0].include_prompt else None
 
 
 def _reads_no_tokens(module: nn.Module) -> bool:
