@@ -36,20 +36,15 @@ MINI_BATCH = {"small": 128, "embedded": 64}
 TIMED = 512
 
 
-def encoder(folder: Path, seed: int) -> Path:
-    """Save a random BERT."""
+def encoder(folder: Path, seed: int, **sizes: int) -> Path:
+    """Save a random BERT, small where no sizes are given."""
     torch.manual_seed(seed)
     vocabulary = {word: index for index, word in enumerate(["[PAD]", "[UNK]", *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=128,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        intermediate_size=512,
-        max_position_embeddings=40,
-    )
+    small = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512}
+    small |= {"vocab_size": len(vocabulary), "max_position_embeddings": 40}
+    config = BertConfig(**small | sizes)
     AutoModel.from_config(config).save_pretrained(folder)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
     return folder

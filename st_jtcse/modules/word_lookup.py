@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -24,16 +25,16 @@ def words_looked_up_once(model: nn.Module, input_ids: Tensor) -> Iterator[None]:
     lookups = {} if sharded(model) or not torch.is_grad_enabled() else dict.fromkeys(_lookups(model))
     words = input_ids.unique() if lookups else input_ids
     for lookup in lookups:
-
-        def forward(input: Tensor, table: Tensor = lookup(words)) -> Tensor:
-            return F.embedding(torch.searchsorted(words, input.contiguous()), table)
-
-        lookup.forward = forward  # type: ignore[method-assign]
+        lookup.forward = partial(_embeddings, words, lookup(words))  # type: ignore[method-assign]
     try:
         yield
     finally:
         for lookup in lookups:
             del lookup.forward
+
+
+def _embeddings(words: Tensor, table: Tensor, input_ids: Tensor) -> Tensor:
+    return F.embedding(torch.searchsorted(words, input_ids.contiguous()), table)
 
 
 def _lookups(model: nn.Module) -> Iterator[nn.Embedding]:

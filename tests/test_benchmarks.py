@@ -1,0 +1,61 @@
+"""The benchmarks' page shows what was measured, and the script for accelerators measures."""
+
+import importlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """Import a script as its command does."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if (BENCHMARKS / f"{name}.py").is_file():
+            del sys.modules[name]
+
+
+def test_the_page_shows_the_results_and_nothing_else_between_the_marks(script):
+    tables = script("tables")
+    page, found = tables.PAGE.read_text(encoding="utf-8"), tables.results()
+    assert tables.filled(page, found) == page
+    marked = set(re.findall(r"<!-- end of (\w+) -->", page))
+    assert found.keys() <= marked == tables.MAKERS.keys()
+    for name in marked - found.keys():
+        assert f"<!-- {name} -->\n<!-- end of {name} -->" in page
+
+
+def test_a_changed_figure_changes_the_page(script):
+    tables = script("tables")
+    page, found = tables.PAGE.read_text(encoding="utf-8"), tables.results()
+    found["big_batches_SimCSELoss"]["memory"][0]["peak_mib"] = 12345
+    assert "| 12345 | 1.00 |" in tables.filled(page, found)
+    with pytest.raises(SystemExit, match=r"expected the marks of growth once, found them 0 times"):
+        tables.filled(
+            "no marks", {"growth": {**found["big_batches_SimCSELoss"], "rows": [], "rounds": 1, "mini_batch": 1}}
+        )
+
+
+@pytest.mark.parametrize("loss", ["SimCSELoss", "JTCSELoss"])
+def test_the_accelerators_script_measures_a_tiny_shape(script, loss, tmp_path):
+    arguments = ["--shapes", "tiny", "--losses", loss, "--batches", "4", "--steps", "1", "--results", str(tmp_path)]
+    script("gpu").main(arguments)
+    found = json.loads((tmp_path / "gpu.json").read_text())
+    assert found["device"] == ("cuda" if torch.cuda.is_available() else "cpu")
+    (row,) = found["rows"]
+    assert 18 < row["mean_tokens"] < 32 and 0 < row["padding"] < 0.9
+    assert row["sentences_per_second"] == pytest.approx(4 / row["step_seconds"])
+    assert row["epoch_seconds"] >= 250_000 * row["step_seconds"]
+    # Six products of a forward and a backward pass a token and weight: 2 layers of 12 x 32 x 32, two views, or four.
+    done = row["peak_share"] * row["step_seconds"] * row["peak_tflops"] * 1e12
+    rows = 4 * row["mean_tokens"] / (1 - row["padding"]) * (2 if loss == "SimCSELoss" else 4)
+    assert 0.5 < done / (6 * 2 * 12 * 32 * 32 * rows) < 1.5
+    assert 0 < row["products_of_busy"] < 1 and row["limited_by"]
