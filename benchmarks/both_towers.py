@@ -9,6 +9,7 @@ The figures go into benchmarks/results/both_towers_DEVICE.json.
 """
 
 import argparse
+import copy
 import statistics
 import time
 from collections.abc import Callable
@@ -69,7 +70,10 @@ def ways_of(device: str) -> dict[str, Way]:
     stacks: list[Any] = [tower.encoder.layer for tower in towers]
     batched = nn.ModuleList(Batched(list(pair)) for pair in zip(*stacks)).to(device)
     states = [stack_module_state(list(pair))[0] for pair in zip(*stacks)]
-    over_towers = torch.vmap(lambda state, hidden: functional_call(stacks[0][0], state, (hidden,)))
+    # Plain attention: vmap has no rule for the fused one.
+    plain = copy.deepcopy(towers[0])
+    plain.set_attn_implementation("eager")
+    over_towers = torch.vmap(lambda state, hidden: functional_call(plain.encoder.layer[0], state, (hidden,)))
 
     def each(hidden: Tensor, layer_of: Callable[[Any], Any] = lambda layer: layer) -> Tensor:
         ends = []

@@ -32,4 +32,5 @@ def device_name() -> str:
 
 def quartiles(values: Sequence[float]) -> list[float]:
     """First quartile, median and third quartile."""
-    return [round(each, 4) for each in statistics.quantiles(values, n=4, method="inclusive")]
+    cuts = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else list(values) * 3
+    return [round(each, 4) for each in cuts]
