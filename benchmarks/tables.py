@@ -160,13 +160,17 @@ def draw(found: dict[str, Results], folder: Path = PICTURES) -> None:
             rows = [row for row in found["growth"]["rows"] if row["loss"] == loss]
             left.plot([row["batch"] for row in rows], [row["ms_a_sentence"] for row in rows], label=loss, **next(looks))
         left.set_xscale("log", base=2)
-        left.set(xlabel="batch", ylabel="ms a sentence", ylim=(0, None))
+        batches = sorted({row["batch"] for row in found["growth"]["rows"]})
+        left.set_xticks(batches, [f"{batch:,}" for batch in batches])
+        left.set(xlabel="batch", ylabel="ms a sentence")
         for way in dict.fromkeys(row["way"] for row in found["two_processes"]["rows"]):
             rows = [row for row in found["two_processes"]["rows"] if row["way"] == way]
             look = next(looks) | {"label": f"SimCSELoss, {way}, gathered"}
             right.plot([row["processes"] for row in rows], [row["ratio"][1] for row in rows], **look)
-        right.set(xlabel="processes, each with a batch of its own", ylabel="time of a process, to one", ylim=(0, None))
+        right.set(xlabel="processes, each with a batch of its own", ylabel="time of a process, to one")
         right.set_xticks([1, 2])
+        for axes in (left, right):
+            axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
         right.legend(loc="lower right")
         legend_below(figure, left)
         (folder / "growth.svg").write_bytes(to_bytes(figure, "svg"))
