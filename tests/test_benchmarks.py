@@ -33,15 +33,18 @@ def test_the_page_shows_the_results_and_nothing_else_between_the_marks(script):
         assert f"<!-- {name} -->\n<!-- end of {name} -->" in page
 
 
-def test_a_changed_figure_changes_the_page(script):
+def test_a_table_is_made_of_the_figures_and_replaces_what_was_between_the_marks(script):
     tables = script("tables")
-    page, found = tables.PAGE.read_text(encoding="utf-8"), tables.results()
-    found["big_batches_SimCSELoss"]["memory"][0]["peak_mib"] = 12345
-    assert "| 12345 | 1.00 |" in tables.filled(page, found)
-    with pytest.raises(SystemExit, match=r"expected the marks of growth once, found them 0 times"):
-        tables.filled(
-            "no marks", {"growth": {**found["big_batches_SimCSELoss"], "rows": [], "rounds": 1, "mini_batch": 1}}
-        )
+    row = {"loss": "SimCSELoss", "batch": 4096, "ms_a_sentence": 2.5, "growth": [0.98, 1.024, 1.1]}
+    found = {"machine": "M", "torch": "2.13", "threads": 1, "mini_batch": 128, "rounds": 3, "rows": [row]}
+    page = tables.filled("a\n<!-- growth -->\nold\n<!-- end of growth -->\nb", {"growth": found})
+    assert page.splitlines()[:2] == ["a", "<!-- growth -->"] and page.splitlines()[-2:] == [
+        "<!-- end of growth -->",
+        "b",
+    ]
+    assert "| SimCSELoss | 4,096 | 2.5 | 1.02 (0.98 to 1.10) |" in page and "old" not in page
+    with pytest.raises(SystemExit, match="expected the marks of growth once, found them 0 times"):
+        tables.filled("no marks", {"growth": found})
 
 
 @pytest.mark.parametrize("loss", ["SimCSELoss", "JTCSELoss"])
