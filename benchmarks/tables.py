@@ -119,7 +119,6 @@ def accelerator(found: Results) -> list[str]:
 
 MAKERS: dict[str, Callable[[Results], list[str]]] = {
     "train_step": steps,
-    "train_step_losses": steps,
     "big_batches_SimCSELoss": memory,
     "big_batches_SimCSELoss_embedded": memory,
     "growth": growth,
@@ -138,12 +137,16 @@ def results(folder: Path = RESULTS) -> dict[str, Results]:
 
 def filled(page: str, found: dict[str, Results]) -> str:
     """A page with the tables of results between its marks."""
-    for name in found:
-        begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-        table = "\n".join([begin, *MAKERS[name](found[name]), "", end])
-        page, times = re.subn(f"{begin}.*?{end}", lambda _, table=table: table, page, flags=re.DOTALL)
-        if times != 1:
-            raise SystemExit(f"{PAGE.name}: expected the marks of {name} once, found them {times} times.")
+    seen = set()
+
+    def between(marks: re.Match[str]) -> str:
+        seen.add(name := marks[1])
+        lines = MAKERS[name](found[name]) if name in found else ["Not measured yet."]
+        return "\n".join([f"<!-- {name} -->", *lines, "", f"<!-- end of {name} -->"])
+
+    page = re.sub(r"<!-- (\w+) -->.*?<!-- end of \1 -->", between, page, flags=re.DOTALL)
+    if missing := found.keys() - seen:
+        raise SystemExit(f"{PAGE.name}: expected the marks of {', '.join(sorted(missing))}, found none.")
     return page
 
 

@@ -27,10 +27,7 @@ def test_the_page_shows_the_results_and_nothing_else_between_the_marks(script):
     tables = script("tables")
     page, found = tables.PAGE.read_text(encoding="utf-8"), tables.results()
     assert tables.filled(page, found) == page
-    marked = set(re.findall(r"<!-- end of (\w+) -->", page))
-    assert found.keys() <= marked == tables.MAKERS.keys()
-    for name in marked - found.keys():
-        assert f"<!-- {name} -->\n<!-- end of {name} -->" in page
+    assert set(re.findall(r"<!-- end of (\w+) -->", page)) == tables.MAKERS.keys()
 
 
 def test_a_table_is_made_of_the_figures_and_replaces_what_was_between_the_marks(script):
@@ -43,7 +40,7 @@ def test_a_table_is_made_of_the_figures_and_replaces_what_was_between_the_marks(
         "b",
     ]
     assert "| SimCSELoss | 4,096 | 2.5 | 1.02 (0.98 to 1.10) |" in page and "old" not in page
-    with pytest.raises(SystemExit, match="expected the marks of growth once, found them 0 times"):
+    with pytest.raises(SystemExit, match="expected the marks of growth, found none"):
         tables.filled("no marks", {"growth": found})
 
 
