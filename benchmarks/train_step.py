@@ -1,9 +1,9 @@
 """Joint training step against Sentence-Transformers' own SimCSE step, in one run on one machine.
 
-Run: python benchmarks/train_step.py [--steps N] [--pooling mean] [--only JTCSE]
+Run: python benchmarks/train_step.py [--steps N] [--pooling mean] [--only JTCSE] [--name train_step_jtcse]
 The baselines are MultipleNegativesRankingLoss on the sentence column given twice, as ST trains SimCSE, and SimCSELoss.
 All variants have the same backbone, sentences, optimiser and batch of 64. They take turns, and processor time counts:
-a ratio is the median of the steps' own.
+a ratio is the median of the steps' own. The figures go into benchmarks/results/NAME.json.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import statistics
 import time
 
 import torch
+from kept import keep, quartiles
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -22,6 +23,7 @@ from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 
 BATCH = 64
 BASES = ("MultipleNegativesRankingLoss, one tower", "SimCSELoss, one tower")
+RATIOS = dict(zip(("to_mnrl", "to_simcse"), BASES))
 
 
 def single(pooling: str) -> SentenceTransformer:
@@ -40,9 +42,10 @@ def twin(pooling: str, every: int | None = 2) -> SentenceTransformer:
 def main() -> None:
     """Measure and print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=10, help="timed steps a variant, after two for warm-up")
+    parser.add_argument("--steps", type=int, default=10, help="timed steps a variant, after one for warm-up")
     parser.add_argument("--pooling", choices=("cls", "mean"), default="cls", help="how all models pool")
     parser.add_argument("--only", default="", help="beside the baselines only the variants whose names hold this")
+    parser.add_argument("--name", default="train_step", help="what the results are kept as")
     parser.add_argument("--text", default=str(bundled.folder("recipes") / "quickstart" / "sentences.txt"))
     options = parser.parse_args()
     with open(options.text, encoding="utf-8") as file:
@@ -64,7 +67,7 @@ def main() -> None:
     labels = torch.nn.functional.normalize(torch.randn(BATCH, 384, generator=torch.Generator().manual_seed(0)))
     optimizers = {id(model): torch.optim.AdamW(model.parameters(), lr=1e-6) for model in (one, two, apart)}
     seconds: dict[str, list[float]] = {name: [] for name in variants}
-    for step in range(options.steps + 2):
+    for step in range(options.steps + 1):
         batch = sentences[step * BATCH % (len(sentences) - BATCH) :][:BATCH]
         for name, (model, loss, columns) in variants.items():
             model.train()
@@ -74,13 +77,17 @@ def main() -> None:
             total.backward()
             optimizers[id(model)].step()
             optimizers[id(model)].zero_grad()
-            if step >= 2:
+            if step:
                 seconds[name].append(time.process_time() - began)
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, batch {BATCH}, {options.steps} steps")
-    print(f"{'':42s} {'seconds':>9s}  {'to MNRL':>8s} {'to SimCSELoss':>14s}")
-    for name, own in seconds.items():
-        first, second = (statistics.median(time / one for one, time in zip(seconds[base], own)) for base in BASES)
-        print(f"{name:42s} {statistics.median(own):7.3f} s  {first:7.2f}x {second:13.2f}x")
+                print(step, name, f"{seconds[name][-1]:.3f} s", flush=True)
+    found = [
+        {"step": name, "seconds": round(statistics.median(own), 3)}
+        | {key: quartiles([each / one for one, each in zip(seconds[base], own)]) for key, base in RATIOS.items()}
+        for name, own in seconds.items()
+    ]
+    for row in found:
+        print(row)
+    keep(options.name, {"pooling": options.pooling, "batch": BATCH, "steps": options.steps, "rows": found})
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 from st_jtcse.errors import UserError
 from st_jtcse.losses.image_views import PIXELS, augmented_twice
 from st_jtcse.modules.first_row import first_row_alone
+from st_jtcse.modules.word_lookup import words_looked_up_once
 
 LENGTH_CHUNKS_ON_CPU = 4
 # What losses read from the model, one row a sentence.
@@ -148,7 +150,9 @@ def encode_views(
         return encode(model, rows.features | requests)
     size = -(-rows.count // length_chunks) if rows.lengths else rows.count
     parts = [rows.part(begin, min(begin + size, rows.count)) for begin in range(0, rows.count, size)]
-    encoded = [encode(model, part | requests) for part in parts]
+    read_once = len(parts) > 1 and "input_ids" in rows.padded
+    with words_looked_up_once(model, rows.features["input_ids"]) if read_once else nullcontext():
+        encoded = [encode(model, part | requests) for part in parts]
     whole = {key: torch.cat([part[key] for part in encoded])[rows.back] for key in encoded[0]}
     return without_biases(whole, features)
 

@@ -81,7 +81,9 @@ class TwinEncoderConfig(SumConfig):
         self.cross_attention_every = cross_attention_every
         self.cross_residual = cross_residual
         self.added_poolers = added_poolers
-        super().__init__(**kwargs | {key: getattr(self.tower, key) for key in MIRRORED_KEYS if hasattr(self.tower, key)})
+        super().__init__(
+            **kwargs | {key: getattr(self.tower, key) for key in MIRRORED_KEYS if hasattr(self.tower, key)}
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the serialisable form, without facts that belong to one machine."""

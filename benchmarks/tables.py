@@ -1,0 +1,202 @@
+"""Tables of benchmarks/README.md and pictures of docs/pictures, made of benchmarks/results/*.json.
+
+Run: python benchmarks/tables.py
+A table stands between `<!-- NAME -->` and `<!-- end of NAME -->`, where NAME is that of its results. It is never edited
+by hand: measure again, and run this.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parent / "README.md"
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+Results = dict[str, Any]
+# Of the first figures, which did not name it.
+UNSAID: Results = {"machine": "AMD EPYC", "backbone": "small", "mini_batch": 128}
+
+
+def ran(found: Results, also: str) -> str:
+    """The line above a table: what was measured on what."""
+    threads = f"{found['threads']} thread{'s' if found['threads'] > 1 else ''}"
+    return f"{found['machine']}, {threads}, torch {found['torch']}, {also}:"
+
+
+def ratio(quartiles: list[float] | float) -> str:
+    """A median ratio with the middle half, where that was kept."""
+    if isinstance(quartiles, float):
+        return f"{quartiles:.2f}"
+    low, middle, high = quartiles
+    return "1.00" if low == middle == high == 1 else f"{middle:.2f} ({low:.2f} to {high:.2f})"
+
+
+def table(heads: str, rows: Iterable[Iterable[Any]]) -> list[str]:
+    """The lines of a table."""
+    written = [f"| {' | '.join(str(cell) for cell in row)} |" for row in rows]
+    return ["", f"| {heads} |", f"|{'---|' * len(heads.split(' | '))}", *written]
+
+
+def steps(found: Results) -> list[str]:
+    """Seconds and ratios of training steps."""
+    rows = [(row["step"], row["seconds"], ratio(row["to_mnrl"]), ratio(row["to_simcse"])) for row in found["rows"]]
+    heads = "step | seconds | to MultipleNegativesRankingLoss | to SimCSELoss"
+    told = f"{found['pooling']} pooling, batch {found['batch']}, {found['steps']} steps in turns"
+    return [ran(found, told), *table(heads, rows)]
+
+
+def memory(found: Results) -> list[str]:
+    """Peaks of steps, and the time of mini-batches."""
+    first = found["memory"][0]
+    rows = [
+        (
+            f"{row['batch']:,}, {'in mini-batches' if row['way'] == 'cached' else row['way']}",
+            f"{row['peak_mib']:.0f}",
+            f"{row['peak_mib'] / first['peak_mib']:.2f}",
+            f"{row['rise_mib']:.0f}",
+            f"{row['rise_mib'] / first['rise_mib']:.2f}",
+        )
+        for row in found["memory"]
+    ]
+    told = f"{found['loss']}, {found['backbone']} backbone, mini-batches of {found['mini_batch']} rows"
+    lines = [ran(found, told), *table("batch | peak, MiB | ratio | raised by the step, MiB | ratio", rows)]
+    if time := found.get("time"):
+        lines += ["", f"A step at {time['batch']} in mini-batches takes {ratio(time['ratio'])} times one pass."]
+    return lines
+
+
+def growth(found: Results) -> list[str]:
+    """Time a sentence by batch."""
+    rows = [(row["loss"], f"{row['batch']:,}", row["ms_a_sentence"], ratio(row["growth"])) for row in found["rows"]]
+    told = f"mini-batches of {found['mini_batch']} rows, {found['rounds']} rounds"
+    lines = [ran(found, told), *table("loss | batch | ms a sentence | to the first batch", rows)]
+    return [
+        *lines,
+        "",
+        "![Milliseconds a sentence over batches; time of a process over processes](../docs/pictures/growth.svg)",
+    ]
+
+
+def processes(found: Results) -> list[str]:
+    """Time of a step in one process and in two."""
+    rows = [
+        (row["way"], row["processes"], row["batch_of_all"], row["seconds_a_process"], ratio(row["ratio"]))
+        for row in found["rows"]
+    ]
+    heads = "encoded | processes | batch of all | seconds of each process | to one process"
+    return [ran(found, f"{found['steps']} steps in turns"), *table(heads, rows)]
+
+
+def towers(found: Results) -> list[str]:
+    """Ways of running two towers."""
+    rows = [(row["pass"], row["batch"], row["way"], row["ms"], ratio(row["ratio"])) for row in found["rows"]]
+    told = f"sentences of {found['tokens']} tokens, {found['rounds']} rounds"
+    return [ran(found, told), *table("pass | batch | way | ms | to two calls", rows)]
+
+
+def lines_of_text(found: Results) -> list[str]:
+    """Memory and time of a run by the lines of its text, the first time and again."""
+    keys = list(found["runs"][0]["first"])
+    rows = [
+        (f"{row['lines']:,}", *(row[run][key] for run in ("first", "again") for key in keys)) for row in found["runs"]
+    ]
+    heads = ["lines", *(f"{key}, {run} run" for run in ("first", "next") for key in keys)]
+    return [f"{found['steps']} steps of {found['batch']}:", *table(" | ".join(heads).replace("_", " "), rows)]
+
+
+def accelerator(found: Results) -> list[str]:
+    """Training steps on an accelerator."""
+    rows = [
+        (
+            f"{row['shape']}, {row['loss']}",
+            row["batch"],
+            f"{row['sentences_per_second']:,.0f}",
+            f"{row['peak_share']:.0%}",
+            f"{row['padding']:.0%}",
+            f"{row['epoch_seconds'] / 60:.1f}",
+            row["limited_by"],
+        )
+        for row in found["rows"]
+    ]
+    heads = (
+        "BERT | batch | sentences/s | share of the bf16 peak | padding | minutes of 1,000,000 sentences | limited by"
+    )
+    return [ran(found, f"mean {found['rows'][0]['mean_tokens']} tokens"), *table(heads, rows)]
+
+
+MAKERS: dict[str, Callable[[Results], list[str]]] = {
+    "train_step": steps,
+    "big_batches_SimCSELoss": memory,
+    "big_batches_SimCSELoss_embedded": memory,
+    "growth": growth,
+    "two_processes": processes,
+    "both_towers_cpu": towers,
+    "both_towers_cuda": towers,
+    "corpus_size": lines_of_text,
+    "gpu": accelerator,
+}
+
+
+def results(folder: Path = RESULTS) -> dict[str, Results]:
+    """All results by name."""
+    read = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    return {name: UNSAID | found for name, found in read.items()}
+
+
+def filled(page: str, found: dict[str, Results]) -> str:
+    """A page with the tables of results between its marks."""
+    seen = set()
+
+    def between(marks: re.Match[str]) -> str:
+        seen.add(name := marks[1])
+        lines = MAKERS[name](found[name]) if name in found else ["Not measured yet."]
+        return "\n".join([f"<!-- {name} -->", *lines, "", f"<!-- end of {name} -->"])
+
+    page = re.sub(r"<!-- (\w+) -->.*?<!-- end of \1 -->", between, page, flags=re.DOTALL)
+    if missing := found.keys() - seen:
+        raise SystemExit(f"{PAGE.name}: expected the marks of {', '.join(sorted(missing))}, found none.")
+    return page
+
+
+def draw(found: dict[str, Results], folder: Path = PICTURES) -> None:
+    """Draw the growth curves."""
+    from st_jtcse.reports.drawing import house_style, legend_below, panels, series, to_bytes
+
+    if "growth" not in found:
+        return
+    every = found.get("two_processes", {"rows": []})["rows"]
+    with house_style():
+        figure, (left, *others) = panels(2 if every else 1, 9.0, least=4, height=3.4)
+        looks = series()
+        rows = found["growth"]["rows"]
+        for loss in dict.fromkeys(row["loss"] for row in rows):
+            own = [row for row in rows if row["loss"] == loss]
+            left.plot([row["batch"] for row in own], [row["ms_a_sentence"] for row in own], label=loss, **next(looks))
+        left.set_xscale("log", base=2)
+        batches = sorted({row["batch"] for row in rows})
+        left.set_xticks(batches, [f"{batch:,}" for batch in batches])
+        left.set(xlabel="batch", ylabel="ms a sentence")
+        for right in others:
+            for way in dict.fromkeys(row["way"] for row in every):
+                ratios = {row["processes"]: row["ratio"][1] for row in every if row["way"] == way}
+                right.plot(*zip(*ratios.items()), label=f"SimCSELoss, {way}, gathered", **next(looks))
+            right.set(xlabel="processes, each with a batch of its own", ylabel="time of a process, to one")
+            right.set_xticks([1, 2])
+            right.legend(loc="lower right")
+        for axes in (left, *others):
+            axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
+        legend_below(figure, left)
+        (folder / "growth.svg").write_bytes(to_bytes(figure, "svg"))
+
+
+def main() -> None:
+    """Write the tables and the pictures."""
+    found = results()
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
+    draw(found)
+
+
+if __name__ == "__main__":
+    main()
