@@ -12,8 +12,8 @@ import numpy as np
 from datasets import Dataset, concatenate_datasets
 
 from st_jtcse import data
+from st_jtcse.data.arrow_files import DEFAULT_CACHE
 from st_jtcse.data.neighbours import with_neighbourhood_means
-from st_jtcse.data.shards import DEFAULT_CACHE
 from st_jtcse.data.teachers import label_size, with_teacher_labels
 from st_jtcse.data.translation import Pivot, round_trip
 from st_jtcse.errors import UserError
@@ -41,8 +41,8 @@ class Inputs:
     held_out: data.Sentences | None = None  # Sentences that choose the checkpoint
 
 
-def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
-    """Read and check the data of stages; what several of them share is read once."""
+def load_inputs(stages: Sequence[StageSpec], cache_dir: Path | None = None) -> dict[str, Inputs]:
+    """Read and check the data of stages; what several of them share is read once, large text into `cache_dir`."""
     texts: dict[str, data.Sentences | data.Labelled] = {}
     known: Known = {}
     inputs = {}
@@ -52,7 +52,7 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
         if (stage.loss or stage.whitening) and stage.data is not None:
             key = stage.data.model_dump_json()
             if key not in texts:
-                texts[key] = _read(stage.data)
+                texts[key] = _read(stage.data, cache_dir)
             sentences = texts[key]
             _check_batch(stage, len(sentences.dataset))
             _check_classes(stage, sentences)
@@ -71,7 +71,7 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
             hashes["pair_scores"] = judged.sha256
         anchors = None
         if stage.neighbours is not None and stage.neighbours.anchors is not None:
-            anchors = data.load_sentences([source_of(source) for source in stage.neighbours.anchors])
+            anchors = data.load_sentences([source_of(source) for source in stage.neighbours.anchors], cache_dir)
             hashes["anchors"] = anchors.sha256
         inputs[stage.name] = Inputs(sentences, evaluators, hashes, judged, anchors, sets, held_out)
     return inputs
@@ -141,10 +141,10 @@ def check_size(stage: StageSpec, loss: Any, size: int) -> None:
         raise UserError(f"Stage {stage.name!r}: the teachers' embeddings have {size} components, {told}")
 
 
-def _read(spec: DataSpec) -> data.Sentences | data.Labelled:
+def _read(spec: DataSpec, cache_dir: Path | None) -> data.Sentences | data.Labelled:
     sources = [source_of(source) for source in spec.sources]
     if spec.train:
-        return data.load_sentences(sources)
+        return data.load_sentences(sources, cache_dir)
     return data.load_labelled(sources, spec.labels, spec.score_range, spec.mapping, spec.bins)
 
 

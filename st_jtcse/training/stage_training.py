@@ -25,6 +25,7 @@ from st_jtcse.training.checkpoints import (
     state_of,
 )
 from st_jtcse.training.model_kinds import kind_of
+from st_jtcse.training.row_order import RowOrder
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_arguments import training_arguments
 from st_jtcse.training.stage_inputs import Inputs, training_set
@@ -67,7 +68,15 @@ def train(
     keeper = Checkpoints(inputs.hashes, arguments.save_total_limit)
     arguments.save_total_limit = None
     clock, patience = TrainingTime(), Patience(stage.evaluate.patience if stage.evaluate else None)
-    beside = [patience, FiniteLoss(stage.name, loss), own_weights, keeper, clock, *([views] if views else [])]
+    beside = [
+        patience,
+        FiniteLoss(stage.name, loss),
+        own_weights,
+        keeper,
+        clock,
+        RowOrder(),
+        *([views] if views else []),
+    ]
     with Interrupt() as interrupt:
         trainer = kind_of(stage.model).trainer(
             model,
@@ -75,7 +84,7 @@ def train(
             train_dataset=dataset,
             loss=loss,
             evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
-            callbacks=[*callbacks, interrupt, *beside],
+            callbacks=[*callbacks, interrupt, *beside, *([views] if views else [])],
             data_collator=views,
         )
         for printing in (ProgressCallback, PrinterCallback):  # What is told of a run is up to the callbacks given.
