@@ -15,7 +15,15 @@ from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec, StageSpec
 from st_jtcse.training.adapters import add_adapter, merge_adapter
-from st_jtcse.training.callbacks import FiniteLoss, Interrupt, LossWeights, Patience, TrainingTime, reading_embeddings
+from st_jtcse.training.callbacks import (
+    FiniteLoss,
+    Interrupt,
+    LossWeights,
+    Patience,
+    RowOrder,
+    TrainingTime,
+    reading_embeddings,
+)
 from st_jtcse.training.checkpoints import (
     Checkpoints,
     check_best,
@@ -25,11 +33,13 @@ from st_jtcse.training.checkpoints import (
     state_of,
 )
 from st_jtcse.training.model_kinds import kind_of
-from st_jtcse.training.row_order import RowOrder
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_arguments import training_arguments
 from st_jtcse.training.stage_inputs import Inputs, training_set
 from st_jtcse.training.two_views import views_of
+
+# Rows from which on the first ones give a card its examples.
+_EXAMPLES = 100_000
 
 
 def train(
@@ -77,6 +87,8 @@ def train(
         RowOrder(),
         *([views] if views else []),
     ]
+    if len(dataset) > _EXAMPLES:  # Those of a card are else drawn from all rows, which are read from the disk for it.
+        model.model_card_data.set_widget_examples(dataset.select(range(_EXAMPLES)))
     with Interrupt() as interrupt:
         trainer = kind_of(stage.model).trainer(
             model,
