@@ -70,7 +70,7 @@ def write_whole(
 def last_line(final: Path) -> str:
     """Return what a whole file says at its end."""
     with final.open("rb") as file:
-        file.seek(-4096, os.SEEK_END)
+        file.seek(max(0, final.stat().st_size - 4096))
         return file.read()[:-_CHECKSUM].rpartition(b"\n")[2].decode()
 
 

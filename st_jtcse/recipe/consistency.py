@@ -231,6 +231,14 @@ def _teachers(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
         way = "" if loss.cross_encoder else f", or choose one of: {', '.join(taught_by_teachers())}"
         text = f"expected no teachers beside {name}, which learns from none, found some. Remove them{way}."
         yield Fault(stage.at("teachers"), text)
+    if stage.spec.is_taught_live:
+        loc = stage.at("teachers", 0, "cache")
+        if stage.spec.args.get("dataloader_num_workers"):
+            found = "found false beside 'dataloader_num_workers', whose processes have no teachers. Remove one."
+            yield Fault(loc, f"expected true, {found}")
+        if stage.spec.evaluate is not None and stage.spec.evaluate.is_unlabelled:
+            found = "found false beside 'dev: unlabelled', which compares all embeddings. Remove one."
+            yield Fault(loc, f"expected true, {found}")
 
 
 def _judged_pairs(stage: PlacedStage) -> Iterator[Fault]:

@@ -24,7 +24,7 @@ from st_jtcse.training.checkpoints import checkpoint_at
 
 SECONDS = "train_seconds"
 LOSS_WEIGHTS = "loss.safetensors"
-_AT_ONCE = 1 << 16  # Rows of an order that are Python numbers at a time
+_AT_ONCE = 1 << 12  # Rows of an order that are Python numbers at a time
 
 
 def reading_embeddings(loss: LossDeclaration, model: nn.Module) -> AbstractContextManager[None]:

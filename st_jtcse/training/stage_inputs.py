@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset, concatenate_datasets
+from sentence_transformers import SentenceTransformer
 
 from st_jtcse import data
 from st_jtcse.data.arrow_files import DEFAULT_CACHE
 from st_jtcse.data.neighbours import with_neighbourhood_means
-from st_jtcse.data.teachers import label_size, with_teacher_labels
+from st_jtcse.data.teachers import Form, encoder_of, label_size, with_teacher_labels
 from st_jtcse.data.translation import Pivot, round_trip
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.data_blocks import DEV, DataSpec
@@ -111,13 +112,8 @@ def training_set(
         trip = round_trip(dataset, digest, pivots, settings.pop("mode"), cache, **settings)
         dataset, told["round_trip"] = trip.dataset, trip.counts
         digest = data.sentences_sha256(dataset)
-    if stage.teachers:
-        teachers = [load_frozen(teacher, resolver(folder)) for teacher in stage.teachers]
-        weights = [teacher.weight for teacher in stage.teachers]
-        # The recipe's checks let teachers stand only beside a loss that declares their form.
-        form = stage.declaration.teachers or "sum"
-        if form == "sum":
-            check_size(stage, loss, label_size(teachers))
+    if stage.teachers and not stage.is_taught_live:
+        teachers, weights, form = _teachers(stage, loss, folder)
         dataset = with_teacher_labels(dataset, digest, teachers, weights, cache, form=form)
         if stage.neighbours is not None:
             own = stage.neighbours
@@ -128,6 +124,30 @@ def training_set(
                 rows = np.arange(round(len(dataset) * own.anchor_share / (1 - own.anchor_share))) % len(anchors)
                 dataset = concatenate_datasets([dataset, anchors.select(rows)])
     return dataset, told
+
+
+class LiveTeachers:
+    """A collator that gives another one each sentence's label, the teachers' vector, which is kept nowhere."""
+
+    def __init__(self, stage: StageSpec, loss: Any, folder: RunFolder, collate: Any) -> None:
+        teachers, weights, form = _teachers(stage, loss, folder)
+        self._encode, self._collate = encoder_of(teachers, weights, form=form), collate
+        self.valid_label_columns = collate.valid_label_columns
+
+    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return a batch as if its rows had come with their labels."""
+        vectors = self._encode([row["sentence"] for row in rows]).to_pylist()
+        batch: dict[str, Any] = self._collate([{**row, "label": vector} for row, vector in zip(rows, vectors)])
+        return batch
+
+
+def _teachers(stage: StageSpec, loss: Any, folder: RunFolder) -> tuple[list[SentenceTransformer], list[float], Form]:
+    teachers = [load_frozen(teacher, resolver(folder)) for teacher in stage.teachers]
+    # The recipe's checks let teachers stand only beside a loss that declares their form.
+    form = stage.declaration.teachers or "sum"
+    if form == "sum":
+        check_size(stage, loss, label_size(teachers))
+    return teachers, [teacher.weight for teacher in stage.teachers], form
 
 
 def check_size(stage: StageSpec, loss: Any, size: int) -> None:

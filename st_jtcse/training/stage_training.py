@@ -35,7 +35,7 @@ from st_jtcse.training.checkpoints import (
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_arguments import training_arguments
-from st_jtcse.training.stage_inputs import Inputs, training_set
+from st_jtcse.training.stage_inputs import Inputs, LiveTeachers, training_set
 from st_jtcse.training.two_views import views_of
 
 # Rows from which on the first ones give a card its examples.
@@ -62,12 +62,7 @@ def train(
     if inputs.pair_scores is not None and stage.declaration.judged_pairs:
         inner.use_pair_scores(inputs.pair_scores.pairs)
     dataset, told = training_set(stage, inputs, loss, folder, cache_dir)
-    arguments = training_arguments(stage, seed, folder.stage(stage.name))
-    if arguments.prompts is None:  # A model that puts a prompt before every sentence is trained as it is used.
-        arguments.prompts = model.prompts.get(model.default_prompt_name) or None
-    if arguments.load_best_model_at_end:
-        metric = kind_of(stage.model).metric_of(inputs.evaluators[DEV])
-        arguments.metric_for_best_model = f"eval_{DEV}_{metric}"
+    arguments = _arguments(stage, model, inputs, folder, seed)
     views = views_of(stage, model, dataset, arguments, seed)
     if stage.model.lora is not None:
         add_adapter(model, stage.model.lora, folder.stage(stage.name))
@@ -78,15 +73,7 @@ def train(
     keeper = Checkpoints(inputs.hashes, arguments.save_total_limit)
     arguments.save_total_limit = None
     clock, patience = TrainingTime(), Patience(stage.evaluate.patience if stage.evaluate else None)
-    beside = [
-        patience,
-        FiniteLoss(stage.name, loss),
-        own_weights,
-        keeper,
-        clock,
-        RowOrder(),
-        *([views] if views else []),
-    ]
+    beside = [patience, FiniteLoss(stage.name, loss), own_weights, keeper, clock, RowOrder()]
     if len(dataset) > _EXAMPLES:  # Those of a card are else drawn from all rows, which are read from the disk for it.
         model.model_card_data.set_widget_examples(dataset.select(range(_EXAMPLES)))
     with Interrupt() as interrupt:
@@ -99,6 +86,8 @@ def train(
             callbacks=[*callbacks, interrupt, *beside, *([views] if views else [])],
             data_collator=views,
         )
+        if stage.is_taught_live:
+            trainer.data_collator = LiveTeachers(stage, loss, folder, trainer.data_collator)
         for printing in (ProgressCallback, PrinterCallback):  # What is told of a run is up to the callbacks given.
             trainer.remove_callback(printing)
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
@@ -112,6 +101,17 @@ def train(
     if stage.model.lora is not None:
         merge_adapter(model, stage.model, folder.stage(stage.name))
     return told | {"sentences": len(dataset), "seconds": round(seconds, 1), **_story(trainer.state)}
+
+
+def _arguments(stage: StageSpec, model: Any, inputs: Inputs, folder: RunFolder, seed: int) -> Any:
+    """Return a stage's training arguments, with what follows from its model and its dev set."""
+    arguments = training_arguments(stage, seed, folder.stage(stage.name))
+    if arguments.prompts is None:  # A model that puts a prompt before every sentence is trained as it is used.
+        arguments.prompts = model.prompts.get(model.default_prompt_name) or None
+    if arguments.load_best_model_at_end:
+        metric = kind_of(stage.model).metric_of(inputs.evaluators[DEV])
+        arguments.metric_for_best_model = f"eval_{DEV}_{metric}"
+    return arguments
 
 
 def _story(state: TrainerState) -> dict[str, Any]:
