@@ -43,6 +43,8 @@ class Source:
     revision: str | None = None  # commit, tag or branch of `dataset`
     columns: tuple[str, ...] | None = None  # columns to read; None for the defaults of the reader
     limit: int | None = None  # how many of the first rows to keep; None for all
+    streaming: bool = False  # whether `dataset` is read as its rows are asked for
+    seed: int | None = None  # what the order of its files follows from then; None for their own
 
     @property
     def label(self) -> str:
@@ -227,7 +229,9 @@ def _hub_rows(source: Source) -> Iterator[Row]:
     _check_depth(source)
     where = {"split": source.split, "data_files": source.data_files, "revision": source.revision}
     try:
-        rows = load_dataset(str(source.dataset), source.config, **where)
+        rows = load_dataset(str(source.dataset), source.config, streaming=source.streaming, **where)
+        if source.seed is not None:
+            rows = rows.shuffle(source.seed, buffer_size=1)  # Files alone.
     except (OSError, ValueError, DatasetsError) as error:
         reason = _short(error.__cause__ or error)
         raise UserError(

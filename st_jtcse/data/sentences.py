@@ -37,6 +37,8 @@ class Sentences:
     rows: Dataset
     skipped_blank: int  # blank lines and cells that were left out
     sha256: str  # hash of the sentences, newline-separated
+    # Data sets that are read while they are trained on; the sentences are their first, without documents
+    streams: tuple[Source, ...] = ()
 
     @property
     def dataset(self) -> Dataset:
@@ -82,7 +84,7 @@ class _Reader:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the sentences and their documents' numbers."""
         for number, source in enumerate(self._sources):
-            texts, any_text = _texts(source), False
+            texts, any_text = texts_in(source), False
             while block := list(islice(texts, 100_000)):
                 found = [text for text in block if text]
                 blank = np.array([not text for text in block])
@@ -153,8 +155,8 @@ def _part(sentences: Sentences, rows: np.ndarray) -> Sentences:
     return Sentences(part, sentences.skipped_blank, sentences_sha256(part))
 
 
-def _texts(source: Source) -> Iterator[str]:
-    """Every sentence of a source, stripped; blank ones as empty strings."""
+def texts_in(source: Source) -> Iterator[str]:
+    """Yield every sentence of a source, stripped; blank ones as empty strings."""
     for row in read_rows(source):
         for column in _columns(source, row):
             if column not in row.values:

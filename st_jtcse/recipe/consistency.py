@@ -93,6 +93,7 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
         text = "expected sentences in data.train beside 'whitening', found pairs. Give 'train' instead."
         yield Fault(stage.where("data", "pairs"), text)
     yield from _judged_pairs(stage)
+    yield from _streaming(stage)
     if stage.spec.loss is not None:
         found = loss_faults(stage.spec.loss, stage.is_cross_encoder)
         yield from (Fault(stage.at("loss", key), text) for key, text in found)
@@ -239,6 +240,25 @@ def _teachers(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
         if stage.spec.evaluate is not None and stage.spec.evaluate.is_unlabelled:
             found = "found false beside 'dev: unlabelled', which compares all embeddings. Remove one."
             yield Fault(loc, f"expected true, {found}")
+
+
+def _streaming(stage: PlacedStage) -> Iterator[Fault]:
+    spec = stage.spec
+    if spec.data is None or not spec.data.streaming:
+        return
+    loc = stage.where("data", "streaming")
+    if int(spec.args.get("max_steps", -1)) <= 0:
+        way = "Give max_steps in 'args'."
+        yield Fault(loc, f"expected a number of steps beside 'streaming', whose end is not known, found none. {way}")
+    needing = {key: getattr(spec, key) for key in ("augment", "pair_scores", "whitening")}
+    needing["dev: unlabelled"] = spec.evaluate is not None and spec.evaluate.is_unlabelled
+    needing["views: neighbour"] = any(view.type == "neighbour" for view in spec.views or ())
+    needing["args.batch_sampler"] = "batch_sampler" in spec.args
+    needing["teachers"] = spec.teachers and not spec.is_taught_live
+    for key in (key for key, given in needing.items() if given):
+        way = "Say 'cache: false' of each teacher" if key == "teachers" else f"Remove '{key}'"
+        text = f"expected all sentences before training for '{key}', found 'streaming', which has none. {way}."
+        yield Fault(loc, text)
 
 
 def _judged_pairs(stage: PlacedStage) -> Iterator[Fault]:

@@ -182,7 +182,7 @@ class LossWeights(TrainerCallback):
         return own
 
 
-class _LeanSampler(SeedableRandomSampler):
+class _LeanSampler(SeedableRandomSampler):  # type: ignore[misc]  # accelerate wraps it without its types
     """Gives the order that its base gives, in 4 bytes a row instead of 48."""
 
     def __iter__(self) -> Iterator[int]:

@@ -20,8 +20,10 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
     """
     # Without an accelerator there is nothing to pin memory for, and torch warns at every loader. A loss that is not
     # finite ends the training: to leave it out of the log, an accelerator would be asked about it at every step.
-    accelerator = torch.accelerator.is_available()
-    defaults = {"report_to": "none", "dataloader_pin_memory": accelerator, "logging_nan_inf_filter": False}
+    defaults: dict[str, Any] = {"report_to": "none", "logging_nan_inf_filter": False}
+    defaults["dataloader_pin_memory"] = torch.accelerator.is_available()
+    if stage.data is not None and stage.data.streaming:
+        defaults["accelerator_config"] = {"dispatch_batches": False}  # Every process reads, and takes its own rows.
     settings: dict[str, Any] = defaults | stage.args | {"seed": seed, "data_seed": seed}
     strategy = stage.args.get("eval_strategy", "no")
     if strategy != "no":

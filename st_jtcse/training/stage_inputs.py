@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,7 +56,7 @@ def load_inputs(stages: Sequence[StageSpec], cache_dir: Path | None = None) -> d
             if key not in texts:
                 texts[key] = _read(stage.data, cache_dir)
             sentences = texts[key]
-            _check_batch(stage, len(sentences.dataset))
+            _check_batch(stage, sentences)
             _check_classes(stage, sentences)
             _check_documents(stage, sentences)
             hashes["train"] = sentences.sha256
@@ -99,6 +100,8 @@ def training_set(
     dataset, digest = inputs.sentences.dataset, inputs.sentences.sha256
     if isinstance(inputs.sentences, data.Labelled):
         return dataset, {"unlabelled_rows_skipped": inputs.sentences.skipped_unlabelled}
+    if inputs.sentences.streams:
+        return dataset, {"sentences": None}  # None knows how many.
     told: dict[str, Any] = {"blank_lines_skipped": inputs.sentences.skipped_blank}
     views = {view.type for view in stage.views or ()}
     if views & {"crop", "delete", "repeat"} and (whole := data.kept_whole(dataset)):
@@ -164,12 +167,14 @@ def check_size(stage: StageSpec, loss: Any, size: int) -> None:
 def _read(spec: DataSpec, cache_dir: Path | None) -> data.Sentences | data.Labelled:
     sources = [source_of(source) for source in spec.sources]
     if spec.train:
-        return data.load_sentences(sources, cache_dir)
+        return data.look_at_stream(sources) if spec.streaming else data.load_sentences(sources, cache_dir)
     return data.load_labelled(sources, spec.labels, spec.score_range, spec.mapping, spec.bins)
 
 
-def _check_batch(stage: StageSpec, sentences: int) -> None:
+def _check_batch(stage: StageSpec, rows: data.Sentences | data.Labelled) -> None:
     batch = int(stage.args.get("per_device_train_batch_size", 8)) if stage.loss else 0
+    # A stream has no end.
+    sentences = sys.maxsize if isinstance(rows, data.Sentences) and rows.streams else len(rows.dataset)
     if sentences < batch:
         raise UserError(
             f"Stage {stage.name!r} has {sentences} training sentences, fewer than one batch of {batch}; "

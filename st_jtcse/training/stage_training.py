@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from datasets import IterableDataset
 from sentence_transformers.base.model_card import BaseModelCardCallback
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainerState, set_seed
 
-from st_jtcse import processes
+from st_jtcse import data, processes
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec, StageSpec
@@ -80,7 +81,7 @@ def train(
         trainer = kind_of(stage.model).trainer(
             model,
             arguments,
-            train_dataset=dataset,
+            train_dataset=_streamed(inputs, seed) or dataset,
             loss=loss,
             evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
             callbacks=[*callbacks, interrupt, *beside, *([views] if views else [])],
@@ -100,7 +101,7 @@ def train(
     _take_weights(stage, model, trainer, folder.stage(stage.name), was_over)
     if stage.model.lora is not None:
         merge_adapter(model, stage.model, folder.stage(stage.name))
-    return told | {"sentences": len(dataset), "seconds": round(seconds, 1), **_story(trainer.state)}
+    return {"sentences": len(dataset)} | told | {"seconds": round(seconds, 1), **_story(trainer.state)}
 
 
 def _arguments(stage: StageSpec, model: Any, inputs: Inputs, folder: RunFolder, seed: int) -> Any:
@@ -112,6 +113,11 @@ def _arguments(stage: StageSpec, model: Any, inputs: Inputs, folder: RunFolder, 
         metric = kind_of(stage.model).metric_of(inputs.evaluators[DEV])
         arguments.metric_for_best_model = f"eval_{DEV}_{metric}"
     return arguments
+
+
+def _streamed(inputs: Inputs, seed: int) -> IterableDataset | None:
+    found = inputs.sentences
+    return data.stream(found.streams, seed) if isinstance(found, data.Sentences) and found.streams else None
 
 
 def _story(state: TrainerState) -> dict[str, Any]:
