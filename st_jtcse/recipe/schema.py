@@ -381,7 +381,7 @@ class Recipe(Block):
     )
     cache_dir: Folder | None = Field(
         None,
-        description="Folder of round trips and teacher vectors, shared by runs and safe to delete; a relative path "
+        description="Folder of round trips, teacher vectors and large converted text, shared by runs and safe to delete; a relative path "
         "starts at the current folder. Default: st-jtcse in the Hugging Face cache.",
     )
     model: ModelDefaults | None = Field(
