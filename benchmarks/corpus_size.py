@@ -4,7 +4,8 @@ Run: python benchmarks/corpus_size.py [--lines 10000 100000 1000000 10000000] [-
 Each text of short made-up lines trains a tiny random BERT by SimCSELoss for 20 steps of 64 as `st-train` does, twice,
 each time in a process of its own: the first run converts a large text, the second finds it converted. A process reports
 its peak resident memory, libraries included, and the seconds from the reading of the recipe to the end of the first
-step, its rehearsal included, of the clock and of the processor. The figures go into benchmarks/results.
+step, its rehearsal included, of the clock and of the processor. The figures go into benchmarks/results, beside
+those of other sizes.
 """
 
 import argparse
@@ -104,16 +105,19 @@ def main() -> None:
     if options.one:
         train(options.one)
         return
-    rows: list[dict[str, Any]] = []
+    file = RESULTS / "corpus_size.json"
+    known = json.loads(file.read_text(encoding="utf-8"))["runs"] if file.exists() else []
+    rows = {row["lines"]: row for row in known}
     for lines in options.lines:
         with tempfile.TemporaryDirectory(dir=options.place) as folder:
             write_model(Path(folder, "model"))
-            rows.append(measure(Path(folder), lines))
-        print(rows[-1], flush=True)
-    more = rows[-1]["again"]["peak_mib"] - rows[0]["again"]["peak_mib"]
-    RESULTS.mkdir(exist_ok=True)
-    text = json.dumps({"batch": 64, "steps": 20, "more_mib": more, "runs": rows}, indent=2) + "\n"
-    (RESULTS / "corpus_size.json").write_text(text, encoding="utf-8")
+            rows[lines] = measure(Path(folder), lines)
+        print(rows[lines], flush=True)
+        # After each size, and beside those of earlier commands.
+        runs = [rows[lines] for lines in sorted(rows)]
+        more = round(runs[-1]["again"]["peak_mib"] - runs[0]["again"]["peak_mib"], 1)
+        text = json.dumps({"batch": 64, "steps": 20, "more_mib": more, "runs": runs}, indent=2) + "\n"
+        file.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from st_jtcse.data.labelled import Kind, Labelled, load_labelled
 from st_jtcse.data.pairs import Pairs, PairScores, load_pair_scores, load_pairs
 from st_jtcse.data.rows import Source
 from st_jtcse.data.sentences import Sentences, hold_out, kept_whole, load_sentences, sentences_sha256, with_next
-from st_jtcse.data.streams import look_at_stream, stream
 
 __all__ = [
     "Kind",
@@ -22,9 +21,7 @@ __all__ = [
     "load_pair_scores",
     "load_pairs",
     "load_sentences",
-    "look_at_stream",
     "sentences_sha256",
-    "stream",
     "unknown_share",
     "with_next",
 ]

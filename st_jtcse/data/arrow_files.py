@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from huggingface_hub.constants import HF_HOME
@@ -52,14 +53,14 @@ def write_whole(
     settings: str,
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
-    last: Callable[[], str] | None = None,
+    last: Callable[[], Any] | None = None,
 ) -> None:
-    """Write a file that :func:`is_whole` knows by its settings; `last` says in a line what is known at the end only."""
+    """Write a file that :func:`is_whole` knows by its settings; `last` says what is known at the end only."""
     write_stream(partial, final.parent, schema.with_metadata({_METADATA: settings.encode()}), batches)
     # Behind the end of the Arrow stream, where its readers do not look.
     with write_errors_told(final.parent), partial.open("ab") as file:
         if last is not None:
-            file.write(f"\n{last()}".encode())
+            file.write(f"\n{json.dumps(last())}".encode())
             file.flush()
         file.write(hash_of(partial).digest())
         file.flush()
@@ -67,11 +68,11 @@ def write_whole(
     partial.replace(final)
 
 
-def last_line(final: Path) -> str:
+def last_words(final: Path) -> Any:
     """Return what a whole file says at its end."""
     with final.open("rb") as file:
         file.seek(max(0, final.stat().st_size - 4096))
-        return file.read()[:-_CHECKSUM].rpartition(b"\n")[2].decode()
+        return json.loads(file.read()[:-_CHECKSUM].rpartition(b"\n")[2])
 
 
 def is_whole(final: Path, settings: str) -> bool:

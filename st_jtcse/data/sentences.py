@@ -1,4 +1,4 @@
-"""Training sentences from local files or `datasets.load_dataset`; those of large files stay on the disk."""
+"""Training sentences of files and data sets: held, or read from the disk, or streamed while they are trained on."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset, Features, IterableDataset, Value, concatenate_datasets
 from filelock import FileLock
 
-from st_jtcse.data.arrow_files import DEFAULT_CACHE, is_whole, last_line, write_errors_told, write_whole
+from st_jtcse.data.arrow_files import DEFAULT_CACHE, is_whole, last_words, write_errors_told, write_whole
 from st_jtcse.data.rows import Row, Source, read_rows
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import sha256
@@ -25,7 +25,9 @@ logger = logging.getLogger(__name__)
 # Of the different sentences: the fewest, the most that are held out, and their share.
 _LEAST, _MOST, _SHARE = 100, 1000, 0.1
 # Bytes of files from which on their sentences are converted once, and read from the disk.
-_LARGE = 64 << 20
+_LARGE = 16 << 20
+# Of a stream: how many sentences are looked at first, and how many are mixed.
+_LOOK, _BUFFER = 1_000, 10_000
 _SCHEMA = pa.schema({"sentence": pa.string(), "document": pa.int64()})
 
 
@@ -45,20 +47,35 @@ class Sentences:
         """The sentences as the one column ``sentence``."""
         return self.rows.select_columns("sentence")
 
+    def stream(self, seed: int) -> IterableDataset | None:
+        """Return the sentences of streams, pass after pass without an end, in an order of the seed; None without any.
 
-def load_sentences(sources: Sequence[Source], cache_dir: Path | None = None) -> Sentences:
+        In each pass the files of a data set come in an order of its own, and sentences leave a buffer at random.
+        """
+        # A tuple: the items of a list are what `datasets` deals out.
+        given, features = {"sources": self.streams, "seed": seed}, Features({"sentence": Value("string")})
+        rows = IterableDataset.from_generator(_passes, features, given) if self.streams else None
+        return rows and rows.shuffle(seed, buffer_size=_BUFFER)
+
+
+def load_sentences(sources: Sequence[Source], cache_dir: Path | None = None, streaming: bool = False) -> Sentences:
     """Read sentences, in the order of the sources, and within one by row and then by column.
 
     Blank ones are skipped and counted; the others are stripped at both ends and otherwise untouched. Large files are
-    converted once into a file of `cache_dir`, None for the default, which is memory-mapped then and ever after.
+    converted once into a file of `cache_dir`, None for the default, which is memory-mapped then and ever after. Of data
+    sets that are `streaming` only the first sentences are read.
 
     Raises:
         UserError: A source is missing or faulty, or holds no sentence.
     """
+    if streaming:
+        return _first_of(sources)
     reader = _Reader(sources)
     files = [source.file for source in sources if source.file is not None and source.file.is_file()]
     if len(files) < len(sources) or sum(file.stat().st_size for file in files) < _LARGE:
-        return reader.sentences(Dataset(pa.Table.from_batches(reader.batches(), _SCHEMA)))
+        table, found = pa.Table.from_batches(reader.batches(), _SCHEMA), reader.found()
+        # Without a fingerprint of its own, all of it would be pickled for one.
+        return Sentences(Dataset(table, fingerprint=found[1][:16]), *found)
     read = [(sha256(file), file.suffix, source.columns, source.limit) for file, source in zip(files, sources)]
     settings = json.dumps({"text": read, "large": 1})
     key = hashlib.sha256(settings.encode()).hexdigest()[:16]
@@ -70,9 +87,27 @@ def load_sentences(sources: Sequence[Source], cache_dir: Path | None = None) -> 
             with FileLock(final.with_suffix(".lock")):
                 if not is_whole(final, settings):
                     logger.info("text: converting %s, kept in %s", ", ".join(map(str, files)), final.parent)
-                    write_whole(final.with_suffix(".partial"), final, settings, _SCHEMA, reader.batches(), reader.told)
-    skipped, digest = json.loads(last_line(final))
-    return Sentences(Dataset.from_file(str(final)), skipped, digest)
+                    write_whole(final.with_suffix(".partial"), final, settings, _SCHEMA, reader.batches(), reader.found)
+    return Sentences(Dataset.from_file(str(final)), *last_words(final))
+
+
+def _first_of(sources: Sequence[Source]) -> Sentences:
+    streams = tuple(replace(source, streaming=True) for source in sources)
+    found = list(islice(_pass(streams), _LOOK))
+    if not found:
+        raise UserError(f"{sources[0].label} holds no sentence, only blank lines; give a source with text.")
+    rows = Dataset.from_dict({"sentence": found})
+    return Sentences(rows, 0, sentences_sha256(rows), streams)
+
+
+def _passes(sources: Sequence[Source], seed: int) -> Iterator[dict[str, str]]:
+    for number in count(seed):
+        # Of other files the first rows would be others.
+        yield from ({"sentence": text} for text in _pass([s if s.limit else replace(s, seed=number) for s in sources]))
+
+
+def _pass(sources: Sequence[Source]) -> Iterator[str]:
+    return (text for source in sources for text in texts_in(source) if text)
 
 
 class _Reader:
@@ -96,13 +131,9 @@ class _Reader:
             if not any_text:
                 raise UserError(f"{source.label} holds no sentence, only blank lines; give a source with text.")
 
-    def told(self) -> str:
-        """Return what was counted and hashed, in a line."""
-        return json.dumps([self._skipped, self._digest.hexdigest()])
-
-    def sentences(self, rows: Dataset) -> Sentences:
-        """Return what was read."""
-        return Sentences(rows, self._skipped, self._digest.hexdigest())
+    def found(self) -> tuple[int, str]:
+        """Return how many blank ones there were, and the others' hash."""
+        return self._skipped, self._digest.hexdigest()
 
 
 def hold_out(sentences: Sentences) -> tuple[Sentences, Sentences]:

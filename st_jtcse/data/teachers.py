@@ -17,6 +17,7 @@ from st_jtcse.hashing import embedding_sha256
 from st_jtcse.wording import shown
 
 Form = Literal["sum", "concatenation"]
+_BATCH = 64
 
 
 def with_teacher_labels(
@@ -27,7 +28,6 @@ def with_teacher_labels(
     cache_dir: Path,
     *,
     form: Form = "sum",
-    batch_size: int = 64,
     shard_size: int = 10_000,
 ) -> Dataset:
     r"""Add the column ``label``: one float16 vector a sentence, made from all teachers' embeddings t_k(x).
@@ -41,28 +41,22 @@ def with_teacher_labels(
     The labels are memory-mapped from a file in `cache_dir`, used again for the same sentences, teachers and weights.
     Raises UserError as :func:`encoder_of` does.
     """
-    encode = encoder_of(teachers, weights, form=form, batch_size=batch_size, corpus=sentences["sentence"])
+    encode = encoder_of(teachers, weights, form, sentences["sentence"])
     settings = {
         "sentences": sentences_sha256,
         "teachers": [embedding_sha256(teacher) for teacher in teachers],
         "weights": list(weights),
         "form": form,
-        "batch_size": batch_size,
+        "batch_size": _BATCH,
     }
-    compute = lambda texts: pa.table({"label": encode(texts)})  # noqa: E731
-    labels = cached_columns(Job("teacher", settings, sentences, compute, shard_size), cache_dir)
+    labels = cached_columns(Job("teacher", settings, sentences, encode, shard_size), cache_dir)
     return concatenate_datasets([sentences, labels], axis=1)
 
 
 def encoder_of(
-    teachers: Sequence[SentenceTransformer],
-    weights: Sequence[float],
-    *,
-    form: Form = "sum",
-    batch_size: int = 64,
-    corpus: Sequence[str] | None = None,
-) -> Callable[[list[str]], pa.FixedSizeListArray]:
-    """Return what makes the vectors of :func:`with_teacher_labels` of some sentences, those of a `corpus` or any.
+    teachers: Sequence[SentenceTransformer], weights: Sequence[float], form: Form, corpus: Sequence[str] | None = None
+) -> Callable[[list[str]], pa.Table]:
+    """Return what makes the column of :func:`with_teacher_labels` of some sentences, those of a `corpus` or any.
 
     UserError where the weights do not fit, then where an embedding is not finite, beyond half precision, or zero in a
     concatenation.
@@ -73,12 +67,12 @@ def encoder_of(
         raise UserError(f"Weights of similarities cannot be negative, found {min(weights):g}; leave that teacher out.")
     label_size(teachers, form)
 
-    def encode(texts: list[str]) -> pa.FixedSizeListArray:
-        vectors_of = (teacher.encode(texts, batch_size=batch_size, show_progress_bar=False) for teacher in teachers)
+    def encode(texts: list[str]) -> pa.Table:
+        vectors_of = (teacher.encode(texts, batch_size=_BATCH, show_progress_bar=False) for teacher in teachers)
         embeddings = [np.asarray(vectors) for vectors in vectors_of]
         for vectors in embeddings:
             check_embeddings(vectors, texts, "teacher", corpus, for_cosines=form == "concatenation")
-        return _combined(embeddings, weights, form)
+        return pa.table({"label": _combined(embeddings, weights, form)})
 
     return encode
 

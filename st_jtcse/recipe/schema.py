@@ -69,14 +69,8 @@ class WeightedModelSpec(Block):
 class TeacherSpec(WeightedModelSpec):
     """A teacher."""
 
-    normalize: bool = Field(
-        False, description="Scale its embeddings to unit length before they are weighted and summed."
-    )
-    cache: bool = Field(
-        True,
-        description="Compute its embeddings once, before the training, and keep them on the disk; false, which all "
-        "teachers of a stage share: compute them anew for each batch, where they would not fit the disk.",
-    )
+    normalize: bool = Field(False, description="Scale its embeddings to unit length before they are summed.")
+    cache: bool = Field(True, description="Keep its embeddings on the disk; false, of all or none: embed batches anew.")
 
 
 class ModelSpec(Block):
@@ -280,13 +274,6 @@ class StageSpec(Block):
             raise ValueError("expected 'loss: null' beside 'members', found a loss. Distil it in a later stage.")
         if self.neighbours is not None and not self.teachers:
             raise ValueError("expected 'teachers' beside 'neighbours', found none. Name them, or remove 'neighbours'.")
-        if len({teacher.cache for teacher in self.teachers}) > 1:
-            raise ValueError("expected one 'cache' for all teachers, found true and false. Give each the same.")
-        if self.neighbours is not None and self.is_taught_live:
-            raise ValueError(
-                "expected teachers' embeddings on the disk beside 'neighbours', which compares all of them, found "
-                "'cache: false'. Remove one."
-            )
         if self.whitening is not None and (self.loss is not None or self.model.cross_encoder is not None):
             found = "a loss" if self.loss else "a cross-encoder"
             raise ValueError(f"expected embeddings and 'loss: null' beside 'whitening', found {found}. Remove one.")
@@ -307,11 +294,6 @@ class StageSpec(Block):
         """Names of the stages that the stage needs finished."""
         referred = (name for name in self.models.values() if name.startswith(STAGE_PREFIX))
         return [name.removeprefix(STAGE_PREFIX) for name in referred]
-
-    @property
-    def is_taught_live(self) -> bool:
-        """Whether its teachers embed each batch anew."""
-        return any(not teacher.cache for teacher in self.teachers)
 
     @property
     def declaration(self) -> LossDeclaration:
@@ -381,8 +363,8 @@ class Recipe(Block):
     )
     cache_dir: Folder | None = Field(
         None,
-        description="Folder of round trips, teacher vectors and large converted text, shared by runs and safe to delete; a relative path "
-        "starts at the current folder. Default: st-jtcse in the Hugging Face cache.",
+        description="Folder of round trips, teacher vectors and converted text, shared by runs and safe to delete; a "
+        "relative path starts at the current folder. Default: st-jtcse in the Hugging Face cache.",
     )
     model: ModelDefaults | None = Field(
         None, description="Defaults for the `model` of every stage, as far as a key fits that kind of model."

@@ -1,18 +1,16 @@
-"""What goes on beside a training loop: a guard, an interrupt, a clock, the weights of the loss, the order of rows."""
+"""What goes on beside a training loop: a guard, an interrupt, a clock, and the weights of the loss."""
 
 from __future__ import annotations
 
 import math
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
-from accelerate.data_loader import SeedableRandomSampler
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -24,7 +22,6 @@ from st_jtcse.training.checkpoints import checkpoint_at
 
 SECONDS = "train_seconds"
 LOSS_WEIGHTS = "loss.safetensors"
-_AT_ONCE = 1 << 12  # Rows of an order that are Python numbers at a time
 
 
 def reading_embeddings(loss: LossDeclaration, model: nn.Module) -> AbstractContextManager[None]:
@@ -180,28 +177,3 @@ class LossWeights(TrainerCallback):
                 own[name] = tensor
                 seen.add(tensor.data_ptr())
         return own
-
-
-class _LeanSampler(SeedableRandomSampler):  # type: ignore[misc]  # accelerate wraps it without its types
-    """Gives the order that its base gives, in 4 bytes a row instead of 48."""
-
-    def __iter__(self) -> Iterator[int]:
-        rows = len(self.data_source)
-        self.generator.manual_seed(self.epoch + self.initial_seed)
-        # Both draw the same numbers.
-        dtype = torch.int32 if rows < 2**31 else torch.int64
-        for some in torch.randperm(rows, generator=self.generator, dtype=dtype).split(_AT_ONCE):
-            yield from some.tolist()
-        self.set_epoch(self.epoch + 1)
-
-
-class RowOrder(TrainerCallback):
-    """Puts a lean sampler in the place of accelerate's, which holds an epoch's order as a list."""
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
-        """Exchange the sampler; another kind than the default stays."""
-        loader = kw["train_dataloader"]
-        sampler = loader.get_sampler()
-        if type(sampler) is SeedableRandomSampler:
-            lean = _LeanSampler(sampler.data_source, generator=sampler.generator, data_seed=sampler.initial_seed)
-            loader.set_sampler(lean)

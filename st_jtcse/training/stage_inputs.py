@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset, IterableDataset, concatenate_datasets
 from sentence_transformers import SentenceTransformer
 
 from st_jtcse import data
@@ -41,6 +41,10 @@ class Inputs:
     anchors: data.Sentences | None = None  # General sentences that are trained on beside them
     sets: Sets = field(default_factory=dict)  # What the evaluators are of
     held_out: data.Sentences | None = None  # Sentences that choose the checkpoint
+
+    def stream(self, seed: int) -> IterableDataset | None:
+        """Return what is read while it is trained on, in an order of the seed; None where all is read before."""
+        return self.sentences.stream(seed) if isinstance(self.sentences, data.Sentences) else None
 
 
 def load_inputs(stages: Sequence[StageSpec], cache_dir: Path | None = None) -> dict[str, Inputs]:
@@ -115,7 +119,7 @@ def training_set(
         trip = round_trip(dataset, digest, pivots, settings.pop("mode"), cache, **settings)
         dataset, told["round_trip"] = trip.dataset, trip.counts
         digest = data.sentences_sha256(dataset)
-    if stage.teachers and not stage.is_taught_live:
+    if any(teacher.cache for teacher in stage.teachers):
         teachers, weights, form = _teachers(stage, loss, folder)
         dataset = with_teacher_labels(dataset, digest, teachers, weights, cache, form=form)
         if stage.neighbours is not None:
@@ -134,13 +138,13 @@ class LiveTeachers:
 
     def __init__(self, stage: StageSpec, loss: Any, folder: RunFolder, collate: Any) -> None:
         teachers, weights, form = _teachers(stage, loss, folder)
-        self._encode, self._collate = encoder_of(teachers, weights, form=form), collate
+        self._encode, self._collate = encoder_of(teachers, weights, form), collate
         self.valid_label_columns = collate.valid_label_columns
 
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Return a batch as if its rows had come with their labels."""
-        vectors = self._encode([row["sentence"] for row in rows]).to_pylist()
-        batch: dict[str, Any] = self._collate([{**row, "label": vector} for row, vector in zip(rows, vectors)])
+        labels = self._encode([row["sentence"] for row in rows]).to_pylist()
+        batch: dict[str, Any] = self._collate([row | label for row, label in zip(rows, labels)])
         return batch
 
 
@@ -167,14 +171,14 @@ def check_size(stage: StageSpec, loss: Any, size: int) -> None:
 def _read(spec: DataSpec, cache_dir: Path | None) -> data.Sentences | data.Labelled:
     sources = [source_of(source) for source in spec.sources]
     if spec.train:
-        return data.look_at_stream(sources) if spec.streaming else data.load_sentences(sources, cache_dir)
+        return data.load_sentences(sources, cache_dir, spec.streaming)
     return data.load_labelled(sources, spec.labels, spec.score_range, spec.mapping, spec.bins)
 
 
 def _check_batch(stage: StageSpec, rows: data.Sentences | data.Labelled) -> None:
     batch = int(stage.args.get("per_device_train_batch_size", 8)) if stage.loss else 0
     # A stream has no end.
-    sentences = sys.maxsize if isinstance(rows, data.Sentences) and rows.streams else len(rows.dataset)
+    sentences = sys.maxsize if stage.data and stage.data.streaming else len(rows.dataset)
     if sentences < batch:
         raise UserError(
             f"Stage {stage.name!r} has {sentences} training sentences, fewer than one batch of {batch}; "

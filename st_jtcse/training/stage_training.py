@@ -7,24 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from datasets import IterableDataset
 from sentence_transformers.base.model_card import BaseModelCardCallback
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainerState, set_seed
 
-from st_jtcse import data, processes
+from st_jtcse import processes
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec, StageSpec
 from st_jtcse.training.adapters import add_adapter, merge_adapter
-from st_jtcse.training.callbacks import (
-    FiniteLoss,
-    Interrupt,
-    LossWeights,
-    Patience,
-    RowOrder,
-    TrainingTime,
-    reading_embeddings,
-)
+from st_jtcse.training.callbacks import FiniteLoss, Interrupt, LossWeights, Patience, TrainingTime, reading_embeddings
 from st_jtcse.training.checkpoints import (
     Checkpoints,
     check_best,
@@ -35,12 +26,9 @@ from st_jtcse.training.checkpoints import (
 )
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.stage_arguments import training_arguments
+from st_jtcse.training.stage_arguments import RowOrder, training_arguments
 from st_jtcse.training.stage_inputs import Inputs, LiveTeachers, training_set
 from st_jtcse.training.two_views import views_of
-
-# Rows from which on the first ones give a card its examples.
-_EXAMPLES = 100_000
 
 
 def train(
@@ -75,19 +63,19 @@ def train(
     arguments.save_total_limit = None
     clock, patience = TrainingTime(), Patience(stage.evaluate.patience if stage.evaluate else None)
     beside = [patience, FiniteLoss(stage.name, loss), own_weights, keeper, clock, RowOrder()]
-    if len(dataset) > _EXAMPLES:  # Those of a card are else drawn from all rows, which are read from the disk for it.
-        model.model_card_data.set_widget_examples(dataset.select(range(_EXAMPLES)))
+    if len(dataset) > 100_000:  # A card's examples are else drawn from all rows, which are read from the disk for it.
+        model.model_card_data.set_widget_examples(dataset.select(range(100_000)))
     with Interrupt() as interrupt:
         trainer = kind_of(stage.model).trainer(
             model,
             arguments,
-            train_dataset=_streamed(inputs, seed) or dataset,
+            train_dataset=inputs.stream(seed) or dataset,
             loss=loss,
             evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
             callbacks=[*callbacks, interrupt, *beside, *([views] if views else [])],
             data_collator=views,
         )
-        if stage.is_taught_live:
+        if not all(teacher.cache for teacher in stage.teachers):
             trainer.data_collator = LiveTeachers(stage, loss, folder, trainer.data_collator)
         for printing in (ProgressCallback, PrinterCallback):  # What is told of a run is up to the callbacks given.
             trainer.remove_callback(printing)
@@ -113,11 +101,6 @@ def _arguments(stage: StageSpec, model: Any, inputs: Inputs, folder: RunFolder, 
         metric = kind_of(stage.model).metric_of(inputs.evaluators[DEV])
         arguments.metric_for_best_model = f"eval_{DEV}_{metric}"
     return arguments
-
-
-def _streamed(inputs: Inputs, seed: int) -> IterableDataset | None:
-    found = inputs.sentences
-    return data.stream(found.streams, seed) if isinstance(found, data.Sentences) and found.streams else None
 
 
 def _story(state: TrainerState) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -157,3 +158,47 @@ def test_a_fault_of_a_large_text_is_told_and_nothing_is_kept(large, tmp_path):
     assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".lock"]
     with pytest.raises(UserError, match=r"cache: a part of this path is a file: move it, or choose another cache_dir"):
         load_sentences([Source(file=sources[1].file, columns=("a",))], sources[0].file / "cache")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A data set of three files of 20 sentences."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for number in range(3):
+        rows = [{"sentence": f" {number} {row} "} for row in range(20)] + [{"sentence": " "}]
+        (folder / f"train-{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return Source(dataset=str(folder))
+
+
+def look_at(sources):
+    return load_sentences(sources, streaming=True)
+
+
+def texts(folder, seed, count, skip=0):
+    rows = look_at([folder]).stream(seed)
+    return [row["sentence"] for row in islice(rows, skip, skip + count)]
+
+
+def test_every_sentence_comes_once_a_pass_in_an_order_of_the_seed(folder, monkeypatch):
+    # With a buffer of one the order of the files shows.
+    monkeypatch.setattr("st_jtcse.data.sentences._BUFFER", 1)
+    everything = {f"{number} {row}" for number in range(3) for row in range(20)}
+    first = texts(folder, 1, 120)
+    assert set(first[:60]) == set(first[60:]) == everything
+    assert first[:60] != first[60:] and first == texts(folder, 1, 120)
+    assert any(texts(folder, seed, 120) != first for seed in (2, 3))
+    monkeypatch.setattr("st_jtcse.data.sentences._BUFFER", 50)
+    mixed = texts(folder, 1, 120)
+    assert mixed != first and set(mixed) <= everything and texts(folder, 1, 20, skip=100) == mixed[100:]
+
+
+def test_what_is_looked_at_first_stands_for_the_rest(folder, tmp_path):
+    looked = look_at([folder])
+    assert looked.dataset["sentence"][:3] == ["0 0", "0 1", "0 2"] and len(looked.dataset) == 60
+    assert looked.sha256 != look_at([Source(dataset=folder.dataset, limit=5)]).sha256
+    assert set(texts(Source(dataset=folder.dataset, limit=5), 1, 10)) == {f"0 {row}" for row in range(5)}
+    with pytest.raises(UserError, match="cannot be loaded"):
+        look_at([Source(dataset=str(tmp_path / "nothing"))])
+    with pytest.raises(UserError, match="row 1: expected the column 'text', found sentence"):
+        look_at([Source(dataset=folder.dataset, columns=("text",))])

@@ -65,13 +65,13 @@ def test_a_resumed_stage_goes_on_at_the_right_row(project, monkeypatch):
             {"args": {"max_steps": -1, "num_train_epochs": 2}},
             "data.streaming: expected a number of steps beside 'streaming', whose end is not known, found none. Give",
         ),
-        ({"views": "neighbour"}, "before training for 'views: neighbour', found 'streaming', which has none. Remove"),
-        ({"evaluate": {"dev": "unlabelled"}}, "expected all sentences before training for 'dev: unlabelled', found"),
+        ({"views": "neighbour"}, "before training for views: neighbour, found 'streaming'. Remove one."),
+        ({"evaluate": {"dev": "unlabelled"}}, "expected all sentences before training for dev: unlabelled, found"),
         (
             {"loss": {"type": "MSELoss"}, "teachers": [{"model": "./a", "pooling": "cls"}]},
-            "for 'teachers', found 'streaming', which has none. Say 'cache: false' of each teacher.",
+            "for teachers without 'cache: false', found 'streaming'. Remove one.",
         ),
-        ({"args": {"batch_sampler": "no_duplicates"}}, "for 'args.batch_sampler', found 'streaming'"),
+        ({"args": {"batch_sampler": "no_duplicates"}}, "for args.batch_sampler, found 'streaming'"),
         ({"data": {"train": "a.txt", "streaming": True}}, "a 'dataset' in 'train' beside 'streaming', found a file"),
     ],
 )
