@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset, Features, IterableDataset, Value, concatenate_datasets
+from datasets.table import MemoryMappedTable
 from filelock import FileLock
 
 from st_jtcse.data.arrow_files import DEFAULT_CACHE, is_whole, last_words, write_errors_told, write_whole
@@ -41,11 +43,17 @@ class Sentences:
     sha256: str  # hash of the sentences, newline-separated
     # Data sets that are read while they are trained on; the sentences are their first, without documents
     streams: tuple[Source, ...] = ()
+    memory: mmap.mmap | None = None  # where the rows of large files are mapped
 
     @property
     def dataset(self) -> Dataset:
         """The sentences as the one column ``sentence``."""
         return self.rows.select_columns("sentence")
+
+    def release(self) -> None:
+        """Give back the memory of what was read of large files; a system else keeps megabytes around each row."""
+        if self.memory is not None and hasattr(self.memory, "madvise"):
+            self.memory.madvise(mmap.MADV_DONTNEED)
 
     def stream(self, seed: int) -> IterableDataset | None:
         """Return the sentences of streams, pass after pass without an end, in an order of the seed; None without any.
@@ -88,7 +96,11 @@ def load_sentences(sources: Sequence[Source], cache_dir: Path | None = None, str
                 if not is_whole(final, settings):
                     logger.info("text: converting %s, kept in %s", ", ".join(map(str, files)), final.parent)
                     write_whole(final.with_suffix(".partial"), final, settings, _SCHEMA, reader.batches(), reader.found)
-    return Sentences(Dataset.from_file(str(final)), *last_words(final))
+    with final.open("rb") as file:
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    table = MemoryMappedTable(pa.ipc.open_stream(pa.py_buffer(memory)).read_all(), str(final))
+    skipped, digest = last_words(final)
+    return Sentences(Dataset(table, fingerprint=key), skipped, digest, memory=memory)
 
 
 def _first_of(sources: Sequence[Source]) -> Sentences:
@@ -183,7 +195,7 @@ def sentences_sha256(sentences: Dataset) -> str:
 
 def _part(sentences: Sentences, rows: np.ndarray) -> Sentences:
     part = sentences.rows.select(rows)
-    return Sentences(part, sentences.skipped_blank, sentences_sha256(part))
+    return replace(sentences, rows=part, sha256=sentences_sha256(part))
 
 
 def texts_in(source: Source) -> Iterator[str]:

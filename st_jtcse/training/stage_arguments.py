@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +58,19 @@ class _LeanSampler(SeedableRandomSampler):  # type: ignore[misc]  # accelerate w
     """Gives the order that its base gives, in 4 bytes a row instead of 48."""
 
     def __iter__(self) -> Iterator[int]:
-        rows = len(self.data_source)
         self.generator.manual_seed(self.epoch + self.initial_seed)
-        # Both draw the same numbers.
-        dtype = torch.int32 if rows < 2**31 else torch.int64
-        for some in torch.randperm(rows, generator=self.generator, dtype=dtype).split(4096):
+        # The same numbers as in 8 bytes; more rows than these hold, torch refuses.
+        order = torch.randperm(len(self.data_source), generator=self.generator, dtype=torch.int32)
+        for some in order.split(4096):
             yield from some.tolist()
         self.set_epoch(self.epoch + 1)
 
 
 class RowOrder(TrainerCallback):
-    """Puts a lean sampler in the place of accelerate's, which holds an epoch's order as a list."""
+    """Puts a lean sampler in the place of accelerate's, which lists all rows; releases what a step read of the disk."""
+
+    def __init__(self, release: Callable[[], None] | None = None) -> None:
+        self._release = release or (lambda: None)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
         """Exchange the sampler; another kind than the default stays."""
@@ -77,3 +79,8 @@ class RowOrder(TrainerCallback):
         if type(sampler) is SeedableRandomSampler:
             lean = _LeanSampler(sampler.data_source, generator=sampler.generator, data_seed=sampler.initial_seed)
             loader.set_sampler(lean)
+        self._release()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        """Release what the step read."""
+        self._release()

@@ -62,7 +62,8 @@ def train(
     keeper = Checkpoints(inputs.hashes, arguments.save_total_limit)
     arguments.save_total_limit = None
     clock, patience = TrainingTime(), Patience(stage.evaluate.patience if stage.evaluate else None)
-    beside = [patience, FiniteLoss(stage.name, loss), own_weights, keeper, clock, RowOrder()]
+    beside: list[TrainerCallback] = [patience, FiniteLoss(stage.name, loss), own_weights, keeper, clock]
+    beside.append(RowOrder(getattr(inputs.sentences, "release", None)))
     if len(dataset) > 100_000:  # A card's examples are else drawn from all rows, which are read from the disk for it.
         model.model_card_data.set_widget_examples(dataset.select(range(100_000)))
     with Interrupt() as interrupt:
