@@ -28,11 +28,12 @@ WORDS = [f"w{index}" for index in range(1000)]
 
 
 def write_text(path: Path, lines: int) -> None:
-    """Write lines of 3 to 10 words."""
+    """Write lines of 3 to 10 words, ten thousand that come again."""
     draw = random.Random(0)
+    block = "".join(" ".join(draw.choices(WORDS, k=draw.randint(3, 10))) + "\n" for _ in range(10_000))
     with path.open("w", encoding="utf-8") as file:
-        for _ in range(lines):
-            file.write(" ".join(draw.choices(WORDS, k=draw.randint(3, 10))) + "\n")
+        for _ in range(lines // 10_000):
+            file.write(block)
 
 
 def write_model(folder: Path) -> None:
@@ -98,7 +99,9 @@ def measure(place: Path, lines: int) -> dict[str, Any]:
 def main() -> None:
     """Measure every size and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lines", type=int, nargs="+", default=[10**4, 10**5, 10**6, 10**7])
+    parser.add_argument(
+        "--lines", type=int, nargs="+", default=[10**4, 10**5, 10**6, 10**7], help="multiples of 10,000"
+    )
     parser.add_argument("--place", help="folder for the texts; default: the system's for temporary files")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
