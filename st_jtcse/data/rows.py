@@ -25,6 +25,7 @@ from datasets.exceptions import DatasetsError
 from st_jtcse.errors import UserError
 
 _TOLD = 5
+_BUFFER = 10_000  # Rows of a stream that are mixed.
 _DEEPEST = 500  # Levels of JSON: far above any row, far below what a parser's stack holds.
 _QUOTED, _BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"'), re.compile(rb"[\[\]{}]")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # The halves of characters beyond U+FFFF; alone, they are no text.
@@ -44,7 +45,7 @@ class Source:
     columns: tuple[str, ...] | None = None  # columns to read; None for the defaults of the reader
     limit: int | None = None  # how many of the first rows to keep; None for all
     streaming: bool = False  # whether `dataset` is read as its rows are asked for
-    seed: int | None = None  # what the order of its files follows from then; None for their own
+    seed: int | None = None  # what the order of its rows follows from then; None for their own
 
     @property
     def label(self) -> str:
@@ -231,7 +232,7 @@ def _hub_rows(source: Source) -> Iterator[Row]:
     try:
         rows = load_dataset(str(source.dataset), source.config, streaming=source.streaming, **where)
         if source.seed is not None:
-            rows = rows.shuffle(source.seed, buffer_size=1)  # Files alone.
+            rows = (rows.take(source.limit) if source.limit else rows).shuffle(source.seed, buffer_size=_BUFFER)
     except (OSError, ValueError, DatasetsError) as error:
         reason = _short(error.__cause__ or error)
         raise UserError(

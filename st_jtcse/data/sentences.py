@@ -28,8 +28,7 @@ logger = logging.getLogger(__name__)
 _LEAST, _MOST, _SHARE = 100, 1000, 0.1
 # Bytes of files from which on their sentences are converted once, and read from the disk.
 _LARGE = 16 << 20
-# Of a stream: how many sentences are looked at first, and how many are mixed.
-_LOOK, _BUFFER = 1_000, 10_000
+_LOOK = 1_000  # Sentences of a stream that are read before any is trained on
 _SCHEMA = pa.schema({"sentence": pa.string(), "document": pa.int64()})
 
 
@@ -58,12 +57,11 @@ class Sentences:
     def stream(self, seed: int) -> IterableDataset | None:
         """Return the sentences of streams, pass after pass without an end, in an order of the seed; None without any.
 
-        In each pass the files of a data set come in an order of its own, and sentences leave a buffer at random.
+        In each pass the files of a data set come in another order, and sentences leave a buffer at random.
         """
         # A tuple: the items of a list are what `datasets` deals out.
         given, features = {"sources": self.streams, "seed": seed}, Features({"sentence": Value("string")})
-        rows = IterableDataset.from_generator(_passes, features, given) if self.streams else None
-        return rows and rows.shuffle(seed, buffer_size=_BUFFER)
+        return IterableDataset.from_generator(_passes, features, given) if self.streams else None
 
 
 def load_sentences(sources: Sequence[Source], cache_dir: Path | None = None, streaming: bool = False) -> Sentences:
@@ -114,8 +112,7 @@ def _first_of(sources: Sequence[Source]) -> Sentences:
 
 def _passes(sources: Sequence[Source], seed: int) -> Iterator[dict[str, str]]:
     for number in count(seed):
-        # Of other files the first rows would be others.
-        yield from ({"sentence": text} for text in _pass([s if s.limit else replace(s, seed=number) for s in sources]))
+        yield from ({"sentence": text} for text in _pass([replace(source, seed=number) for source in sources]))
 
 
 def _pass(sources: Sequence[Source]) -> Iterator[str]:
