@@ -66,8 +66,8 @@ def _run(options: argparse.Namespace) -> None:
 def _judged(options: argparse.Namespace, prompt: str | None) -> dict[tuple[str, str], float | None]:
     # After the cheap answers: these imports take seconds.
     from st_jtcse.data import Source, load_sentences
+    from st_jtcse.data.arrow_files import DEFAULT_CACHE
     from st_jtcse.data.judge import PROMPT, Judge, judged_scores, neighbour_pairs
-    from st_jtcse.data.shards import DEFAULT_CACHE
     from st_jtcse.modules import load_sentence_transformer
 
     sentences = load_sentences([Source(file=options.text)]).dataset["sentence"][:]

@@ -7,7 +7,7 @@ from typing import Any
 
 from st_jtcse.errors import UserError
 
-_SAMPLE = 1000  # Texts that are looked at, spread over all
+_PLACES, _RUN = 50, 20  # Where texts are looked at, spread over all, and how many there: neighbours lie on one page.
 
 
 def unknown_share(tokenizer: Any, texts: Sequence[str]) -> float:
@@ -18,7 +18,8 @@ def unknown_share(tokenizer: Any, texts: Sequence[str]) -> float:
     unknown = getattr(tokenizer, "unk_token_id", None)
     if unknown is None:
         return 0.0
-    sample = list(texts[:: -(-len(texts) // _SAMPLE) or 1])
+    starts = range(0, len(texts), max(_RUN, len(texts) // _PLACES))
+    sample = [text for start in starts for text in texts[start : start + _RUN]]
     tokens = [token for row in tokenizer(sample, add_special_tokens=False)["input_ids"] for token in row]
     share = tokens.count(unknown) / max(1, len(tokens))
     if share > 0.5:

@@ -25,6 +25,7 @@ from datasets.exceptions import DatasetsError
 from st_jtcse.errors import DataUnavailable, UserError
 
 _TOLD = 5
+_BUFFER = 10_000  # Rows of a stream that are mixed.
 _DEEPEST = 500  # Levels of JSON: far above any row, far below what a parser's stack holds.
 _QUOTED, _BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"'), re.compile(rb"[\[\]{}]")
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
@@ -45,6 +46,8 @@ class Source:
     revision: str | None = None  # commit, tag or branch of `dataset`
     columns: tuple[str, ...] | None = None  # columns to read; None for the defaults of the reader
     limit: int | None = None  # how many of the first rows to keep; None for all
+    streaming: bool = False  # whether `dataset` is read as its rows are asked for
+    seed: int | None = None  # what the order of its rows follows from then; None for their own
 
     @property
     def label(self) -> str:
@@ -257,7 +260,9 @@ def _hub_rows(source: Source) -> Iterator[Row]:
     _check_depth(source)
     where = {"split": source.split, "data_files": source.data_files, "revision": source.revision}
     try:
-        rows = load_dataset(str(source.dataset), source.config, **where)
+        rows = load_dataset(str(source.dataset), source.config, streaming=source.streaming, **where)
+        if source.seed is not None:
+            rows = (rows.take(source.limit) if source.limit else rows).shuffle(source.seed, buffer_size=_BUFFER)
     except (OSError, ValueError, DatasetsError) as error:
         reason = _short(error.__cause__ or error)
         kind = DataUnavailable if isinstance(error, ConnectionError) else UserError

@@ -1,32 +1,69 @@
-"""Training sentences, or images in their place, from local files or `datasets.load_dataset`."""
+"""Training sentences, or images in their place: held, or read from the disk, or streamed while they are trained on."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
+import json
+import logging
+import mmap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, islice
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from datasets import Dataset, Image, concatenate_datasets
+from datasets import Dataset, Features, Image, IterableDataset, Value, concatenate_datasets
+from datasets.table import MemoryMappedTable
+from filelock import FileLock
 
+from st_jtcse.data.arrow_files import DEFAULT_CACHE, is_whole, last_words, write_errors_told, write_whole
 from st_jtcse.data.images import IMAGE, image_column
 from st_jtcse.data.rows import Row, Source, checked_rows, read_rows
 from st_jtcse.errors import UserError
+from st_jtcse.hashing import sha256
+
+logger = logging.getLogger(__name__)
 
 # Of the different sentences: the fewest, the most that are held out, and their share.
 _LEAST, _MOST, _SHARE = 100, 1000, 0.1
+# Bytes of files from which on their sentences are converted once, and read from the disk.
+_LARGE = 16 << 20
+_LOOK = 1_000  # Sentences of a stream that are read before any is trained on
+_SCHEMA = pa.schema({"sentence": pa.string(), "document": pa.int64()})
 
 
 @dataclass(frozen=True)
 class Sentences:
     """Loaded training sentences."""
 
-    dataset: Dataset  # one column, ``sentence``, of texts or images
+    # Columns ``sentence``, of texts or images, and ``document``: the number of its document, rising; blank lines and
+    # sources part them
+    rows: Dataset
     skipped_blank: int  # blank lines and cells that were left out
     sha256: str  # hash of the sentences, newline-separated
-    documents: np.ndarray  # of each sentence the number of its document, rising: blank lines and sources part them
+    # Data sets that are read while they are trained on; the sentences are their first, without documents
+    streams: tuple[Source, ...] = ()
+    memory: mmap.mmap | None = None  # where the rows of large files are mapped
+
+    @property
+    def dataset(self) -> Dataset:
+        """The sentences as the one column ``sentence``."""
+        return self.rows.select_columns("sentence")
+
+    def release(self) -> None:
+        """Give back the memory of what was read of large files; a system else keeps megabytes around each row."""
+        if self.memory is not None and hasattr(self.memory, "madvise"):
+            self.memory.madvise(mmap.MADV_DONTNEED)
+
+    def stream(self, seed: int) -> IterableDataset | None:
+        """Return the sentences of streams, pass after pass without an end, in an order of the seed; None without any.
+
+        In each pass the files of a data set come in another order, and sentences leave a buffer at random.
+        """
+        # A tuple: the items of a list are what `datasets` deals out.
+        given, features = {"sources": self.streams, "seed": seed}, Features({"sentence": Value("string")})
+        return IterableDataset.from_generator(_passes, features, given) if self.streams else None
 
     @property
     def are_images(self) -> bool:
@@ -34,43 +71,95 @@ class Sentences:
         return isinstance(self.dataset.features["sentence"], Image)
 
 
-def load_sentences(sources: Sequence[Source]) -> Sentences:
+def load_sentences(sources: Sequence[Source], cache_dir: Path | None = None, streaming: bool = False) -> Sentences:
     """Read sentences, in the order of the sources, and within one by row and then by column.
 
-    Blank ones are skipped and counted; the others are stripped at both ends and otherwise untouched. Where the first
-    row holds an image, all of them are read, in the column ``image`` or the first one named.
+    Blank ones are skipped and counted; the others are stripped at both ends and otherwise untouched. Large files are
+    converted once into a file of `cache_dir`, None for the default, which is memory-mapped then and ever after. Of data
+    sets that are `streaming` only the first sentences are read. Where the first row holds an
+    image, all of them are read, in the column ``image`` or the first one named.
 
     Raises:
         UserError: A source is missing or faulty, or holds no sentence, or images cannot be read.
     """
-    chunks: list[pa.Array] = []
-    digest = hashlib.sha256()
-    skipped, documents = 0, [np.zeros(0, np.int64)]
-    for number, source in enumerate(sources):
-        before = len(chunks)
-        rows = read_rows(source)
-        first = list(islice(rows, 1))
-        if first and isinstance(first[0].values.get((source.columns or (IMAGE,))[0]), dict):
-            return _load_images(sources)
-        texts = _texts(source, chain(first, rows))
-        # Arrow chunks as they are read: a long file is never held as Python strings.
-        while block := list(islice(texts, 100_000)):
-            found = [text for text in block if text]
-            blank = np.array([not text for text in block])
-            documents.append((number + skipped + blank.cumsum())[~blank])
-            skipped += len(block) - len(found)
-            digest.update("".join(f"{text}\n" for text in found).encode())
-            chunks += [pa.array(found)] if found else []
-        if len(chunks) == before:
-            raise UserError(f"{source.label} holds no sentence, only blank lines; give a source with text.")
-    dataset = Dataset(pa.table({"sentence": pa.chunked_array(chunks)}))
-    return Sentences(dataset, skipped, digest.hexdigest(), np.concatenate(documents))
+    if streaming:
+        return _first_of(sources)
+    first = next(read_rows(sources[0]), None)
+    if first and isinstance(first.values.get((sources[0].columns or (IMAGE,))[0]), dict):
+        return _load_images(sources)
+    reader = _Reader(sources)
+    files = [source.file for source in sources if source.file is not None and source.file.is_file()]
+    if len(files) < len(sources) or sum(file.stat().st_size for file in files) < _LARGE:
+        table, found = pa.Table.from_batches(reader.batches(), _SCHEMA), reader.found()
+        # Without a fingerprint of its own, all of it would be pickled for one.
+        return Sentences(Dataset(table, fingerprint=found[1][:16]), *found)
+    read = [(sha256(file), file.suffix, source.columns, source.limit) for file, source in zip(files, sources)]
+    settings = json.dumps({"text": read, "large": 1})
+    key = hashlib.sha256(settings.encode()).hexdigest()[:16]
+    final = (cache_dir or DEFAULT_CACHE) / f"text-{key}.arrow"
+    if not is_whole(final, settings):
+        with write_errors_told(final.parent):
+            final.parent.mkdir(parents=True, exist_ok=True)
+            # Of several processes one converts, and the others wait for its file.
+            with FileLock(final.with_suffix(".lock")):
+                if not is_whole(final, settings):
+                    logger.info("text: converting %s, kept in %s", ", ".join(map(str, files)), final.parent)
+                    write_whole(final.with_suffix(".partial"), final, settings, _SCHEMA, reader.batches(), reader.found)
+    with final.open("rb") as file:
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    table = MemoryMappedTable(pa.ipc.open_stream(pa.py_buffer(memory)).read_all(), str(final))
+    skipped, digest = last_words(final)
+    return Sentences(Dataset(table, fingerprint=key), skipped, digest, memory=memory)
+
+
+def _first_of(sources: Sequence[Source]) -> Sentences:
+    streams = tuple(replace(source, streaming=True) for source in sources)
+    found = list(islice(_pass(streams), _LOOK))
+    if not found:
+        raise UserError(f"{sources[0].label} holds no sentence, only blank lines; give a source with text.")
+    rows = Dataset.from_dict({"sentence": found})
+    return Sentences(rows, 0, sentences_sha256(rows), streams)
+
+
+def _passes(sources: Sequence[Source], seed: int) -> Iterator[dict[str, str]]:
+    for number in count(seed):
+        yield from ({"sentence": text} for text in _pass([replace(source, seed=number) for source in sources]))
+
+
+def _pass(sources: Sequence[Source]) -> Iterator[str]:
+    return (text for source in sources for text in texts_in(source) if text)
+
+
+class _Reader:
+    """Reads sources as Arrow batches, a long one never as Python strings, and counts and hashes on the way."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources, self._skipped, self._digest = sources, 0, hashlib.sha256()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the sentences and their documents' numbers."""
+        for number, source in enumerate(self._sources):
+            texts, any_text = texts_in(source), False
+            while block := list(islice(texts, 100_000)):
+                found = [text for text in block if text]
+                blank = np.array([not text for text in block])
+                documents = (number + self._skipped + blank.cumsum())[~blank]
+                self._skipped += len(block) - len(found)
+                self._digest.update("".join(f"{text}\n" for text in found).encode())
+                any_text |= bool(found)
+                yield pa.RecordBatch.from_arrays([pa.array(found, pa.string()), documents], schema=_SCHEMA)
+            if not any_text:
+                raise UserError(f"{source.label} holds no sentence, only blank lines; give a source with text.")
+
+    def found(self) -> tuple[int, str]:
+        """Return how many blank ones there were, and the others' hash."""
+        return self._skipped, self._digest.hexdigest()
 
 
 def _load_images(sources: Sequence[Source]) -> Sentences:
     images = checked_rows(sources, "images", (IMAGE,), lambda row, columns: row.image(columns[0]))
     dataset, digest = image_column(images, "sentence")
-    return Sentences(dataset, 0, digest, np.zeros(len(dataset), np.int64))
+    return Sentences(dataset.add_column("document", np.zeros(len(dataset), np.int64)), 0, digest)
 
 
 def hold_out(sentences: Sentences) -> tuple[Sentences, Sentences]:
@@ -78,20 +167,20 @@ def hold_out(sentences: Sentences) -> tuple[Sentences, Sentences]:
 
     Which ones follows from the sentences alone. Raises UserError for fewer than 100 different sentences.
     """
-    texts = list(dict.fromkeys(sentences.dataset["sentence"][:]))
-    if len(texts) < _LEAST:
+    texts = (text for rows in sentences.dataset.iter(10_000) for text in rows["sentence"])
+    # A number each in place of the text: two of ten million texts share one in one of 300,000 cases.
+    numbers = np.fromiter(map(hash, texts), np.int64, len(sentences.dataset))
+    different, first = np.unique(numbers, return_index=True)
+    in_order = np.argsort(first)
+    if len(first) < _LEAST:
         raise UserError(
-            f"the training text has {len(texts)} different sentences, and 'dev: unlabelled' needs {_LEAST}; add "
-            f"{_LEAST - len(texts)}, or give evaluate.dev a set with labels."
+            f"the training text has {len(first)} different sentences, and 'dev: unlabelled' needs {_LEAST}; add "
+            f"{_LEAST - len(first)}, or give evaluate.dev a set with labels."
         )
     draw = np.random.default_rng(int(sentences.sha256[:16], 16))
-    held = {texts[at] for at in draw.choice(len(texts), min(_MOST, int(_SHARE * len(texts))), replace=False)}
-    first: dict[str, int] = {}
-    for row, text in enumerate(sentences.dataset["sentence"]):
-        first.setdefault(text, row)
-    kept = [row for row, text in enumerate(sentences.dataset["sentence"]) if text not in held]
-    out = [row for text, row in first.items() if text in held]
-    return _part(sentences, kept), _part(sentences, out)
+    held = in_order[draw.choice(len(first), min(_MOST, int(_SHARE * len(first))), replace=False)]
+    kept = np.flatnonzero(~np.isin(numbers, different[held]))
+    return _part(sentences, kept), _part(sentences, np.sort(first[held]))
 
 
 def with_next(sentences: Sentences) -> Dataset:
@@ -99,7 +188,7 @@ def with_next(sentences: Sentences) -> Dataset:
 
     Alone in its document a sentence is its own neighbour.
     """
-    rows, same = np.arange(len(sentences.documents)), np.diff(sentences.documents) == 0
+    rows, same = np.arange(len(sentences.rows)), np.diff(sentences.rows.with_format("numpy")["document"][:]) == 0
     after, before = np.append(same, False), np.append(False, same)
     neighbours = sentences.dataset.select(np.where(after, rows + 1, np.where(before, rows - 1, rows)))
     return concatenate_datasets([sentences.dataset, neighbours.rename_column("sentence", "neighbour")], axis=1)
@@ -118,14 +207,14 @@ def sentences_sha256(sentences: Dataset) -> str:
     return digest.hexdigest()
 
 
-def _part(sentences: Sentences, rows: Sequence[int]) -> Sentences:
-    part = sentences.dataset.select(rows)
-    return Sentences(part, sentences.skipped_blank, sentences_sha256(part), sentences.documents[rows])
+def _part(sentences: Sentences, rows: np.ndarray) -> Sentences:
+    part = sentences.rows.select(rows)
+    return replace(sentences, rows=part, sha256=sentences_sha256(part))
 
 
-def _texts(source: Source, rows: Iterable[Row]) -> Iterator[str]:
-    """Every sentence of a source's rows, stripped; blank ones as empty strings."""
-    for row in rows:
+def texts_in(source: Source) -> Iterator[str]:
+    """Yield every sentence of a source, stripped; blank ones as empty strings."""
+    for row in read_rows(source):
         for column in _columns(source, row):
             if column not in row.values:
                 raise UserError(

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from datasets import Dataset
 from datasets.utils import tqdm
-from huggingface_hub.constants import HF_HOME
 
 from st_jtcse import processes
+from st_jtcse.data.arrow_files import is_whole, write_errors_told, write_stream, write_whole
 from st_jtcse.errors import UserError
-from st_jtcse.hashing import hash_of, sha256
+from st_jtcse.hashing import sha256
 
 logger = logging.getLogger(__name__)
-
-DEFAULT_CACHE = Path(HF_HOME, "st-jtcse")
-_METADATA = b"st_jtcse"
-_WRITE_ERRORS = {
-    errno.ENOSPC: "no space is left on the disk: free some",
-    errno.EDQUOT: "your quota of the disk is used up: free some space",
-    errno.EACCES: "the folder cannot be written: make it writable",
-    errno.EROFS: "the folder cannot be written: make it writable",
-    errno.ENOTDIR: "a part of this path is a file: move it",
-}
 
 
 @dataclass(frozen=True)
@@ -72,14 +59,14 @@ def cached_columns(job: Job, cache_dir: Path) -> Dataset:
     """
     final = cache_dir / f"{job.kind}-{hashlib.sha256(job.text.encode()).hexdigest()[:16]}.arrow"
     folder = final.with_suffix(".shards")
-    found = _is_whole(final, job)
+    found = is_whole(final, job.text)
     for step in (_compute, _join):
         try:
             if not found:
                 step(job, folder, final)
         except (FileNotFoundError, UserError):
             # Another run may have joined the shards, and removed them.
-            if not _is_whole(final, job):
+            if not is_whole(final, job.text):
                 raise
         # All processes wait, for another run's file may have come between their looks at it.
         processes.wait_for_all()
@@ -94,7 +81,7 @@ def _compute(job: Job, folder: Path, final: Path) -> None:
     left = [(shard, rows) for shard, rows in own if not _finished_shard(folder, shard)]
     total, to_do = (sum(len(rows) for _, rows in shards) for shards in (own, left))
     _check_space(job, folder.parent, to_do * processes.count())
-    with _write_errors_told(folder.parent):
+    with write_errors_told(folder.parent):
         folder.mkdir(parents=True, exist_ok=True)
     if to_do:
         logger.info("%s: computing %d of %d sentences, kept in %s", job.kind, to_do, total, folder.parent)
@@ -104,7 +91,7 @@ def _compute(job: Job, folder: Path, final: Path) -> None:
             table = job.compute(job.sentences[rows]["sentence"])
             # A partial file of another process, or of one that was killed, must not be in the way.
             partial = folder / f".{shard:05d}.{os.getpid()}.partial"
-            _write(partial, table.schema, table.combine_chunks().to_batches())
+            write_stream(partial, folder.parent, table.schema, table.combine_chunks().to_batches())
             # The name holds the hash: one rename makes the shard finished, and its content can be checked ever after.
             partial.replace(folder / f"{shard:05d}-{sha256(partial)[:16]}.arrow")
             progress.update(len(rows))
@@ -133,7 +120,7 @@ def _finished_shard(folder: Path, shard: int) -> Path | None:
 
 
 def _join(job: Job, folder: Path, final: Path) -> None:
-    if processes.rank() > 0 or _is_whole(final, job):
+    if processes.rank() > 0 or is_whole(final, job.text):
         return
     paths = [path for path in (_finished_shard(folder, shard) for shard in range(len(job.shards))) if path]
     if len(paths) < len(job.shards):
@@ -145,75 +132,5 @@ def _join(job: Job, folder: Path, final: Path) -> None:
                 yield from pa.ipc.open_stream(source)
 
     with pa.ipc.open_stream(str(paths[0])) as first:
-        schema = first.schema.with_metadata({_METADATA: job.text.encode()})
-    partial = folder / f".joined.{os.getpid()}.partial"
-    _write(partial, schema, batches())
-    # Behind the end of the Arrow stream, where its readers do not look.
-    with _write_errors_told(final.parent), partial.open("ab") as file:
-        file.write(hash_of(partial).digest())
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(final)
-
-
-def _write(partial: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    try:
-        with _write_errors_told(partial.parents[1]), partial.open("wb") as file:
-            with pa.ipc.new_stream(file, schema) as writer:
-                for batch in batches:
-                    writer.write_batch(batch)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-
-
-def _is_whole(final: Path, job: Job) -> bool:
-    if not final.exists():
-        return False
-    found = final.stat()
-    if not _fits_its_checksum(final, found.st_size, found.st_mtime_ns):
-        return False
-    with pa.memory_map(str(final)) as source, pa.ipc.open_stream(source) as stream:
-        stored = (stream.schema.metadata or {}).get(_METADATA, b"").decode()
-    if stored != job.text:
-        raise UserError(
-            f"{final} was made with other settings ({_first_difference(stored, job.text)}); delete it, or choose "
-            "another cache_dir."
-        )
-    return True
-
-
-@cache  # A process reads a file through once, however many runs of a sweep take it.
-def _fits_its_checksum(final: Path, size: int, changed: int) -> bool:
-    end = max(0, size - hashlib.sha256().digest_size)
-    with final.open("rb") as file:
-        file.seek(end)
-        stored = file.read()
-    if hash_of(final, end).digest() == stored:
-        return True
-    logger.warning("%s is damaged, or of an earlier version; computing it again", final)
-    return False
-
-
-def _first_difference(stored: str, wanted: str) -> str:
-    try:
-        there, here = json.loads(stored), json.loads(wanted)
-    except ValueError:
-        return "it names none"
-    key = next(key for key in [*here, *there] if there.get(key) != here.get(key))
-    return f"{key}: {there.get(key)!r} there, {here.get(key)!r} here"
-
-
-@contextmanager
-def _write_errors_told(cache_dir: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = _WRITE_ERRORS.get(error.errno or 0)
-        if reason is None:
-            raise
-        raise UserError(
-            f"{cache_dir}: {reason}, or choose another cache_dir, and run again; finished shards are kept."
-        ) from error
+        schema = first.schema
+    write_whole(folder / f".joined.{os.getpid()}.partial", final, job.text, schema, batches())

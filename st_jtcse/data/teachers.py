@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +17,7 @@ from st_jtcse.hashing import embedding_sha256
 from st_jtcse.wording import shown
 
 Form = Literal["sum", "concatenation"]
+_BATCH = 64
 
 
 def with_teacher_labels(
@@ -27,7 +28,6 @@ def with_teacher_labels(
     cache_dir: Path,
     *,
     form: Form = "sum",
-    batch_size: int = 64,
     shard_size: int | None = None,
 ) -> Dataset:
     r"""Add the column ``label``: one float16 vector a sentence, made from all teachers' embeddings t_k(x).
@@ -39,34 +39,46 @@ def with_teacher_labels(
         \left[\sqrt{w_1}\, t_1(x) / \|t_1(x)\|, \dots, \sqrt{w_K}\, t_K(x) / \|t_K(x)\|\right]
 
     The labels are memory-mapped from a file in `cache_dir`, used again for the same sentences, teachers and weights.
-    UserError where the weights do not fit, or an embedding is not finite, beyond half precision, or zero in a
+    Raises UserError as :func:`encoder_of` does.
+    """
+    encode = encoder_of(teachers, weights, form, sentences["sentence"])
+    settings = {
+        "sentences": sentences_sha256,
+        "teachers": [embedding_sha256(teacher) for teacher in teachers],
+        "weights": list(weights),
+        "form": form,
+        "batch_size": _BATCH,
+    }
+    if shard_size is None:  # The images of a shard are open all at once.
+        shard_size = 256 if isinstance(sentences.features["sentence"], Image) else 10_000
+    half_precision = 2 * label_size(teachers, form)
+    job = Job("teacher", settings, sentences, encode, shard_size, row_bytes=half_precision)
+    labels = cached_columns(job, cache_dir)
+    return concatenate_datasets([sentences, labels], axis=1)
+
+
+def encoder_of(
+    teachers: Sequence[SentenceTransformer], weights: Sequence[float], form: Form, corpus: Sequence[str] | None = None
+) -> Callable[[list[str]], pa.Table]:
+    """Return what makes the column of :func:`with_teacher_labels` of some sentences, those of a `corpus` or any.
+
+    UserError where the weights do not fit, then where an embedding is not finite, beyond half precision, or zero in a
     concatenation.
     """
     if len(weights) != len(teachers):
         raise UserError(f"Expected one weight per teacher, found {len(weights)} for {len(teachers)}; give as many.")
     if form == "concatenation" and min(weights) < 0:
         raise UserError(f"Weights of similarities cannot be negative, found {min(weights):g}; leave that teacher out.")
-    size = label_size(teachers, form)
-    if shard_size is None:  # The images of a shard are open all at once.
-        shard_size = 256 if isinstance(sentences.features["sentence"], Image) else 10_000
+    label_size(teachers, form)
 
     def encode(texts: list[str]) -> pa.Table:
-        vectors_of = (teacher.encode(texts, batch_size=batch_size, show_progress_bar=False) for teacher in teachers)
+        vectors_of = (teacher.encode(texts, batch_size=_BATCH, show_progress_bar=False) for teacher in teachers)
         embeddings = [np.asarray(vectors) for vectors in vectors_of]
         for vectors in embeddings:
-            check_embeddings(vectors, texts, "teacher", sentences["sentence"], for_cosines=form == "concatenation")
+            check_embeddings(vectors, texts, "teacher", corpus, for_cosines=form == "concatenation")
         return pa.table({"label": _combined(embeddings, weights, form)})
 
-    settings = {
-        "sentences": sentences_sha256,
-        "teachers": [embedding_sha256(teacher) for teacher in teachers],
-        "weights": list(weights),
-        "form": form,
-        "batch_size": batch_size,
-    }
-    job = Job("teacher", settings, sentences, encode, shard_size, row_bytes=2 * size)  # In half precision.
-    labels = cached_columns(job, cache_dir)
-    return concatenate_datasets([sentences, labels], axis=1)
+    return encode
 
 
 def label_size(teachers: Sequence[SentenceTransformer], form: Form = "sum") -> int:
@@ -80,11 +92,11 @@ def label_size(teachers: Sequence[SentenceTransformer], form: Form = "sum") -> i
 
 
 def check_embeddings(
-    vectors: np.ndarray, texts: Sequence[str], model: str, corpus: Sequence[str], *, for_cosines: bool
+    vectors: np.ndarray, texts: Sequence[str], model: str, corpus: Sequence[str] | None, *, for_cosines: bool
 ) -> None:
     """Refuse embeddings of texts that are not finite, or for cosines zero, naming the first sentence and its row.
 
-    The row is that of the whole corpus; `model` is what the model is, e.g. ``"teacher"``.
+    The row is that of the corpus, if there is one; `model` is what the model is, e.g. ``"teacher"``.
     """
     for fault, rows in (
         ("is not finite", ~np.isfinite(vectors).all(axis=1)),
@@ -92,8 +104,9 @@ def check_embeddings(
     ):
         if rows.any():
             text = texts[int(np.argmax(rows))]
+            row = "" if corpus is None else f"{corpus.index(text) + 1}, "
             raise UserError(
-                f"A {model}'s embedding of sentence {corpus.index(text) + 1}, {shown(text)}, {fault}; leave the "
+                f"A {model}'s embedding of sentence {row}{shown(text)}, {fault}; leave the "
                 f"sentence out, or choose another {model}."
             )
 

@@ -93,6 +93,7 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
         text = "expected sentences in data.train beside 'whitening', found pairs. Give 'train' instead."
         yield Fault(stage.where("data", "pairs"), text)
     yield from _judged_pairs(stage)
+    yield from _beforehand(stage)
     if stage.spec.loss is not None:
         found = loss_faults(stage.spec.loss, stage.is_cross_encoder)
         yield from (Fault(stage.at("loss", key), text) for key, text in found)
@@ -231,6 +232,31 @@ def _teachers(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
         way = "" if loss.cross_encoder else f", or choose one of: {', '.join(taught_by_teachers())}"
         text = f"expected no teachers beside {name}, which learns from none, found some. Remove them{way}."
         yield Fault(stage.at("teachers"), text)
+
+
+def _beforehand(stage: PlacedStage) -> Iterator[Fault]:
+    """Tell what needs every sentence or every teacher's embedding, where these come batch by batch."""
+    spec, cached = stage.spec, {teacher.cache for teacher in stage.spec.teachers}
+    needing: dict[str, Any] = {"dev: unlabelled": spec.evaluate is not None and spec.evaluate.is_unlabelled}
+    if len(cached) > 1:
+        text = "expected one 'cache' for all teachers, found true and false. Give each the same."
+        yield Fault(stage.at("teachers"), text)
+    elif False in cached:
+        own = {"neighbours": spec.neighbours, "dataloader_num_workers": spec.args.get("dataloader_num_workers")}
+        for key in (key for key, given in (needing | own).items() if given):
+            text = f"expected true beside '{key}', which needs the embeddings beforehand, found false. Remove one."
+            yield Fault(stage.at("teachers", 0, "cache"), text)
+    if spec.data is None or not spec.data.streaming:
+        return
+    loc = stage.where("data", "streaming")
+    if int(spec.args.get("max_steps", -1)) <= 0:
+        way = "Give max_steps in 'args'."
+        yield Fault(loc, f"expected a number of steps beside 'streaming', whose end is not known, found none. {way}")
+    needing |= {key: getattr(spec, key) for key in ("augment", "pair_scores", "whitening")}
+    needing["views: neighbour"] = any(view.type == "neighbour" for view in spec.views or ())
+    needing |= {"args.batch_sampler": "batch_sampler" in spec.args, "teachers without 'cache: false'": True in cached}
+    for key in (key for key, given in needing.items() if given):
+        yield Fault(loc, f"expected all sentences before training for {key}, found 'streaming'. Remove one.")
 
 
 def _judged_pairs(stage: PlacedStage) -> Iterator[Fault]:

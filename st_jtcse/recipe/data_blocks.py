@@ -156,6 +156,11 @@ class DataSpec(Block):
         description="Sources of labelled rows. Columns: sentence1, sentence2 and score or label; without labels "
         "anchor, positive, negative.",
     )
+    streaming: bool = Field(
+        False,
+        description="Read the data sets of `train` while training, without an end, so that they need fit neither "
+        "memory nor disk; sentences are mixed in a buffer of 10,000. `max_steps` says when to stop.",
+    )
     labels: Literal["scores", "classes", "none"] = Field(
         "scores", description="What the label column of `pairs` is: graded similarity, whole numbers from 0, or absent."
     )
@@ -176,6 +181,9 @@ class DataSpec(Block):
     def _one_kind(self) -> DataSpec:
         if self.train is not None and self.pairs is not None:
             raise ValueError("expected exactly one of 'train' and 'pairs', found both. Give one of them.")
+        if self.streaming and (self.pairs or any(source.file for source in self.sources)):
+            found = "'pairs'" if self.pairs else "a file"
+            raise ValueError(f"expected a 'dataset' in 'train' beside 'streaming', found {found}. Remove 'streaming'.")
         if key := self._given(self._foreign()):
             raise ValueError(f"expected 'pairs' beside '{key}', found 'train'. Remove '{key}'.")
         _check_order(*self.score_range)

@@ -25,7 +25,7 @@ FOREIGN: dict[str, dict[str, tuple[str, ...]]] = {
         "members": (*_OF_TWINS, *_OF_ENCODERS, *_OF_ONE_ENCODER, "dropout", "num_labels"),
         "cross_encoder": (*_OF_TWINS, *_OF_ENCODERS, "lora"),
     },
-    "data": {"train": ("labels", "score_range", "mapping", "bins"), "pairs": ()},
+    "data": {"train": ("labels", "score_range", "mapping", "bins"), "pairs": ("streaming",)},
 }
 # What says something of one model: another one has other revisions, and its code is to be trusted anew.
 _OF_ONE_MODEL = {"revision", "trust_remote_code"}

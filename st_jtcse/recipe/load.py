@@ -52,6 +52,11 @@ class LoadedRecipe:
     path: Path
     source: Source  # The tree behind it
 
+    @property
+    def cache_dir(self) -> Path | None:
+        """Folder of what is computed once and shared by runs; None is the default."""
+        return Path(self.recipe.cache_dir).absolute() if self.recipe.cache_dir else None
+
     def choose(self, names: Sequence[str]) -> list[str]:
         """Return the stages to run, in the recipe's order; no names mean all, and one that is no stage a UserError."""
         known = [stage.name for stage in self.stages]

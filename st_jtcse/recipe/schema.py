@@ -69,9 +69,8 @@ class WeightedModelSpec(Block):
 class TeacherSpec(WeightedModelSpec):
     """A teacher."""
 
-    normalize: bool = Field(
-        False, description="Scale its embeddings to unit length before they are weighted and summed."
-    )
+    normalize: bool = Field(False, description="Scale its embeddings to unit length before they are summed.")
+    cache: bool = Field(True, description="Keep its embeddings on the disk; false, of all or none: embed batches anew.")
 
 
 class ModelSpec(Block):
@@ -364,8 +363,8 @@ class Recipe(Block):
     )
     cache_dir: Folder | None = Field(
         None,
-        description="Folder of round trips and teacher vectors, shared by runs and safe to delete; a relative path "
-        "starts at the current folder. Default: st-jtcse in the Hugging Face cache.",
+        description="Folder of round trips, teacher vectors and converted text, shared by runs and safe to delete; a "
+        "relative path starts at the current folder. Default: st-jtcse in the Hugging Face cache.",
     )
     model: ModelDefaults | None = Field(
         None, description="Defaults for the `model` of every stage, as far as a key fits that kind of model."

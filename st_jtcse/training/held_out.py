@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
+from st_jtcse.data.arrow_files import DEFAULT_CACHE
 from st_jtcse.data.neighbours import neighbourhood_means, topic_weight
-from st_jtcse.data.shards import DEFAULT_CACHE
 from st_jtcse.data.teachers import with_teacher_labels
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.unlabelled import neighbours_set

@@ -51,7 +51,7 @@ def plan(recipes: Sequence[LoadedRecipe], names: list[str]) -> Plan:
     """
     loaded = recipes[0]
     stages = {stage.name: stage for stage in loaded.stages}
-    inputs = load_inputs([stages[name] for name in names if is_local(stages[name])])
+    inputs = load_inputs([stages[name] for name in names if is_local(stages[name])], loaded.cache_dir)
     planned = [_plan(stages[name], stages, inputs.get(name)) for name in names]
     _, notes = rehearse_all(recipes, names)
     room = sizes([stage.parameters for stage in planned], Path(loaded.recipe.output_dir))

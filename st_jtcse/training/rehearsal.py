@@ -96,7 +96,8 @@ def rehearse_all(recipes: Sequence[LoadedRecipe], names: Sequence[str] = ()) -> 
     lines = []
     for loaded in recipes:
         new = _new(loaded, names or [stage.name for stage in loaded.stages], done)
-        inputs = load_inputs([stage for stage in loaded.stages if stage.name in new and is_local(stage)])
+        read = [stage for stage in loaded.stages if stage.name in new and is_local(stage)]
+        inputs = load_inputs(read, loaded.cache_dir)
         lines.append(rehearse(loaded, new, inputs, done))
     return done, lines[0]
 

@@ -66,7 +66,7 @@ def _run(
     processes.wait_for_all()
     check_earlier(chosen, stages, folder)
     # All files are read and arguments checked before the first stage trains, and before anything is written.
-    inputs = load_inputs([stages[name] for name in chosen])
+    inputs = load_inputs([stages[name] for name in chosen], loaded.cache_dir)
     for name in chosen:
         training_arguments(stages[name], recipe.seed, folder.stage(name))
     if ours:

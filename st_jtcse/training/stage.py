@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, set_seed
@@ -37,7 +36,6 @@ def run_stage(
     is saved as it is. Raises UserError if a model does not load or fit, or the loss is not finite, and
     KeyboardInterrupt after an orderly stop with a checkpoint.
     """
-    cache = Path(loaded.recipe.cache_dir).absolute() if loaded.recipe.cache_dir else None
     # The stage's own seed, in 0..2^31-1.
     digest = hashlib.sha256(f"{loaded.recipe.seed}/{stage.name}".encode()).digest()
     seed = int.from_bytes(digest[:4], "big") >> 1
@@ -48,7 +46,7 @@ def run_stage(
         return start_model(stage, resolver(folder), seed)
 
     model = start()
-    inputs = with_reference(stage, model, inputs, folder, cache)
+    inputs = with_reference(stage, model, inputs, folder, loaded.cache_dir)
     as_shipped = shipped.of(stage, inputs)
     shipped.keep()
     found: dict[str, Any] = {
@@ -65,7 +63,8 @@ def run_stage(
     if stage.whitening is not None and inputs.sentences is not None:
         whiten(stage, model, inputs.sentences.dataset)
     if stage.loss is not None:
-        found |= train(stage, stage.loss, model, inputs, folder, seed, cache, [StageLines(stage), *callbacks])
+        watching = [StageLines(stage), *callbacks]
+        found |= train(stage, stage.loss, model, inputs, folder, seed, loaded.cache_dir, watching)
     if processes.rank() == 0:
         save_stage(loaded, stage, inputs, folder, found, model, start)
         tell_end(folder.record(stage.name) or found)

@@ -1,14 +1,16 @@
-"""The training arguments of one stage: its recipe's, completed by what follows from it."""
+"""The training arguments of one stage, its recipe's completed by what follows from it, and the order of its rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.data_loader import SeedableRandomSampler
 from accelerate.utils import parse_flag_from_env
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from st_jtcse.errors import UserError, short_of_memory
 from st_jtcse.recipe.schema import StageSpec
@@ -23,8 +25,10 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
     """
     # Without an accelerator there is nothing to pin memory for, and torch warns at every loader. A loss that is not
     # finite ends the training: to leave it out of the log, an accelerator would be asked about it at every step.
-    accelerator = torch.accelerator.is_available()
-    defaults = {"report_to": "none", "dataloader_pin_memory": accelerator, "logging_nan_inf_filter": False}
+    defaults: dict[str, Any] = {"report_to": "none", "logging_nan_inf_filter": False}
+    defaults["dataloader_pin_memory"] = torch.accelerator.is_available()
+    if stage.data is not None and stage.data.streaming:
+        defaults["accelerator_config"] = {"dispatch_batches": False}  # Every process reads, and takes its own rows.
     settings: dict[str, Any] = defaults | stage.args | {"seed": seed, "data_seed": seed}
     strategy = stage.args.get("eval_strategy", "no")
     if strategy != "no":
@@ -73,3 +77,35 @@ def memory_told(stage: StageSpec, loss: Any, arguments: Any) -> Iterator[None]:
         ways += ["lower model.max_seq_length"]
         ways += [] if parts or arguments.gradient_checkpointing else ["set args.gradient_checkpointing: true"]
         raise UserError(f"Stage {stage.name!r}: {short}; {', '.join(ways[:-1])} or {ways[-1]}.") from error
+
+
+class _LeanSampler(SeedableRandomSampler):  # type: ignore[misc]  # accelerate wraps it without its types
+    """Gives the order that its base gives, in 4 bytes a row instead of 48."""
+
+    def __iter__(self) -> Iterator[int]:
+        self.generator.manual_seed(self.epoch + self.initial_seed)
+        # The same numbers as in 8 bytes; more rows than these hold, torch refuses.
+        order = torch.randperm(len(self.data_source), generator=self.generator, dtype=torch.int32)
+        for some in order.split(4096):
+            yield from some.tolist()
+        self.set_epoch(self.epoch + 1)
+
+
+class RowOrder(TrainerCallback):
+    """Puts a lean sampler in the place of accelerate's, which lists all rows; releases what a step read of the disk."""
+
+    def __init__(self, release: Callable[[], None] | None = None) -> None:
+        self._release = release or (lambda: None)
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        """Exchange the sampler; another kind than the default stays."""
+        loader = kw["train_dataloader"]
+        sampler = loader.get_sampler()
+        if type(sampler) is SeedableRandomSampler:
+            lean = _LeanSampler(sampler.data_source, generator=sampler.generator, data_seed=sampler.initial_seed)
+            loader.set_sampler(lean)
+        self._release()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        """Release what the step read."""
+        self._release()

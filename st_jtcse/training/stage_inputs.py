@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset, IterableDataset, concatenate_datasets
+from sentence_transformers import SentenceTransformer
 
 from st_jtcse import data
+from st_jtcse.data.arrow_files import DEFAULT_CACHE
 from st_jtcse.data.neighbours import with_neighbourhood_means
-from st_jtcse.data.shards import DEFAULT_CACHE
-from st_jtcse.data.teachers import label_size, with_teacher_labels
+from st_jtcse.data.teachers import Form, encoder_of, label_size, with_teacher_labels
 from st_jtcse.data.translation import Pivot, round_trip
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.data_blocks import DEV, DataSpec
@@ -40,9 +42,13 @@ class Inputs:
     sets: Sets = field(default_factory=dict)  # What the evaluators are of
     held_out: data.Sentences | None = None  # Sentences that choose the checkpoint
 
+    def stream(self, seed: int) -> IterableDataset | None:
+        """Return what is read while it is trained on, in an order of the seed; None where all is read before."""
+        return self.sentences.stream(seed) if isinstance(self.sentences, data.Sentences) else None
 
-def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
-    """Read and check the data of stages; what several of them share is read once."""
+
+def load_inputs(stages: Sequence[StageSpec], cache_dir: Path | None = None) -> dict[str, Inputs]:
+    """Read and check the data of stages; what several of them share is read once, large text into `cache_dir`."""
     texts: dict[str, data.Sentences | data.Labelled] = {}
     known: Known = {}
     inputs = {}
@@ -52,9 +58,9 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
         if (stage.loss or stage.whitening) and stage.data is not None:
             key = stage.data.model_dump_json()
             if key not in texts:
-                texts[key] = _read(stage.data)
+                texts[key] = _read(stage.data, cache_dir)
             sentences = texts[key]
-            _check_batch(stage, len(sentences.dataset))
+            _check_batch(stage, sentences)
             _check_classes(stage, sentences)
             _check_documents(stage, sentences)
             hashes["train"] = sentences.sha256
@@ -73,7 +79,7 @@ def load_inputs(stages: Sequence[StageSpec]) -> dict[str, Inputs]:
             hashes["pair_scores"] = judged.sha256
         anchors = None
         if stage.neighbours is not None and stage.neighbours.anchors is not None:
-            anchors = data.load_sentences([source_of(source) for source in stage.neighbours.anchors])
+            anchors = data.load_sentences([source_of(source) for source in stage.neighbours.anchors], cache_dir)
             hashes["anchors"] = anchors.sha256
         inputs[stage.name] = Inputs(sentences, evaluators, hashes, judged, anchors, sets, held_out)
     return inputs
@@ -100,6 +106,8 @@ def training_set(
     dataset, digest = inputs.sentences.dataset, inputs.sentences.sha256
     if isinstance(inputs.sentences, data.Labelled):
         return dataset, {"unlabelled_rows_skipped": inputs.sentences.skipped_unlabelled}
+    if inputs.sentences.streams:
+        return dataset, {"sentences": None}  # None knows how many.
     told: dict[str, Any] = {"blank_lines_skipped": inputs.sentences.skipped_blank}
     views = {view.type for view in stage.views or ()}
     if views & {"crop", "delete", "repeat"} and (whole := data.kept_whole(dataset)):
@@ -113,13 +121,8 @@ def training_set(
         trip = round_trip(dataset, digest, pivots, settings.pop("mode"), cache, **settings)
         dataset, told["round_trip"] = trip.dataset, trip.counts
         digest = data.sentences_sha256(dataset)
-    if stage.teachers:
-        teachers = [load_frozen(teacher, resolver(folder)) for teacher in stage.teachers]
-        weights = [teacher.weight for teacher in stage.teachers]
-        # The recipe's checks let teachers stand only beside a loss that declares their form.
-        form = stage.declaration.teachers or "sum"
-        if form == "sum":
-            check_size(stage, loss, label_size(teachers))
+    if any(teacher.cache for teacher in stage.teachers):
+        teachers, weights, form = _teachers(stage, loss, folder)
         dataset = with_teacher_labels(dataset, digest, teachers, weights, cache, form=form)
         if stage.neighbours is not None:
             own = stage.neighbours
@@ -130,6 +133,30 @@ def training_set(
                 rows = np.arange(round(len(dataset) * own.anchor_share / (1 - own.anchor_share))) % len(anchors)
                 dataset = concatenate_datasets([dataset, anchors.select(rows)])
     return dataset, told
+
+
+class LiveTeachers:
+    """A collator that gives another one each sentence's label, the teachers' vector, which is kept nowhere."""
+
+    def __init__(self, stage: StageSpec, loss: Any, folder: RunFolder, collate: Any) -> None:
+        teachers, weights, form = _teachers(stage, loss, folder)
+        self._encode, self._collate = encoder_of(teachers, weights, form), collate
+        self.valid_label_columns = collate.valid_label_columns
+
+    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return a batch as if its rows had come with their labels."""
+        labels = self._encode([row["sentence"] for row in rows]).to_pylist()
+        batch: dict[str, Any] = self._collate([row | label for row, label in zip(rows, labels)])
+        return batch
+
+
+def _teachers(stage: StageSpec, loss: Any, folder: RunFolder) -> tuple[list[SentenceTransformer], list[float], Form]:
+    teachers = [load_frozen(teacher, resolver(folder)) for teacher in stage.teachers]
+    # The recipe's checks let teachers stand only beside a loss that declares their form.
+    form = stage.declaration.teachers or "sum"
+    if form == "sum":
+        check_size(stage, loss, label_size(teachers))
+    return teachers, [teacher.weight for teacher in stage.teachers], form
 
 
 def check_size(stage: StageSpec, loss: Any, size: int) -> None:
@@ -143,15 +170,17 @@ def check_size(stage: StageSpec, loss: Any, size: int) -> None:
         raise UserError(f"Stage {stage.name!r}: the teachers' embeddings have {size} components, {told}")
 
 
-def _read(spec: DataSpec) -> data.Sentences | data.Labelled:
+def _read(spec: DataSpec, cache_dir: Path | None) -> data.Sentences | data.Labelled:
     sources = [source_of(source) for source in spec.sources]
     if spec.train:
-        return data.load_sentences(sources)
+        return data.load_sentences(sources, cache_dir, spec.streaming)
     return data.load_labelled(sources, spec.labels, spec.score_range, spec.mapping, spec.bins)
 
 
-def _check_batch(stage: StageSpec, sentences: int) -> None:
+def _check_batch(stage: StageSpec, rows: data.Sentences | data.Labelled) -> None:
     batch = int(stage.args.get("per_device_train_batch_size", 8)) if stage.loss else 0
+    # A stream has no end.
+    sentences = sys.maxsize if stage.data and stage.data.streaming else len(rows.dataset)
     if sentences < batch:
         raise UserError(
             f"Stage {stage.name!r} has {sentences} training sentences, fewer than one batch of {batch}; "

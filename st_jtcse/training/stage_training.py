@@ -26,8 +26,8 @@ from st_jtcse.training.checkpoints import (
 )
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.stage_arguments import memory_told, training_arguments
-from st_jtcse.training.stage_inputs import Inputs, training_set
+from st_jtcse.training.stage_arguments import RowOrder, memory_told, training_arguments
+from st_jtcse.training.stage_inputs import Inputs, LiveTeachers, training_set
 from st_jtcse.training.two_views import views_of
 
 
@@ -51,12 +51,7 @@ def train(
     if inputs.pair_scores is not None and stage.declaration.judged_pairs:
         inner.use_pair_scores(inputs.pair_scores.pairs)
     dataset, told = training_set(stage, inputs, loss, folder, cache_dir)
-    arguments = training_arguments(stage, seed, folder.stage(stage.name))
-    if arguments.prompts is None:  # A model that puts a prompt before every sentence is trained as it is used.
-        arguments.prompts = model.prompts.get(model.default_prompt_name) or None
-    if arguments.load_best_model_at_end:
-        metric = kind_of(stage.model).metric_of(inputs.evaluators[DEV])
-        arguments.metric_for_best_model = f"eval_{DEV}_{metric}"
+    arguments = _arguments(stage, model, inputs, folder, seed)
     views = views_of(stage, model, dataset, arguments, seed)
     if stage.model.lora is not None:
         add_adapter(model, stage.model.lora, folder.stage(stage.name))
@@ -67,17 +62,22 @@ def train(
     keeper = Checkpoints(inputs.hashes, arguments.save_total_limit)
     arguments.save_total_limit = None
     clock, patience = TrainingTime(), Patience(stage.evaluate.patience if stage.evaluate else None)
-    beside = [patience, FiniteLoss(stage.name, loss), own_weights, keeper, clock, *([views] if views else [])]
+    beside: list[TrainerCallback] = [patience, FiniteLoss(stage.name, loss), own_weights, keeper, clock]
+    beside.append(RowOrder(getattr(inputs.sentences, "release", None)))
+    if len(dataset) > 100_000:  # A card's examples are else drawn from all rows, which are read from the disk for it.
+        model.model_card_data.set_widget_examples(dataset.select(range(100_000)))
     with Interrupt() as interrupt, memory_told(stage, inner, arguments):
         trainer = kind_of(stage.model).trainer(
             model,
             arguments,
-            train_dataset=dataset,
+            train_dataset=inputs.stream(seed) or dataset,
             loss=loss,
             evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
-            callbacks=[*callbacks, interrupt, *beside],
+            callbacks=[*callbacks, interrupt, *beside, *([views] if views else [])],
             data_collator=views,
         )
+        if not all(teacher.cache for teacher in stage.teachers):
+            trainer.data_collator = LiveTeachers(stage, loss, folder, trainer.data_collator)
         for printing in (ProgressCallback, PrinterCallback):  # What is told of a run is up to the callbacks given.
             trainer.remove_callback(printing)
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
@@ -90,7 +90,18 @@ def train(
     _take_weights(stage, model, trainer, folder.stage(stage.name), was_over)
     if stage.model.lora is not None:
         merge_adapter(model, stage.model, folder.stage(stage.name))
-    return told | {"sentences": len(dataset), "seconds": round(seconds, 1), **_story(trainer.state)}
+    return {"sentences": len(dataset)} | told | {"seconds": round(seconds, 1), **_story(trainer.state)}
+
+
+def _arguments(stage: StageSpec, model: Any, inputs: Inputs, folder: RunFolder, seed: int) -> Any:
+    """Return a stage's training arguments, with what follows from its model and its dev set."""
+    arguments = training_arguments(stage, seed, folder.stage(stage.name))
+    if arguments.prompts is None:  # A model that puts a prompt before every sentence is trained as it is used.
+        arguments.prompts = model.prompts.get(model.default_prompt_name) or None
+    if arguments.load_best_model_at_end:
+        metric = kind_of(stage.model).metric_of(inputs.evaluators[DEV])
+        arguments.metric_for_best_model = f"eval_{DEV}_{metric}"
+    return arguments
 
 
 def _story(state: TrainerState) -> dict[str, Any]:
