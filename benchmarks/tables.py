@@ -140,8 +140,9 @@ MAKERS: dict[str, Callable[[Results], list[str]]] = {
 
 
 def results(folder: Path = RESULTS) -> dict[str, Results]:
-    """All results by name."""
-    read = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    """The results of this page's tables by name; those of views stand in docs/views.md."""
+    files = [path for path in sorted(folder.glob("*.json")) if path.stem in MAKERS]
+    read = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in files}
     return {name: UNSAID | found for name, found in read.items()}
 
 

@@ -84,8 +84,7 @@ def load_sentences(sources: Sequence[Source], cache_dir: Path | None = None, str
     """
     if streaming:
         return _first_of(sources)
-    first = next(read_rows(sources[0]), None)
-    if first and isinstance(first.values.get((sources[0].columns or (IMAGE,))[0]), dict):
+    if _holds_images(sources[0]):
         return _load_images(sources)
     reader = _Reader(sources)
     files = [source.file for source in sources if source.file is not None and source.file.is_file()]
@@ -154,6 +153,13 @@ class _Reader:
     def found(self) -> tuple[int, str]:
         """Return how many blank ones there were, and the others' hash."""
         return self._skipped, self._digest.hexdigest()
+
+
+def _holds_images(source: Source) -> bool:
+    if source.file is not None and not source.file.is_dir() and source.file.suffix != ".parquet":
+        return False
+    first = next(read_rows(source), None)
+    return first is not None and isinstance(first.values.get((source.columns or (IMAGE,))[0]), dict)
 
 
 def _load_images(sources: Sequence[Source]) -> Sentences:

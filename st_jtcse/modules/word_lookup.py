@@ -25,7 +25,7 @@ def words_looked_up_once(model: nn.Module, input_ids: Tensor) -> Iterator[None]:
     lookups = {} if _sharded(model) or not torch.is_grad_enabled() else dict.fromkeys(_lookups(model))
     words = input_ids.unique() if lookups else input_ids
     for lookup in lookups:
-        lookup.forward = partial(_embeddings, words, lookup(words))  # type: ignore[method-assign]
+        lookup.forward = partial(_embeddings, words, lookup.forward(words))  # type: ignore[method-assign]
     try:
         yield
     finally:

@@ -104,13 +104,13 @@ def test_a_translations_settings(tmp_path):
 def test_teachers_settings(tower_folders, tmp_path, form):
     models = [make_model(folder) for folder in tower_folders]
     data = Dataset.from_dict({"sentence": SENTENCES})
-    with_teacher_labels(data, "digest", models, (0.25, 2), tmp_path, form=form, batch_size=5)
+    with_teacher_labels(data, "digest", models, (0.25, 2), tmp_path, form=form)
     assert settings_in(tmp_path, "teacher") == {
         "sentences": "digest",
         "teachers": [embedding_sha256(model) for model in models],
         "weights": [0.25, 2],
         "form": form,
-        "batch_size": 5,
+        "batch_size": 64,
         "rows": 3,
         "shard_size": 10000,
     }

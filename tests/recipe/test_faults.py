@@ -65,9 +65,10 @@ def test_all_faults_are_told_at_once_in_the_order_of_the_file(tmp_path):
         ),
         (
             "evaluate: {dev: 5}",
-            "r.yaml:4 evaluate.dev: expected a file name or a mapping (keys: file, dataset, config, split, data_files, "
-            "revision, columns, limit, unlabelled), found 5. Correct it (Set whose score chooses the checkpoint; for "
-            "graded pairs, the Spearman correlation of their cosines. 'unlabelled': held-out training sentences).",
+            "r.yaml:4 evaluate.dev: expected a file name or a mapping (keys: file, dataset, config, split, fit_split, "
+            "data_files, revision, columns, limit, unlabelled), found 5. Correct it (Set whose score chooses the "
+            "checkpoint; for graded pairs, the Spearman correlation of their cosines. "
+            "'unlabelled': held-out training sentences).",
         ),
         (
             "evaluate: {dev: {fiel: a.csv}}",
@@ -110,19 +111,19 @@ def test_faults_of_the_recipe(tmp_path, line, sentence):
         (
             "[]",
             "r.yaml:3 data.train: expected a list of at least 1, found a list of 0. "
-            "Correct it (Sentences: a source, or a list of sources to read one after the other).",
+            "Correct it (Sentences or images: a source, or a list of sources to read one after the other).",
         ),
         (
             "''",
             "r.yaml:3 data.train.file: expected text that is not empty, found ''. "
-            "Correct it (Local text (one sentence per line), JSONL, CSV or Parquet file; a relative path starts at the "
-            "recipe's folder).",
+            "Correct it (Local text (one sentence per line), JSONL, CSV or Parquet file, or a folder of "
+            "images, in folders by label where there are labels; a relative path starts at the recipe's folder).",
         ),
         (
             "[a.txt, 5]",
             "r.yaml:3 data.train[1]: expected a file name or a mapping (keys: file, dataset, config, split, "
-            "data_files, revision, columns, limit), found 5. "
-            "Correct it (Sentences: a source, or a list of sources to read one after the other).",
+            "fit_split, data_files, revision, columns, limit), found 5. "
+            "Correct it (Sentences or images: a source, or a list of sources to read one after the other).",
         ),
     ],
 )

@@ -120,7 +120,7 @@ def test_the_resolved_recipe_spells_out_defaults_and_nothing_foreign(write, tmp_
     }
     assert data["stages"][1]["model"]["cross_attention_every"] is None
     assert data["stages"][1]["model"]["cross_residual"] == "stream"
-    assert data["data"] == {"train": [{"file": f"{tmp_path}/recipes/text/a.txt"}]}
+    assert data["data"] == {"train": [{"file": f"{tmp_path}/recipes/text/a.txt"}], "streaming": False}
     assert data["stages"][1]["loss"] == {"type": "JTCSELoss", "ictm_weight": 1}
 
 
