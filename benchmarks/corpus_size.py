@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModel, BertConfig, PreTrainedTokenizerFast, TrainerCallback
+from big_batches import WORDS, encoder
+from transformers import TrainerCallback
 
 RESULTS = Path(__file__).parent / "results"
-WORDS = [f"w{index}" for index in range(1000)]
 
 
 def write_text(path: Path, lines: int) -> None:
@@ -34,23 +33,6 @@ def write_text(path: Path, lines: int) -> None:
     with path.open("w", encoding="utf-8") as file:
         for _ in range(lines // 10_000):
             file.write(block)
-
-
-def write_model(folder: Path) -> None:
-    """Save a random BERT of one layer of 32."""
-    vocabulary = {word: index for index, word in enumerate(["[PAD]", "[UNK]", *WORDS])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=40,
-    )
-    AutoModel.from_config(config).save_pretrained(folder)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
 
 
 class FirstStep(TrainerCallback):  # type: ignore[misc]
@@ -113,7 +95,14 @@ def main() -> None:
     rows = {row["lines"]: row for row in known}
     for lines in options.lines:
         with tempfile.TemporaryDirectory(dir=options.place) as folder:
-            write_model(Path(folder, "model"))
+            encoder(
+                Path(folder, "model"),
+                0,
+                hidden_size=32,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                intermediate_size=32,
+            )
             rows[lines] = measure(Path(folder), lines)
         print(rows[lines], flush=True)
         # After each size, and beside those of earlier commands.

@@ -25,7 +25,7 @@ def words_looked_up_once(model: nn.Module, input_ids: Tensor) -> Iterator[None]:
     lookups = {} if _sharded(model) or not torch.is_grad_enabled() else dict.fromkeys(_lookups(model))
     words = input_ids.unique() if lookups else input_ids
     for lookup in lookups:
-        lookup.forward = partial(_embeddings, words, lookup.forward(words))  # type: ignore[method-assign]
+        lookup.forward = partial(_embeddings, words, lookup(words))  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -41,7 +41,9 @@ def _lookups(model: nn.Module) -> Iterator[nn.Embedding]:
     for part in model.modules():
         if isinstance(part, PreTrainedModel) and part.config.model_type in LAYERS:
             lookup = part.get_input_embeddings()
-            if type(lookup) is nn.Embedding and lookup.weight.requires_grad and not lookup.scale_grad_by_freq:
+            # Hooks read and change what goes in and comes out, row by row of the batch.
+            is_plain = type(lookup) is nn.Embedding and not (lookup._forward_hooks or lookup._forward_pre_hooks)
+            if is_plain and lookup.weight.requires_grad and not lookup.scale_grad_by_freq:
                 yield lookup
 
 
