@@ -42,8 +42,9 @@ def _lookups(model: nn.Module) -> Iterator[nn.Embedding]:
         if isinstance(part, PreTrainedModel) and part.config.model_type in LAYERS:
             lookup = part.get_input_embeddings()
             # Hooks read and change what goes in and comes out, row by row of the batch.
-            is_plain = type(lookup) is nn.Embedding and not (lookup._forward_hooks or lookup._forward_pre_hooks)
-            if is_plain and lookup.weight.requires_grad and not lookup.scale_grad_by_freq:
+            if type(lookup) is not nn.Embedding or lookup._forward_hooks or lookup._forward_pre_hooks:
+                continue
+            if lookup.weight.requires_grad and not lookup.scale_grad_by_freq:
                 yield lookup
 
 
