@@ -76,8 +76,8 @@ def load_sentences(sources: Sequence[Source], cache_dir: Path | None = None, str
 
     Blank ones are skipped and counted; the others are stripped at both ends and otherwise untouched. Large files are
     converted once into a file of `cache_dir`, None for the default, which is memory-mapped then and ever after. Of data
-    sets that are `streaming` only the first sentences are read. Where the first row holds an
-    image, all of them are read, in the column ``image`` or the first one named.
+    sets that are `streaming` only the first sentences are read. Where the first row holds an image, all of them are
+    read, in the column ``image`` or the first one named.
 
     Raises:
         UserError: A source is missing or faulty, or holds no sentence, or images cannot be read.
