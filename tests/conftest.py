@@ -375,3 +375,12 @@ def evaluation_data(tmp_path_factory):
         ]
         write_rows(folder / "transfer" / f"mrpc.{split}.jsonl", pairs)
     return folder
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder of two encoders, ``a`` and ``b``, and of a text."""
+    save_encoder(tmp_path / "a", 1, num_hidden_layers=2)
+    save_encoder(tmp_path / "b", 2, num_hidden_layers=2)
+    (tmp_path / "text.txt").write_text("\n".join(make_sentences(40)) + "\n")
+    return tmp_path

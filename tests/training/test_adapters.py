@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from conftest import make_sentences, save_encoder
+from conftest import make_sentences
 from peft import PeftModel
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
@@ -17,15 +17,6 @@ from st_jtcse.training.callbacks import TrainingTime
 TEXTS = make_sentences(6, seed=9)
 SINGLE = {"base": "./a", "pooling": "mean"}
 TWIN = {"towers": ["./a", "./b"], "pooling": "cls"}
-
-
-@pytest.fixture
-def project(tmp_path):
-    """Two encoders and text; `write` makes the recipe of one stage."""
-    save_encoder(tmp_path / "a", 1, num_hidden_layers=2)
-    save_encoder(tmp_path / "b", 2, num_hidden_layers=2)
-    (tmp_path / "text.txt").write_text("\n".join(make_sentences(40)) + "\n")
-    return tmp_path
 
 
 def write(project, model, loss="SimCSELoss", **lora):

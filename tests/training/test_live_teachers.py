@@ -4,18 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from conftest import make_sentences, save_encoder
 
 from st_jtcse.cli.train import main
-
-
-@pytest.fixture
-def project(tmp_path):
-    """Two encoders and text; `train` runs a recipe of one stage."""
-    save_encoder(tmp_path / "a", 1, num_hidden_layers=2)
-    save_encoder(tmp_path / "b", 2, num_hidden_layers=2)
-    (tmp_path / "text.txt").write_text("\n".join(make_sentences(40)) + "\n")
-    return tmp_path
 
 
 def train(project, loss, cache, args=None, **stage):
