@@ -1,4 +1,4 @@
-"""The processes of a distributed run: which one writes, and how the others wait."""
+"""The processes of a distributed run: which one writes, what they share, and how they wait."""
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ def of_first(value: Tensor) -> Tensor:
     """Return a tensor as the first process has it."""
     if count() > 1:
         dist.broadcast(value, src=0)
+    return value
+
+
+def mean(value: Tensor) -> Tensor:
+    """Return the mean of all processes' tensors."""
+    if count() > 1:
+        value = value / count()
+        dist.all_reduce(value)
     return value
 
 

@@ -15,6 +15,7 @@ from st_jtcse.signatures import arguments_of, misfits, model_of
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+Part = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(gt=0)]
 AcuteAngle = Annotated[float, Field(ge=0, lt=90)]  # in degrees
 
@@ -42,7 +43,8 @@ class LossDeclaration:
     judged_pairs: bool = False  # whether it takes judged pairs by its method `use_pair_scores`
     queue: str | None = None  # the argument that says how many past sentences it compares a batch with
     in_batch: bool = False  # whether it compares the rows of a batch with each other
-    tokens: bool = False  # whether it predicts tokens, of the model's whole vocabulary
+    # Whether it predicts tokens, of the model's whole vocabulary; or the argument that, if given, makes it
+    tokens: bool | str = False
     pooler_weight: str | None = None  # the weight that, above 0, needs a PoolerModulusHead
     one_above_zero: tuple[str, ...] = ()  # weights that must not all be 0
     cards: Mapping[tuple[str, ...], str] = field(default_factory=dict)  # card templates by the weights that are 0
@@ -61,6 +63,10 @@ class LossDeclaration:
     def needs_third_view(self, arguments: Mapping[str, Any]) -> bool:
         """Say whether it compares the two views of a sentence with a third."""
         return self.third_view is not None and bool(arguments.get(self.third_view))
+
+    def predicts_tokens(self, arguments: Mapping[str, Any]) -> bool:
+        """Say whether it predicts tokens."""
+        return bool(arguments.get(self.tokens)) if isinstance(self.tokens, str) else self.tokens
 
     def past(self, arguments: Mapping[str, Any]) -> int:
         """Return how many past sentences it compares a batch with."""

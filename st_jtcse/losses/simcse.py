@@ -12,13 +12,15 @@ from torch import Tensor
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
-from st_jtcse.losses.declaration import AcuteAngle, Count, LossDeclaration, NotNegative, Positive, Share
+from st_jtcse.losses.declaration import AcuteAngle, Count, LossDeclaration, NotNegative, Part, Positive, Share
 from st_jtcse.losses.functional import info_nce, nt_xent
 from st_jtcse.losses.gradcache import TwoViewLoss
 from st_jtcse.losses.group_whitening import shuffled_group_whitening
 from st_jtcse.losses.margins import bidirectional_margin, contrast, smoothed
 from st_jtcse.losses.past_negatives import PastNegatives
+from st_jtcse.losses.reading_head import Reading, ReadingHead
 from st_jtcse.losses.views import BOTH_VIEWS, Terms, gathered, whole_dimension
+from st_jtcse.signatures import arguments_of
 
 Candidates = Literal["other_view", "both_views"]
 
@@ -32,8 +34,9 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
     :class:`~sentence_transformers.sentence_transformer.losses.MultipleNegativesRankingLoss`, gathering included.
 
     Options make it the loss of other papers: an angular margin on the positive (ArcCSE), soft negatives (SNCSE), past
-    negatives (ESimCSE), groups of past sentences (IS-CSE), whitened views (WhitenedCSE); see
-    :mod:`st_jtcse.losses.margins`, :mod:`st_jtcse.losses.past_negatives` and :mod:`st_jtcse.losses.group_whitening`.
+    negatives (ESimCSE), groups of past sentences (IS-CSE), whitened views (WhitenedCSE), a reading of the sentence from
+    its embedding (DiffCSE, InfoCSE); see :mod:`st_jtcse.losses.margins`, :mod:`st_jtcse.losses.past_negatives`,
+    :mod:`st_jtcse.losses.group_whitening` and :mod:`st_jtcse.losses.reading_head`.
 
     Args:
         model: The model to train; its dropout makes the views.
@@ -52,6 +55,11 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
         whitening_groups: G, a divisor of the embedding's size: both views are whitened over the batch in so many groups
             of components, shuffled anew each time; None: not.
         whitened_positives: How many such versions of view b are candidates; their losses are added.
+        reading: What a second encoder reads of each sentence from its embedding: which tokens were replaced, or what
+            the masked ones are; None: nothing.
+        reading_weight: λ > 0 of its loss.
+        mask_share: Share of the words that are replaced or masked.
+        generator: Name or folder of the masked language model that proposes replacements; None: words of the batch.
         gather_across_devices: Whether candidates come from all processes.
         length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1. The loss is the same.
         mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at the embeddings
@@ -85,7 +93,8 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
 
     References:
         Gao et al., SimCSE, EMNLP 2021, Eq. 4; JTCSE (Zong et al.), Eq. 11; Zhang et al., ArcCSE, ACL 2022; Wang et al.,
-        SNCSE, 2022; He et al., IS-CSE, AAAI 2023; Zhuo et al., WhitenedCSE, ACL 2023.
+        SNCSE, 2022; He et al., IS-CSE, AAAI 2023; Zhuo et al., WhitenedCSE, ACL 2023; Chuang et al., DiffCSE, NAACL
+        2022; Wu et al., InfoCSE, Findings of EMNLP 2022.
     """
 
     declaration = LossDeclaration(
@@ -95,8 +104,9 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
         third_view="soft_negatives",
         queue="queue_size",
         in_batch=True,
+        tokens="reading",
         cards={(): "simcse"},
-        options=("angular_margin", "soft_negatives", "queue_size", "whitening_groups"),
+        options=("angular_margin", "soft_negatives", "queue_size", "whitening_groups", "reading"),
     )
     citation = """
 @inproceedings{gao2021simcse,
@@ -123,6 +133,12 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
         if not found and arguments.get("whitening_groups") and queue:
             text = "expected no 'queue_size' beside it, whose embeddings are not whitened, found one. Remove one."
             found.append(("whitening_groups", text))
+        reading = arguments.get("reading")
+        for part in ("mini_batch_size", "mini_batch_num_tokens") if reading and not found else ():
+            if arguments.get(part):
+                found.append((part, "expected none beside 'reading', which reads whole batches, found one. Remove it."))
+        if not found and arguments.get("generator") and reading != "replaced_tokens":
+            found.append(("generator", "expected 'reading: replaced_tokens' beside it, found none. Remove it."))
         return found
 
     def __init__(
@@ -141,16 +157,17 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
         smoothing_neighbours: Count = 16,
         whitening_groups: Count | None = None,
         whitened_positives: Count = 2,
+        reading: Reading | None = None,
+        reading_weight: Positive = 0.005,
+        mask_share: Part = 0.3,
+        generator: str | None = None,
         gather_across_devices: bool = False,
         length_chunks: Count | None = None,
         mini_batch_size: Count | None = None,
         mini_batch_num_tokens: Count | None = None,
     ) -> None:
-        own: dict[str, Any] = {"angular_margin": angular_margin, "soft_negatives": soft_negatives}
-        own |= {"least_gap": least_gap, "most_gap": most_gap, "queue_size": queue_size, "momentum": momentum}
-        own |= {"instance_smoothing": instance_smoothing, "smoothing_neighbours": smoothing_neighbours}
-        own |= {"whitening_groups": whitening_groups, "whitened_positives": whitened_positives}
-        SimCSELoss.check(temperature=temperature, candidates=candidates, length_chunks=length_chunks, **own)
+        given = {name: value for name, value in locals().items() if name in arguments_of(SimCSELoss.__init__)}
+        SimCSELoss.check(**given)
         super().__init__(
             model,
             scale=1 / temperature,
@@ -168,6 +185,10 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
         self.smoothing_neighbours = smoothing_neighbours
         self.whitening_groups = whitening_groups
         self.whitened_positives = whitened_positives
+        self.reading = reading
+        self.reading_weight = reading_weight
+        self.mask_share = mask_share
+        self.generator = generator
         self.length_chunks = length_chunks
         self.mini_batch_size = mini_batch_size
         self.mini_batch_num_tokens = mini_batch_num_tokens
@@ -175,6 +196,7 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
         self._embedding_dimension = whole_dimension(model)
         whole = int(self._embedding_dimension or 0)
         self.past = PastNegatives(model, queue_size, whole, momentum) if queue_size else None
+        self.reader = ReadingHead(model, reading, mask_share, generator) if reading else None
 
     def compare(self, encoded: dict[str, Tensor], features: dict[str, Any], labels: Tensor | None) -> Tensor | Terms:
         """Return the loss of the views' embeddings, 2B or with soft negatives 3B of them, or its terms by name."""
@@ -189,6 +211,8 @@ class SimCSELoss(TwoViewLoss, MultipleNegativesRankingLoss):  # type: ignore[mis
         if soft:
             gap = bidirectional_margin(a, b, soft[0], self.least_gap, self.most_gap)
             terms["soft_negatives"] = self.soft_negatives * gap
+        if self.reader is not None:
+            terms[str(self.reading)] = self.reading_weight * self.reader(encoded["sentence_embedding"], features)
         return terms if len(terms) > 1 else terms["nce"]
 
     @property

@@ -147,7 +147,7 @@ class SmallRun:
     def _resolver(self, stage: StageSpec) -> Callable[[str], str]:
         blocks: dict[str, Any] = dict.fromkeys(stage.model.models.values(), stage.model)
         blocks |= {frozen.model: frozen for frozen in (*(stage.model.members or ()), *stage.teachers)}
-        every_word = stage.declaration.tokens
+        every_word = stage.loss is not None and stage.declaration.predicts_tokens(stage.loss.arguments)
 
         def depth(name: str, layers: int) -> int:
             small = self._depth(layers)
