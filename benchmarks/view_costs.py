@@ -28,6 +28,7 @@ BATCH, WARM_UP = 64, 1
 BASE = "simcse-mini"
 WAYS = [BASE, "crop-mini", "esimcse-mini", "esimcse-queue-mini", "consert-mini", "arccse-mini", "arccse-triplets-mini"]
 WAYS += ["sncse-mini", "promptbert-mini", "pcl-mini", "iscse-mini", "whitenedcse-mini", "tsdae-mini"]
+WAYS += ["diffcse-mini", "infocse-mini"]
 # What a batch calls the columns of a loss.
 COLUMNS = ("sentence_", "view_b_")
 

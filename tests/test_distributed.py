@@ -63,9 +63,20 @@ def half_a_batch(towers, result):
         found[f"{name} {way}"] = {"loss": value.detach(), "gradients": gradients}
         if has_past(loss):
             found[f"{name} {way}"]["queue"] = loss.past.rows()
+    found["read"], own = reading(towers, half, rank), [None, None]
+    dist.all_gather_object(own, found["read"])
     if rank == 0:
-        torch.save(found, result)
+        torch.save(found | {"read": own}, result)
     dist.destroy_process_group()
+
+
+def reading(towers, half, rank):
+    """The gradients of a reader by a process's half."""
+    model = make("SimCSELoss, sharded", towers)
+    loss = SimCSELoss(model, reading="masked_tokens", reading_weight=1.0).double()
+    torch.manual_seed(rank)
+    loss([model.preprocess(SENTENCES[half])])["masked_tokens"].backward()
+    return {name: weight.grad for name, weight in loss.reader.named_parameters() if weight.grad is not None}
 
 
 def shard(model, checkpoint):
@@ -150,3 +161,12 @@ def test_two_processes_have_the_gradient_of_the_union_batch(tower_folders, of_tw
     assert len(used) > 60 and used <= found["gradients"].keys()
     for key in used:
         torch.testing.assert_close(found["gradients"][key], expected[key], rtol=1e-8, atol=1e-10, msg=key)
+
+
+def test_both_processes_train_one_reader(tower_folders, of_two_processes):
+    first, second = (reading(tuple(map(str, tower_folders)), slice(at, at + 6), at // 6) for at in (0, 6))
+    for found in of_two_processes["read"]:
+        assert found.keys() == first.keys() and len(first) > 30
+        for name, gradient in found.items():
+            torch.testing.assert_close(gradient, (first[name] + second[name]) / 2, rtol=1e-9, atol=1e-9)
+    assert (first["output.weight"] - second["output.weight"]).abs().max() > 1e-6

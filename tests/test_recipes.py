@@ -8,8 +8,9 @@ import shutil
 
 import pytest
 import yaml
-from conftest import WORDS, make_sentences, save_encoder, save_translator
+from conftest import WORDS, make_config, make_sentences, make_tokenizer, save_encoder, save_translator
 from test_tables_and_figures import COMMANDS
+from transformers import BertForMaskedLM
 
 from st_jtcse import bundled
 from st_jtcse.cli.train import main
@@ -29,6 +30,8 @@ def tiny(tmp_path_factory):
     save_encoder(folder / "six-layers", 1, **shape | {"num_hidden_layers": 6})
     save_encoder(folder / "other-words", 2, words=WORDS[::-1], **shape)
     save_translator(folder / "translator", 0)
+    BertForMaskedLM(make_config(num_hidden_layers=1)).save_pretrained(folder / "generator")
+    make_tokenizer().save_pretrained(folder / "generator")
     (folder / "text.txt").write_text("\n".join(make_sentences(80)) + "\n")
     left, right = make_sentences(18, seed=5), make_sentences(18, seed=6)
     lines = [
@@ -76,6 +79,8 @@ def shrink(value, tiny):
         shrunk["max_length"] = 12
     if "train" in shrunk:
         shrunk["train"] = str(tiny / "text.txt")
+    if "generator" in shrunk:
+        shrunk["generator"] = str(tiny / "generator")
     if "pairs" in shrunk:
         shrunk["pairs"] = tiny_pairs(tiny, value)
     small = {"dimensions": 8, "queue_size": 20, "whitening_groups": 8, "embedding_dimension": 32}
@@ -99,7 +104,7 @@ RUN += ["edfse-bert", "jtcse-roberta-uc", "cosent-baselines-nli-bert"]
 ALIKE = {"jtcse-terms-bert", "tncse-single-bert", "lsrns-scorers-bert", "cosent-baselines-zh", "cosent-cross-zh"}
 ALIKE |= {"cosent-baselines-sickr-bert", "cosent-baselines-paraphrase-bert"}
 ALIKE |= {"arccse-bert", "consert-bert", "esimcse-bert", "iscse-bert", "pcl-bert", "pcl-mini", "promptbert"}
-ALIKE |= {"whitenedcse-bert"}
+ALIKE |= {"whitenedcse-bert", "infocse-bert"}
 # On images, which tests/training/test_images.py makes.
 ALIKE |= {"lsrns-stl10-resnet18", "lsrns-stl10-vit"}
 ALIKE |= {name for name in RECIPES if re.fullmatch("cosent-threshold-.*-(bert|zh)", name)}

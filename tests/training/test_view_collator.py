@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import WORDS, make_encoder, make_sentences, make_tokenizer, save_encoder
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from st_jtcse.cli.train import main
@@ -22,6 +23,7 @@ ROWS = [{"sentence": text} for text in SENTENCES]
 ALL = ("crop", "delete", "repeat", "neighbour", "shuffle", "mask", "token_cutoff", "feature_cutoff")
 SOFT = {"type": "SimCSELoss", "soft_negatives": 0.5}
 QUEUE = {"type": "SimCSELoss", "queue_size": 7, "momentum": 0.9}
+READING = {"type": "SimCSELoss", "reading": "replaced_tokens", "reading_weight": 0.5}
 PAD, CLS, SEP, MASK = 0, 2, 3, 4
 
 
@@ -124,9 +126,10 @@ def run(project, folder, *options):
     return status, next(iter(stages), None)
 
 
-def test_a_resumed_run_sees_the_same_views_and_the_same_past(project, capsys, monkeypatch):
-    """Without dropout views and queue alone make the weights; the stop is in the third of three epochs."""
-    write(project, "crop", QUEUE)
+@pytest.mark.parametrize("loss", [QUEUE, READING], ids=["queue", "reading"])
+def test_a_resumed_run_sees_the_same_views_past_and_reader(project, capsys, monkeypatch, loss):
+    """Without dropout views, and queue or reader, alone make the weights; the stop is in the third of three epochs."""
+    write(project, "crop", loss)
     _, straight = run(project, "straight")
     assert straight["kept_whole"] == 1 and "one: 1 sentences of one word are kept whole" in capsys.readouterr().err
     with monkeypatch.context() as patch:
@@ -143,7 +146,10 @@ def test_a_resumed_run_sees_the_same_views_and_the_same_past(project, capsys, mo
     assert (project / "stopped" / "one" / "model.safetensors").read_bytes() == (
         project / "straight" / "one" / "model.safetensors"
     ).read_bytes()
-    write(project, ["crop", "dropout"], QUEUE)
+    if loss is READING:  # The saved model is the encoder that it was.
+        kept = [load_file(project / name / "model.safetensors").keys() for name in ("a", "straight/one")]
+        assert kept[0] == kept[1] and not [*(project / "straight" / "one").glob("loss*")]
+    write(project, ["crop", "dropout"], loss)
     assert run(project, "other")[1]["weights_sha256"] != straight["weights_sha256"]
 
 
