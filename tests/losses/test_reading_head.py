@@ -66,7 +66,7 @@ def test_replaced_tokens_are_told_from_the_others_by_the_embedding(model):
     (edited,) = head.seen
     words = (ids > MASK) & mask.bool()
     replaced = edited != ids
-    assert 4 <= replaced.sum() <= 20 and not (replaced & ~words).any() and (edited[:3] != edited[3:]).any()
+    assert 4 <= replaced.sum() < words.sum() and not (replaced & ~words).any() and (edited[:3] != edited[3:]).any()
     assert set(edited[replaced].tolist()) <= set(ids[words].tolist())
     states = run(model[0].model, edited, mask, slice(0, 4), (0, embeddings))
     scores = states @ head.output.weight[0]
@@ -100,7 +100,7 @@ def test_a_generator_proposes_its_likeliest_words_and_is_not_saved(model, tmp_pa
     ids = features["input_ids"]
     hidden, chosen = masked(model, ids, 5)
     torch.manual_seed(5)
-    head(torch.randn(3, 32, dtype=torch.double), features)
+    head(torch.ones(3, 32, dtype=torch.double), features)
     likeliest = generator(hidden, features["attention_mask"]).logits.argmax(-1)
     assert torch.equal(head.seen[0], torch.where(chosen, likeliest, ids)) and (head.seen[0] != ids).sum() > 4
     assert {name.split(".")[0] for name in head.state_dict()} == {"copied", "output"}
@@ -121,13 +121,14 @@ def test_gradients_reach_the_model_by_the_embedding_alone_and_the_copy_learns(mo
     frozen = [*layers[: trained.start].parameters()]
     frozen += [loss.reader.copied.embeddings.word_embeddings.weight] if trained.start else []
     assert not any(weight.requires_grad or weight.grad is not None for weight in frozen)
+    half = SimCSELoss(model, reading=reading, reading_weight=1.0, mask_share=0.5)
     torch.manual_seed(0)
-    halved = SimCSELoss(model, reading=reading, reading_weight=1.0, mask_share=0.5)([features])
-    torch.testing.assert_close(2 * halved[reading], terms[reading], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(2 * half([features])[reading], terms[reading], rtol=1e-5, atol=1e-6)
     optimizer = torch.optim.AdamW([weight for weight in loss.parameters() if weight.requires_grad], lr=3e-3)
     values = []
     for _ in range(40):
         optimizer.zero_grad()
+        torch.manual_seed(0)  # Chance proposes the same words again, which the two encoders come to tell.
         value = loss([features])[reading]
         value.backward()
         optimizer.step()
