@@ -208,6 +208,9 @@ def by_lines(axes: Any, found: Results, looks: Iterator[dict[str, Any]]) -> None
         peaks = {row["lines"]: row[run]["peak_mib"] for row in found["runs"]}
         axes.plot(*zip(*peaks.items()), label=name, **next(looks))
     axes.set_xscale("log")
+    lines = [row["lines"] for row in found["runs"]]
+    axes.set_xticks(lines, [f"{each:,}" for each in lines])
+    axes.minorticks_off()
     axes.set(xlabel="lines of text", ylabel="peak memory, MiB")
 
 
