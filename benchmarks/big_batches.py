@@ -3,7 +3,8 @@
 Run: python benchmarks/big_batches.py [--loss JTCSELoss] [--backbone embedded] [--batch 4096] [--steps 3]
 A small random BERT (4 layers of 128) trains on made-up sentences of 3 to 24 words, two views of each; the embedded
 backbone (6 layers of 384) on sentences of which one in 32 has 64 tokens and the others 4 to 10, so that the largest
-mini-batch is 64 rows of 64 tokens at every batch. Every size runs in a process of its own, which reports its peak
+mini-batch is 64 rows of 64 tokens at every batch. Beside SimCSELoss, Sentence-Transformers' losses of as many rows at
+once get the column twice. Every size runs in a process of its own, which reports its peak
 resident memory and by how much one step raised it, gradients of the weights included. Times are processor time of
 steps at 512 in turns; their ratio is the median of the steps' own. The figures go into benchmarks/results.
 """
@@ -23,6 +24,7 @@ import torch
 from kept import keep, quartiles
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer import losses as theirs
 from sentence_transformers.sentence_transformer.modules import Pooling
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModel, BertConfig, PreTrainedTokenizerFast
@@ -93,9 +95,12 @@ def peak() -> float:
 def measure(name: str, backbone: str, batch: int, cached: bool) -> None:
     """Print the peak of a process that takes one step, and what it was before."""
     model = model_of(name, backbone)
-    settings = {"mini_batch_size": MINI_BATCH[backbone]} if cached else {"length_chunks": 1}
+    columns = 1 if hasattr(losses, name) else 2
+    plain = {"length_chunks": 1} if columns == 1 else {}
+    settings = {"mini_batch_size": MINI_BATCH[backbone] // columns} if cached else plain
+    loss = getattr(losses if columns == 1 else theirs, name)(model, **settings)
     before = peak()
-    step(model, getattr(losses, name)(model, **settings), batch)
+    step(model, loss, batch, columns)
     print(peak(), peak() - before)
 
 
@@ -122,19 +127,25 @@ def main() -> None:
     parser.add_argument("--backbone", choices=tuple(MINI_BATCH), default="small")
     parser.add_argument("--batch", type=int, default=4096, help="the big batch")
     parser.add_argument("--steps", type=int, default=3, help="timed steps a way, after one for warm-up; 0: none")
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        measure(options.loss, options.backbone, int(options.one[0]), options.one[1] == "cached")
+        name, batch, way = options.one
+        measure(name, options.backbone, int(batch), way == "cached")
         return
     found: dict[str, Any] = {"loss": options.loss, "backbone": options.backbone}
     found |= {"mini_batch": MINI_BATCH[options.backbone], "memory": []}
-    for batch, way in ((64, "in one pass"), (64, "cached"), (512, "cached"), (options.batch, "cached")):
-        command = [sys.executable, __file__, "--loss", options.loss, "--backbone", options.backbone]
-        command += ["--one", str(batch), way]
+    sizes = [(options.loss, 64, "in one pass")]
+    sizes += [(options.loss, batch, "cached") for batch in (64, 512, options.batch)]
+    if options.loss == "SimCSELoss":
+        sizes.append(("MultipleNegativesRankingLoss", 64, "in one pass"))
+        sizes += [("CachedMultipleNegativesRankingLoss", batch, "cached") for batch in (64, options.batch)]
+    for name, batch, way in sizes:
+        command = [sys.executable, __file__, "--backbone", options.backbone, "--one", name, str(batch), way]
         told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-        found["memory"].append({"batch": batch, "way": way, "peak_mib": float(told[-2]), "rise_mib": float(told[-1])})
-        print(found["memory"][-1], flush=True)
+        size = {"loss": name, "batch": batch, "way": way, "peak_mib": float(told[-2]), "rise_mib": float(told[-1])}
+        found["memory"].append(size)
+        print(size, flush=True)
     if options.steps:
         found["time"] = times(options.loss, options.backbone, options.steps)
         print(found["time"])

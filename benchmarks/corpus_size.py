@@ -21,9 +21,11 @@ from typing import Any
 
 import yaml
 from big_batches import WORDS, encoder
+from kept import RESULTS, keep
 from transformers import TrainerCallback
 
-RESULTS = Path(__file__).parent / "results"
+# One layer: it is the text that is measured.
+TINY = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 
 
 def write_text(path: Path, lines: int) -> None:
@@ -95,21 +97,11 @@ def main() -> None:
     rows = {row["lines"]: row for row in known}
     for lines in options.lines:
         with tempfile.TemporaryDirectory(dir=options.place) as folder:
-            encoder(
-                Path(folder, "model"),
-                0,
-                hidden_size=32,
-                num_hidden_layers=1,
-                num_attention_heads=2,
-                intermediate_size=32,
-            )
+            encoder(Path(folder, "model"), 0, **TINY)
             rows[lines] = measure(Path(folder), lines)
         print(rows[lines], flush=True)
         # After each size, and beside those of earlier commands.
-        runs = [rows[lines] for lines in sorted(rows)]
-        more = round(runs[-1]["again"]["peak_mib"] - runs[0]["again"]["peak_mib"], 1)
-        text = json.dumps({"batch": 64, "steps": 20, "more_mib": more, "runs": runs}, indent=2) + "\n"
-        file.write_text(text, encoding="utf-8")
+        keep("corpus_size", {"batch": 64, "steps": 20, "runs": [rows[lines] for lines in sorted(rows)]})
 
 
 if __name__ == "__main__":

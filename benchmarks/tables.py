@@ -7,7 +7,7 @@ by hand: measure again, and run this.
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ def memory(found: Results) -> list[str]:
     first = found["memory"][0]
     rows = [
         (
+            row.get("loss", found["loss"]),
             f"{row['batch']:,}, {'in mini-batches' if row['way'] == 'cached' else row['way']}",
             f"{row['peak_mib']:.0f}",
             f"{row['peak_mib'] / first['peak_mib']:.2f}",
@@ -60,8 +61,8 @@ def memory(found: Results) -> list[str]:
         )
         for row in found["memory"]
     ]
-    told = f"{found['loss']}, {found['backbone']} backbone, mini-batches of {found['mini_batch']} rows"
-    lines = [ran(found, told), *table("batch | peak, MiB | ratio | raised by the step, MiB | ratio", rows)]
+    told = f"{found['backbone']} backbone, mini-batches of {found['mini_batch']} rows"
+    lines = [ran(found, told), *table("loss | batch | peak, MiB | ratio | raised by the step, MiB | ratio", rows)]
     if time := found.get("time"):
         lines += ["", f"A step at {time['batch']} in mini-batches takes {ratio(time['ratio'])} times one pass."]
     return lines
@@ -71,12 +72,9 @@ def growth(found: Results) -> list[str]:
     """Time a sentence by batch."""
     rows = [(row["loss"], f"{row['batch']:,}", row["ms_a_sentence"], ratio(row["growth"])) for row in found["rows"]]
     told = f"mini-batches of {found['mini_batch']} rows, {found['rounds']} rounds"
+    alt = "Milliseconds a sentence over batches; time of a process over processes; memory over lines of text"
     lines = [ran(found, told), *table("loss | batch | ms a sentence | to the first batch", rows)]
-    return [
-        *lines,
-        "",
-        "![Milliseconds a sentence over batches; time of a process over processes](../docs/pictures/growth.svg)",
-    ]
+    return [*lines, "", f"![{alt}](../docs/pictures/growth.svg)"]
 
 
 def processes(found: Results) -> list[str]:
@@ -103,7 +101,11 @@ def lines_of_text(found: Results) -> list[str]:
         (f"{row['lines']:,}", *(row[run][key] for run in ("first", "again") for key in keys)) for row in found["runs"]
     ]
     heads = ["lines", *(f"{key}, {run} run" for run in ("first", "next") for key in keys)]
-    return [f"{found['steps']} steps of {found['batch']}:", *table(" | ".join(heads).replace("_", " "), rows)]
+    lines = [ran(found, f"{found['steps']} steps of {found['batch']}")]
+    lines += table(" | ".join(heads).replace("_", " "), rows)
+    least, most = found["runs"][0], found["runs"][-1]
+    more = f"{most['again']['peak_mib'] - least['again']['peak_mib']:.0f} MiB"
+    return [*lines, "", f"{most['lines']:,} lines take {more} more than {least['lines']:,} in the next run."]
 
 
 def accelerator(found: Results) -> list[str]:
@@ -162,34 +164,57 @@ def filled(page: str, found: dict[str, Results]) -> str:
 
 
 def draw(found: dict[str, Results], folder: Path = PICTURES) -> None:
-    """Draw the growth curves."""
-    from st_jtcse.reports.drawing import house_style, legend_below, panels, series, to_bytes
+    """Draw the growth curves, one panel each of what was measured."""
+    from st_jtcse.reports.drawing import house_style, panels, series, to_bytes
 
-    if "growth" not in found:
+    given = [name for name in CURVES if name in found]
+    if not given:
         return
-    every = found.get("two_processes", {"rows": []})["rows"]
     with house_style():
-        figure, (left, *others) = panels(2 if every else 1, 9.0, least=4, height=3.4)
+        figure, every = panels(len(given), 4.5 * max(2, len(given)), least=4, height=3.8)
         looks = series()
-        rows = found["growth"]["rows"]
-        for loss in dict.fromkeys(row["loss"] for row in rows):
-            own = [row for row in rows if row["loss"] == loss]
-            left.plot([row["batch"] for row in own], [row["ms_a_sentence"] for row in own], label=loss, **next(looks))
-        left.set_xscale("log", base=2)
-        batches = sorted({row["batch"] for row in rows})
-        left.set_xticks(batches, [f"{batch:,}" for batch in batches])
-        left.set(xlabel="batch", ylabel="ms a sentence")
-        for right in others:
-            for way in dict.fromkeys(row["way"] for row in every):
-                ratios = {row["processes"]: row["ratio"][1] for row in every if row["way"] == way}
-                right.plot(*zip(*ratios.items()), label=f"SimCSELoss, {way}, gathered", **next(looks))
-            right.set(xlabel="processes, each with a batch of its own", ylabel="time of a process, to one")
-            right.set_xticks([1, 2])
-            right.legend(loc="lower right")
-        for axes in (left, *others):
+        for name, axes in zip(given, every):
+            CURVES[name](axes, found[name], looks)
             axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
-        legend_below(figure, left)
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18))
         (folder / "growth.svg").write_bytes(to_bytes(figure, "svg"))
+
+
+def by_batch(axes: Any, found: Results, looks: Iterator[dict[str, Any]]) -> None:
+    """Draw the time a sentence over batches."""
+    rows = found["rows"]
+    for loss in dict.fromkeys(row["loss"] for row in rows):
+        own = [row for row in rows if row["loss"] == loss]
+        axes.plot([row["batch"] for row in own], [row["ms_a_sentence"] for row in own], label=loss, **next(looks))
+    axes.set_xscale("log", base=2)
+    batches = sorted({row["batch"] for row in rows})
+    axes.set_xticks(batches, [f"{batch:,}" for batch in batches])
+    axes.set(xlabel="batch", ylabel="ms a sentence")
+
+
+def by_processes(axes: Any, found: Results, looks: Iterator[dict[str, Any]]) -> None:
+    """Draw the time of a process over processes."""
+    rows = found["rows"]
+    for way in dict.fromkeys(row["way"] for row in rows):
+        ratios = {row["processes"]: row["ratio"][1] for row in rows if row["way"] == way}
+        axes.plot(*zip(*ratios.items()), label=f"SimCSELoss, {way}, gathered", **next(looks))
+    axes.set(xlabel="processes, each with a batch of its own", ylabel="time of a process, to one")
+    axes.set_xticks([1, 2])
+
+
+def by_lines(axes: Any, found: Results, looks: Iterator[dict[str, Any]]) -> None:
+    """Draw the peak memory of a run over the lines of its text."""
+    for run, name in (("first", "first run, which converts a large text"), ("again", "next run")):
+        peaks = {row["lines"]: row[run]["peak_mib"] for row in found["runs"]}
+        axes.plot(*zip(*peaks.items()), label=name, **next(looks))
+    axes.set_xscale("log")
+    lines = [row["lines"] for row in found["runs"]]
+    axes.set_xticks(lines, [f"{each:,}" for each in lines])
+    axes.minorticks_off()
+    axes.set(xlabel="lines of text", ylabel="peak memory, MiB")
+
+
+CURVES = {"growth": by_batch, "two_processes": by_processes, "corpus_size": by_lines}
 
 
 def main() -> None:

@@ -68,11 +68,13 @@ def _judged(options: argparse.Namespace, prompt: str | None) -> dict[tuple[str, 
     from st_jtcse.data import Source, load_sentences
     from st_jtcse.data.arrow_files import DEFAULT_CACHE
     from st_jtcse.data.judge import PROMPT, Judge, judged_scores, neighbour_pairs
+    from st_jtcse.data.nearest import needs_index
     from st_jtcse.modules import load_sentence_transformer
 
     sentences = load_sentences([Source(file=options.text)]).dataset["sentence"][:]
-    if len(set(sentences)) < 2:
+    if (different := len(set(sentences))) < 2:
         raise UserError(f"{options.text} holds one sentence, and pairs need two; give more text.")
+    needs_index(different)  # Refuses what it lacks before the models are loaded.
     how = {"max_new_tokens": options.max_new_tokens, "batch_size": options.batch_size, "bf16": options.bf16}
     judge = Judge(options.judge, PROMPT if prompt is None else prompt, **how)
     with faults_of("--scorer"), choices_by_flag():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from st_jtcse.data.known_words import unknown_share
 from st_jtcse.data.labelled import Kind, Labelled, load_labelled
+from st_jtcse.data.nearest import needs_index
 from st_jtcse.data.pairs import Pairs, PairScores, load_pair_scores, load_pairs
 from st_jtcse.data.rows import Source
 from st_jtcse.data.sentences import Sentences, hold_out, kept_whole, load_sentences, sentences_sha256, with_next
@@ -21,6 +22,7 @@ __all__ = [
     "load_pair_scores",
     "load_pairs",
     "load_sentences",
+    "needs_index",
     "sentences_sha256",
     "unknown_share",
     "with_next",

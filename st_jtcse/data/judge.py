@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from sentence_transformers.util import semantic_search
 from transformers import BatchEncoding, GenerationConfig
 
 from st_jtcse.data.frozen_generator import FrozenGenerator, settings_text
+from st_jtcse.data.nearest import EXACT, index_of, needs_index
 from st_jtcse.data.shards import Job, cached_columns
 from st_jtcse.data.teachers import check_embeddings
 from st_jtcse.errors import UserError
@@ -102,17 +103,28 @@ class Judge(FrozenGenerator):
         return str(self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
 
 
-def neighbour_pairs(sentences: Sequence[str], scorer: SentenceTransformer, count: int) -> list[tuple[str, str]]:
+def neighbour_pairs(
+    sentences: Sequence[str], scorer: SentenceTransformer, count: int, exact: int = EXACT
+) -> list[tuple[str, str]]:
     """Pair each different sentence with its `count` nearest others by the scorer's cosine, which are worth judging.
 
-    Each pair comes once, in the order of the sentences; UserError where an embedding is not finite or zero.
+    Each pair comes once, in the order of the sentences. Of more than `exact` different sentences the nearest are found
+    by faiss, which may miss a few. UserError where an embedding is not finite or zero, or faiss is not installed.
     """
     unique = list(dict.fromkeys(sentences))
+    indexed = needs_index(len(unique), exact)
     embeddings = scorer.encode(unique, convert_to_tensor=True, normalize_embeddings=True, show_progress_bar=False)
-    check_embeddings(embeddings.float().cpu().numpy(), unique, "scorer", sentences, for_cosines=True)
+    vectors = embeddings.float().cpu().numpy()
+    check_embeddings(vectors, unique, "scorer", sentences, for_cosines=True)
+    nearest: Iterable[list[int]]
+    if indexed:
+        nearest = index_of(vectors).search(vectors, count + 1)[1].tolist()
+    else:
+        found = semantic_search(embeddings, embeddings, top_k=count + 1)
+        nearest = ([int(hit["corpus_id"]) for hit in hits] for hits in found)
     pairs: dict[tuple[int, int], None] = {}
-    for row, hits in enumerate(semantic_search(embeddings, embeddings, top_k=count + 1)):
-        others = [int(hit["corpus_id"]) for hit in hits if hit["corpus_id"] != row][:count]
+    for row, near in enumerate(nearest):
+        others = [other for other in near if other not in (row, -1)][:count]
         pairs.update(dict.fromkeys((min(row, other), max(row, other)) for other in others))
     return [(unique[first], unique[second]) for first, second in sorted(pairs)]
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from datasets import Dataset, concatenate_datasets
 
+from st_jtcse.data.nearest import EXACT, index_of, needs_index
 from st_jtcse.errors import UserError
 
 Vectors = npt.NDArray[np.float32]
@@ -20,7 +21,12 @@ _SAMPLE = 3000
 
 
 def neighbourhood_means(
-    vectors: npt.NDArray[Any], count: int, weight: float, among: npt.NDArray[Any] | None = None, chunk: int = 1024
+    vectors: npt.NDArray[Any],
+    count: int,
+    weight: float,
+    among: npt.NDArray[Any] | None = None,
+    chunk: int = 1024,
+    exact: int = EXACT,
 ) -> Vectors:
     r"""Mix each vector's direction with the mean of its nearest neighbours', as one step of mean shift does.
 
@@ -36,12 +42,13 @@ def neighbourhood_means(
         weight: The neighbours' share α, 0 to 1.
         among: Vectors that the neighbours are found in, (m, H); None: the vectors themselves.
         chunk: How many rows are compared with all at once.
+        exact: Of more vectors than these the neighbours are found by faiss, which may miss a few.
 
     Returns:
         Unit vectors t_i / ||t_i||, (n, H) float32.
 
     Raises:
-        UserError: There are no more than `count` vectors.
+        UserError: There are no more than `count` vectors, or faiss is needed and not installed.
 
     References:
         Fukunaga and Hostetler, The Estimation of the Gradient of a Density Function, IEEE TIT 1975.
@@ -49,7 +56,8 @@ def neighbourhood_means(
     others = _unit_of_enough(vectors if among is None else among, count)
     unit = others if among is None else _unit(vectors.astype(np.float32))
     mixed = np.empty_like(unit)
-    for rows, near, cosines in _nearest(unit, others, count, chunk):
+    nearest = _nearest_indexed if needs_index(len(unit), exact) else _nearest
+    for rows, near, cosines in nearest(unit, others, count, chunk):
         mean = _unit(np.einsum("bk,bkh->bh", np.maximum(cosines, 0.0), others[near]))
         own = unit[rows]
         mixed[rows] = (1 - weight) * own + weight * np.where(mean.any(axis=1, keepdims=True), mean, own)
@@ -89,7 +97,7 @@ def with_neighbourhood_means(dataset: Dataset, count: int, weight: float | None)
     """Draw the column ``label`` towards its neighbours by :func:`neighbourhood_means`; each vector keeps its length.
 
     A weight of None is :func:`topic_weight`'s. Returns the data set and the weight; raises UserError where there are no
-    more than `count` rows.
+    more than `count` rows, or faiss is needed and not installed.
     """
     vectors = dataset.with_format("numpy")["label"][:]
     weight = topic_weight(vectors, count) if weight is None else weight
@@ -119,6 +127,28 @@ def _nearest(
         cosines[cosines > _COPY] = -1.0
         near = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
         yield rows, near, np.take_along_axis(cosines, near, axis=1)
+
+
+def _nearest_indexed(
+    unit: Vectors, others: Vectors, count: int, chunk: int
+) -> Iterator[tuple[slice, npt.NDArray[np.int64], Vectors]]:
+    """Yield what :func:`_nearest` does, but for what the index misses; what is missing has a cosine of -1."""
+    index = index_of(others)
+    for start in range(0, len(unit), chunk):
+        rows = slice(start, start + chunk)
+        queries = unit[rows]
+        near, cosines = np.zeros((len(queries), count), np.int64), np.zeros((len(queries), count), np.float32)
+        asked, most = np.arange(len(queries)), count + 1
+        while len(asked):
+            found, at = index.search(queries[asked], most)
+            copies = found > _COPY
+            found[copies | (at < 0)] = -1.0
+            best = np.argpartition(-found, count - 1, axis=1)[:, :count]
+            near[asked], cosines[asked] = (np.take_along_axis(each, best, axis=1) for each in (at, found))
+            # Copies may have taken the others' places.
+            asked = asked[(copies.sum(axis=1) > most - count) & (at[:, -1] >= 0)]
+            most *= 4
+        yield rows, near, cosines
 
 
 def _unit(vectors: Vectors) -> Vectors:

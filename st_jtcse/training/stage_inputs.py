@@ -71,6 +71,8 @@ def load_inputs(stages: Sequence[StageSpec], cache_dir: Path | None = None) -> d
         if isinstance(sentences, data.Sentences) and stage.evaluate and stage.evaluate.is_unlabelled:
             sentences, held_out = data.hold_out(sentences)
             hashes |= {"train": sentences.sha256, DEV: held_out.sha256}
+        if stage.neighbours is not None and sentences is not None:
+            data.needs_index(len(sentences.dataset))  # Refuses what it lacks before a teacher embeds them.
         hashes |= {name: own.sha256 for name, own in sets.items()}
         evaluators = {name: evaluator_of(stage, name, own) for name, own in sets.items()}
         judged = None

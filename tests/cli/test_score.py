@@ -1,5 +1,7 @@
 """st-score with a tiny language model."""
 
+import sys
+
 import pytest
 from conftest import make_model, make_sentences, save_encoder, save_language_model
 from transformers import AutoTokenizer
@@ -142,6 +144,22 @@ def test_each_pair_of_neighbours_is_listed_once(folder):
     nearest = sorted(range(1, 8), key=lambda other: -float(embeddings[0] @ embeddings[other]))[:3]
     with_first = {second for first, second in pairs if first == sentences[0]}
     assert {sentences[other] for other in nearest} <= with_first
+
+
+def test_an_index_finds_the_same_pairs_and_is_asked_for_where_it_is_missing(folder, monkeypatch):
+    scorer = make_model(folder / "encoder")
+    sentences = make_sentences(60)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(UserError) as caught:
+        neighbour_pairs(sentences, scorer, 3, exact=len(set(sentences)) - 1)
+    assert str(caught.value) == (
+        f"The nearest neighbours of more than {len(set(sentences)) - 1} texts, here {len(set(sentences))}, are found "
+        "by faiss, which is not installed; install it with: pip install 'st-jtcse[index]'."
+    )
+    plain = neighbour_pairs(sentences, scorer, 3, exact=len(set(sentences)))
+    monkeypatch.undo()
+    pytest.importorskip("faiss")
+    assert neighbour_pairs(sentences, scorer, 3, exact=0) == plain
 
 
 @pytest.mark.parametrize(("spoilt", "fault"), [(float("nan"), "is not finite"), (0.0, "is zero, so it has no cosine")])

@@ -1,4 +1,4 @@
-"""Neighbourhood means against the equation by hand in float64, chunked or not."""
+"""Neighbourhood means against the equation by hand in float64, chunked or not, by an index or not."""
 
 import numpy as np
 import pytest
@@ -22,10 +22,28 @@ def by_hand(vectors, count, weight):
 
 
 @pytest.mark.parametrize("chunk", [7, 1024])
-def test_the_equation(chunk):
+@pytest.mark.parametrize("exact", [39, 40])
+def test_the_equation(chunk, exact):
+    if exact < 40:
+        pytest.importorskip("faiss")
     vectors = np.random.default_rng(0).normal(size=(40, 6)) * 3 + 1
-    found = neighbourhood_means(vectors, 5, 0.3, chunk=chunk)
+    found = neighbourhood_means(vectors, 5, 0.3, chunk=chunk, exact=exact)
     assert found == pytest.approx(by_hand(vectors, 5, 0.3), abs=1e-6)
+
+
+def test_an_index_looks_behind_copies_and_gives_the_same_twice():
+    pytest.importorskip("faiss")
+    draw = np.random.default_rng(5)
+    vectors = np.concatenate([draw.normal(size=(300, 6)), np.repeat(draw.normal(size=(1, 6)), 30, axis=0)])
+    vectors = vectors.astype(np.float32)
+    twice = [neighbourhood_means(vectors, 4, 0.5, exact=0) for _ in range(2)]
+    assert np.array_equal(*twice)
+    plain = neighbourhood_means(vectors, 4, 0.5)
+    assert np.isclose(twice[0], plain, atol=1e-6).all(axis=1).mean() > 0.9
+    # The copies of one text have its neighbours, not each other.
+    assert twice[0][300:] == pytest.approx(plain[300:], abs=1e-6)
+    copies = vectors[300:]
+    assert neighbourhood_means(copies, 4, 0.5, exact=0) == pytest.approx(neighbourhood_means(copies, 4, 0.5))
 
 
 def test_weight_zero_keeps_directions_and_copies_are_no_neighbours():

@@ -1,5 +1,7 @@
 """The `neighbours` of a stage reach what it is trained on."""
 
+import sys
+
 import numpy as np
 from sentence_transformers import SentenceTransformer
 from test_run import project, refusal, train  # noqa: F401  # project is a fixture
@@ -71,3 +73,12 @@ def test_a_stage_trains_on_them_and_needs_teachers(project, monkeypatch, capsys)
     told = refusal(project, capsys, "--stage", "encoder", *NEIGHBOURS)
     assert "expected 'teachers' beside 'neighbours', found none" in told
     assert train(project, *STAGE, *LOSS, *NEIGHBOURS, "--set", "args.max_steps=2") == 0
+
+
+def test_a_large_text_without_faiss_is_refused_before_a_teacher_embeds_it(project, monkeypatch, capsys):  # noqa: F811
+    monkeypatch.chdir(project)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    (project / "large.txt").write_text("the cat sleeps\n" * 100_001)
+    told = refusal(project, capsys, *STAGE, *LOSS, *NEIGHBOURS, "--set", "data={train: large.txt}")
+    assert "100,001, are found by faiss, which is not installed; install it with: pip install 'st-jtcse[index]'" in told
+    assert not (project / "cache").exists()
