@@ -130,7 +130,7 @@ def _nearest(
 
 
 def _nearest_indexed(
-    unit: Vectors, others: Vectors, count: int, chunk: int
+    unit: Vectors, others: Vectors, count: int, chunk: int = 1024
 ) -> Iterator[tuple[slice, npt.NDArray[np.int64], Vectors]]:
     """Yield what :func:`_nearest` does, but for what the index misses; what is missing has a cosine of -1."""
     index = index_of(others)
