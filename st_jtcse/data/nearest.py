@@ -37,7 +37,7 @@ def index_of(unit: npt.NDArray[np.float32]) -> Any:
     """
     import faiss
 
-    index = faiss.index_factory(unit.shape[1], f"IVF{isqrt(len(unit))},Flat", faiss.METRIC_INNER_PRODUCT)
+    index: Any = faiss.index_factory(unit.shape[1], f"IVF{isqrt(len(unit))},Flat", faiss.METRIC_INNER_PRODUCT)
     index.cp.spherical = True
     index.nprobe = _PROBES
     index.train(unit)
