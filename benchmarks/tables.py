@@ -15,8 +15,6 @@ RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parent / "README.md"
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 Results = dict[str, Any]
-# Of the first figures, which did not name it.
-UNSAID: Results = {"machine": "AMD EPYC", "backbone": "small", "mini_batch": 128}
 
 
 def ran(found: Results, also: str) -> str:
@@ -25,10 +23,8 @@ def ran(found: Results, also: str) -> str:
     return f"{found['machine']}, {threads}, torch {found['torch']}, {also}:"
 
 
-def ratio(quartiles: list[float] | float) -> str:
-    """A median ratio with the middle half, where that was kept."""
-    if isinstance(quartiles, float):
-        return f"{quartiles:.2f}"
+def ratio(quartiles: list[float]) -> str:
+    """A median ratio with the middle half."""
     low, middle, high = quartiles
     return "1.00" if low == middle == high == 1 else f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
@@ -144,8 +140,7 @@ MAKERS: dict[str, Callable[[Results], list[str]]] = {
 def results(folder: Path = RESULTS) -> dict[str, Results]:
     """The results of this page's tables by name; those of views stand in docs/views.md."""
     files = [path for path in sorted(folder.glob("*.json")) if path.stem in MAKERS]
-    read = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in files}
-    return {name: UNSAID | found for name, found in read.items()}
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in files}
 
 
 def filled(page: str, found: dict[str, Results]) -> str:
