@@ -137,7 +137,7 @@ def main() -> None:
     found |= {"mini_batch": MINI_BATCH[options.backbone], "memory": []}
     sizes = [(options.loss, 64, "in one pass")]
     sizes += [(options.loss, batch, "cached") for batch in (64, 512, options.batch)]
-    if options.loss == "SimCSELoss" and options.backbone == "small":  # the large one takes a quarter of an hour
+    if options.loss == "SimCSELoss":
         sizes.append(("MultipleNegativesRankingLoss", 64, "in one pass"))
         sizes += [("CachedMultipleNegativesRankingLoss", batch, "cached") for batch in (64, options.batch)]
     for name, batch, way in sizes:
