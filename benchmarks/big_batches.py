@@ -4,9 +4,9 @@ Run: python benchmarks/big_batches.py [--loss JTCSELoss] [--backbone embedded] [
 A small random BERT (4 layers of 128) trains on made-up sentences of 3 to 24 words, two views of each; the embedded
 backbone (6 layers of 384) on sentences of which one in 32 has 64 tokens and the others 4 to 10, so that the largest
 mini-batch is 64 rows of 64 tokens at every batch. Beside SimCSELoss, Sentence-Transformers' losses of as many rows at
-once get the column twice. Every size runs in a process of its own, which reports its peak
-resident memory and by how much one step raised it, gradients of the weights included. Times are processor time of
-steps at 512 in turns; their ratio is the median of the steps' own. The figures go into benchmarks/results.
+once get the column twice. Every size runs in a process of its own, which reports its peak resident memory and by how
+much one step raised it, gradients of the weights included. Times are processor time of steps at 512 in turns; their
+ratio is the median of the steps' own. The figures go into benchmarks/results.
 """
 
 import argparse

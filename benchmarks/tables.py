@@ -48,7 +48,7 @@ def memory(found: Results) -> list[str]:
     first = found["memory"][0]
     rows = [
         (
-            row.get("loss", found["loss"]),
+            row["loss"],
             f"{row['batch']:,}, {'in mini-batches' if row['way'] == 'cached' else row['way']}",
             f"{row['peak_mib']:.0f}",
             f"{row['peak_mib'] / first['peak_mib']:.2f}",

@@ -7,15 +7,13 @@ loss back; the optimiser, which costs all of them the same, is left out. The fig
 """
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 
-import torch
 from datasets import Dataset
+from kept import keep
 
 from st_jtcse import bundled, embedded
 from st_jtcse.recipe.load import load_recipe
@@ -23,7 +21,6 @@ from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.training.models import start_model
 from st_jtcse.training.two_views import views_of
 
-RESULTS = Path(__file__).parent / "results"
 BATCH, WARM_UP = 64, 1
 BASE = "simcse-mini"
 WAYS = [BASE, "crop-mini", "esimcse-mini", "esimcse-queue-mini", "consert-mini", "arccse-mini", "arccse-triplets-mini"]
@@ -80,10 +77,7 @@ def main() -> None:
         ratio = statistics.median(one / base for one, base in pairs)
         found[name] = {"seconds": round(statistics.median(own[WARM_UP:]), 3), "ratio": round(ratio, 2)}
         print(f"{name:22s} {found[name]['seconds']:8.3f} s {ratio:6.2f}x")
-    settings = {"torch": torch.__version__, "threads": torch.get_num_threads(), "batch": BATCH}
-    kept = {**settings, "rounds": options.rounds, "ways": found}
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "view_costs.json").write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    keep("view_costs", {"batch": BATCH, "rounds": options.rounds, "ways": found})
 
 
 if __name__ == "__main__":
