@@ -254,7 +254,8 @@ def _beforehand(stage: PlacedStage) -> Iterator[Fault]:
         yield Fault(loc, f"expected a number of steps beside 'streaming', whose end is not known, found none. {way}")
     needing |= {key: getattr(spec, key) for key in ("augment", "pair_scores", "whitening")}
     needing["views: neighbour"] = any(view.type == "neighbour" for view in spec.views or ())
-    needing |= {"args.batch_sampler": "batch_sampler" in spec.args, "teachers without 'cache: false'": True in cached}
+    needing |= {f"args.{key}": spec.args.get(key) for key in ("batch_sampler", "train_sampling_strategy")}
+    needing["teachers without 'cache: false'"] = True in cached
     for key in (key for key, given in needing.items() if given):
         yield Fault(loc, f"expected all sentences before training for {key}, found 'streaming'. Remove one.")
 

@@ -15,6 +15,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from st_jtcse.errors import UserError, short_of_memory
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training import bf16
+from st_jtcse.training.length_groups import LengthGroupedBatchSampler
 from st_jtcse.training.model_kinds import kind_of
 
 
@@ -47,6 +48,13 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
     except (ValueError, TypeError, ImportError) as error:
         told = " ".join(str(error).split())
         raise UserError(f"Stage {stage.name!r}: args do not fit together: {told}{bf16.hint(told)}") from error
+    if arguments.train_sampling_strategy != "random":
+        if arguments.train_sampling_strategy != "group_by_length" or "batch_sampler" in stage.args:
+            raise UserError(
+                f"Stage {stage.name!r}: Sentence-Transformers' trainer takes its rows as args.batch_sampler says; of "
+                "args.train_sampling_strategy it can have 'group_by_length', without a batch_sampler."
+            )
+        arguments.batch_sampler = LengthGroupedBatchSampler
     if strategy == "no" and stage.evaluate is not None and stage.evaluate.patience is not None:
         raise UserError(
             f"Stage {stage.name!r}: evaluate.patience counts evaluations in training, and there are none; set "

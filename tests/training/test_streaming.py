@@ -72,6 +72,10 @@ def test_a_resumed_stage_goes_on_at_the_right_row(project, monkeypatch):
             "for teachers without 'cache: false', found 'streaming'. Remove one.",
         ),
         ({"args": {"batch_sampler": "no_duplicates"}}, "for args.batch_sampler, found 'streaming'"),
+        (
+            {"args": {"train_sampling_strategy": "group_by_length"}},
+            "for args.train_sampling_strategy, found 'streaming'",
+        ),
         ({"data": {"train": "a.txt", "streaming": True}}, "a 'dataset' in 'train' beside 'streaming', found a file"),
     ],
 )
