@@ -52,8 +52,8 @@ _RANGES: dict[str, Any] = {
     **dict.fromkeys(("logging_steps", "save_steps", "eval_steps"), Annotated[float, Field(gt=0, allow_inf_nan=False)]),
     "dataloader_num_workers": Annotated[int, Field(ge=0)],
 }
-# What transformers 5 reads beside what it annotates.
-_ALSO_ACCEPTED: dict[str, Any] = {"debug": None, "fsdp": bool | list[str]}
+# What transformers 5 reads beside what it annotates, and what is chosen for it.
+_ALSO_ACCEPTED: dict[str, Any] = {"debug": None, "fsdp": bool | list[str], "bf16": Literal["auto"]}
 
 
 def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, str]]:

@@ -61,7 +61,7 @@ def told_ahead(
         but = f", without {', '.join(untimed)}" if untimed else ""
         told = f"training takes about {_duration(whole)} on this machine{but}"
         lines.append(f"{told}; evaluations and teachers' vectors come on top")
-    if any(stage.args.get("bf16") for stage in stages) and (gain := bf16.gain()):
+    if any(stage.args.get("bf16") is True for stage in stages) and (gain := bf16.gain()):
         lines.append(gain)
     return lines
 

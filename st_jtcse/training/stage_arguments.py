@@ -31,6 +31,8 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
     if stage.data is not None and stage.data.streaming:
         defaults["accelerator_config"] = {"dispatch_batches": False}  # Every process reads, and takes its own rows.
     settings: dict[str, Any] = defaults | stage.args | {"seed": seed, "data_seed": seed}
+    if settings.get("bf16") == "auto":
+        settings = settings | bf16.choice()
     strategy = stage.args.get("eval_strategy", "no")
     if strategy != "no":
         # The checkpoint that scores best on dev is the result, so each evaluation needs one.

@@ -278,7 +278,7 @@ def test_the_defaults_of_all_training_arguments_are_accepted():
     [
         {"bf16": True, "report_to": "none", "optim": "adamw_torch", "lr_scheduler_kwargs": {"num_cycles": 2}},
         {"report_to": ["tensorboard"], "eval_strategy": "steps", "save_strategy": "best", "eval_steps": 0.1},
-        {"learning_rate": 1, "num_train_epochs": 1, "warmup_steps": 0.1, "logging_steps": 5},
+        {"bf16": "auto", "learning_rate": 1, "num_train_epochs": 1, "warmup_steps": 0.1, "logging_steps": 5},
         {"batch_sampler": "no_duplicates", "multi_dataset_batch_sampler": "round_robin", "prompts": {"a": "query: "}},
         {
             "fsdp": "full_shard auto_wrap",
@@ -314,7 +314,7 @@ def test_values_that_transformers_accepts_have_no_faults(args):
         ({"zzz": 1}, [("zzz", "expected a SentenceTransformerTrainingArguments field, found 'zzz'. Remove it.")]),
         ({"learning_rate": "1e-5"}, [("learning_rate", "expected a number, found '1e-5'. Remove the quotes.")]),
         ({"max_steps": 10.0}, [("max_steps", "expected a whole number, found 10.0. Write 10.")]),
-        ({"bf16": "yes"}, [("bf16", "expected true or false, found 'yes'. Correct the value.")]),
+        ({"bf16": "yes"}, [("bf16", "expected true or false or 'auto', found 'yes'. Correct the value.")]),
         (
             {"eval_strategy": "epochs"},
             [("eval_strategy", "expected one of 'no', 'steps', 'epoch', found 'epochs'. Did you mean 'epoch'?")],

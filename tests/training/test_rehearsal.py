@@ -138,6 +138,17 @@ def test_bf16_on_a_cpu_says_what_it_needs_and_what_it_gains(project, capsys, mon
     assert f"  {told}\n" in capsys.readouterr().out
 
 
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="is about CPUs")
+@pytest.mark.parametrize(("flags", "meant"), [("fpu avx512_bf16", True), ("fpu avx2", False)])
+def test_bf16_auto_is_true_on_a_processor_that_has_it(project, capsys, monkeypatch, flags, meant):  # noqa: F811
+    (project / "cpuinfo").write_text(flags)
+    monkeypatch.setattr(bf16, "_FLAGS", project / "cpuinfo")
+    for folder, value in {"auto": "auto", "said": meant, "other": not meant}.items():
+        write(project, encoder(bf16=value))
+        assert train(project, "--output-dir", str(project / folder)) == 0
+    assert weights(project, "auto") == weights(project, "said") != weights(project, "other")
+
+
 def test_the_minutes_are_those_of_the_step_not_of_other_programs(project, monkeypatch):  # noqa: F811
     """As on a machine that is so busy that seconds by the clock pass between any two instructions."""
     ticks = itertools.count(0, 1000)
