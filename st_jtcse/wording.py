@@ -76,6 +76,8 @@ def words(annotation: Any) -> str:
     if get_origin(annotation) in (Union, types.UnionType):
         return " or ".join(words(member) for member in get_args(annotation))
     choices = [shown(choice) for choice in _choices(annotation)]
+    if len(choices) == 1:
+        return choices[0]
     if choices:
         return f"one of {', '.join(choices[:_MANY])}{', ...' if len(choices) > _MANY else ''}"
     if annotation is Any:
