@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import os.path
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,6 +58,15 @@ class LoadedRecipe:
     def cache_dir(self) -> Path | None:
         """Folder of what is computed once and shared by runs; None is the default."""
         return Path(self.recipe.cache_dir).absolute() if self.recipe.cache_dir else None
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """By stage, a hash of all that its result follows from but the seed: two stages with one key come out alike."""
+        keys: dict[str, str] = {}
+        for stage in self.stages:
+            told = json.dumps([stage.model_dump(mode="json"), [keys[name] for name in stage.earlier]])
+            keys[stage.name] = hashlib.sha256(told.encode()).hexdigest()
+        return keys
 
     def choose(self, names: Sequence[str]) -> list[str]:
         """Return the stages to run, in the recipe's order; no names mean all, and one that is no stage a UserError."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from transformers import AutoModelForSequenceClassification
@@ -19,7 +19,7 @@ from st_jtcse.towers.modeling_tower_pooling import tower_class
 from st_jtcse.training.as_shipped import begins_as
 from st_jtcse.training.forecast import rows_of, sizes, steps_of
 from st_jtcse.training.models import load_config
-from st_jtcse.training.rehearsal import rehearse_all
+from st_jtcse.training.rehearsal import rehearse
 from st_jtcse.training.run_folder import RECIPE, RESULTS
 from st_jtcse.training.stage_inputs import Inputs, is_local, load_inputs
 
@@ -37,25 +37,20 @@ class PlannedStage:
     evaluated_on: tuple[str, ...]  # Names of the evaluation sets
 
 
-class Plan(NamedTuple):
-    """What a run would do."""
+def plan(recipes: Sequence[LoadedRecipe], names: list[str]) -> tuple[list[PlannedStage], list[str]]:
+    """Plan the stages of the first recipe, and rehearse those of all, each once where they share it.
 
-    stages: list[PlannedStage]
-    notes: list[str]  # lines about data, time, memory and disk
-
-
-def plan(recipes: Sequence[LoadedRecipe], names: list[str]) -> Plan:
-    """Plan the stages of the first recipe, and rehearse those of all.
-
-    Local data are read, models' configurations loaded, and nothing is written; raises UserError.
+    Local data are read, models' configurations loaded, and nothing is written. Returns the stages, and lines about
+    data, time, memory and disk; raises UserError.
     """
-    loaded = recipes[0]
+    loaded, done = recipes[0], set[str]()
     stages = {stage.name: stage for stage in loaded.stages}
     inputs = load_inputs([stages[name] for name in names if is_local(stages[name])], loaded.cache_dir)
     planned = [_plan(stages[name], stages, inputs.get(name)) for name in names]
-    _, notes = rehearse_all(recipes, names)
-    room = sizes([stage.parameters for stage in planned], Path(loaded.recipe.output_dir))
-    return Plan(planned, [*notes, room])
+    notes = rehearse(loaded, names, inputs, done)
+    for other in recipes[1:]:
+        rehearse(other, names, None, done)
+    return planned, [*notes, sizes([stage.parameters for stage in planned], Path(loaded.recipe.output_dir))]
 
 
 def expected_files(loaded: LoadedRecipe, names: list[str]) -> list[Path]:

@@ -37,7 +37,7 @@ def run(
     It leaves recipe.yaml, a folder a stage, results.json and report.html.
 
     `resume` goes on with the run in the output folder; `finished` are stages, by name, that another run has finished
-    and that would come out the same, `rehearsed` what :func:`~st_jtcse.training.rehearsal.rehearse_all` returned;
+    and that would come out the same, `rehearsed` the keys of those that were rehearsed, of this or another recipe;
     `callbacks` watch the training of every stage. What is logged meanwhile goes into the folder's run.log too.
     Raises UserError, and KeyboardInterrupt with a checkpoint to resume from.
     """
