@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,8 @@ from st_jtcse.errors import UserError
 from st_jtcse.hashing import sha256
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.recipe.load import load_recipe, resolved_yaml
-from st_jtcse.recipe.schema import Recipe
+from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
+from st_jtcse.training.checkpoints import same_data
 from st_jtcse.training.run_log import LOG
 
 RECIPE = "recipe.yaml"
@@ -150,6 +151,34 @@ class RunFolder:
             if not path.is_file() or sha256(path) != digest:
                 fault = "is damaged: its hash differs from its record" if path.is_file() else "is missing"
                 raise UserError(f"{path} {fault}; {self._again(name)}.")
+
+    def check_earlier(self, chosen: Sequence[str], stages: Mapping[str, StageSpec]) -> None:
+        """Raise UserError where a stage to start from is neither chosen nor finished."""
+        for name in chosen:
+            for earlier in stages[name].earlier:
+                if earlier not in chosen and self.record(earlier) is None:
+                    raise UserError(
+                        f"--stage: {name!r} starts from {STAGE_PREFIX}{earlier}, which is not finished in {self.path}; "
+                        f"add --stage {earlier}."
+                    )
+
+    def check_resumable(
+        self, chosen: Sequence[str], stages: Mapping[str, StageSpec], data_sha256: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        """Raise UserError where going on, with data of these hashes by stage, would not give what a whole run gives."""
+        if processes.rank() == 0:
+            for name in dict.fromkeys(name for last in chosen for name in (*stages[last].earlier, last)):
+                self.check_model(name)
+        for name in chosen:
+            record = self.record(name)
+            without = [key for key in ("save_only_model", "ignore_data_skip") if stages[name].args.get(key)]
+            if record is not None:
+                same_data(self.stage(name), record["data_sha256"], data_sha256[name])
+            elif without:
+                raise UserError(
+                    f"--resume: stage {name!r} sets args.{without[0]}, and cannot go on as if it had not been "
+                    "interrupted; start anew without it, in another folder with --output-dir."
+                )
 
     def _again(self, name: str) -> str:
         return f"restore it, or delete {self.stage(name)} and repeat the command with --resume to train the stage again"

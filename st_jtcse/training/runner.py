@@ -13,7 +13,6 @@ from st_jtcse import processes
 from st_jtcse.errors import naming
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.training.as_shipped import ShippedScores
-from st_jtcse.training.chosen_stages import check_earlier, check_resumable
 from st_jtcse.training.rehearsal import rehearse
 from st_jtcse.training.run_folder import RESULTS, RunFolder
 from st_jtcse.training.run_log import run_log
@@ -64,13 +63,13 @@ def _run(
         for name in stages:
             folder.recover(name)
     processes.wait_for_all()
-    check_earlier(chosen, stages, folder)
+    folder.check_earlier(chosen, stages)
     # All files are read and arguments checked before the first stage trains, and before anything is written.
     inputs = load_inputs([stages[name] for name in chosen], loaded.cache_dir)
     for name in chosen:
         training_arguments(stages[name], recipe.seed, folder.stage(name))
     if ours:
-        check_resumable(chosen, stages, inputs, folder)
+        folder.check_resumable(chosen, stages, {name: own.hashes for name, own in inputs.items()})
     rehearse(loaded, [name for name in chosen if not ours or folder.record(name) is None], inputs, rehearsed)
     held.enter_context(folder.open(recipe, resume))
     if first:
