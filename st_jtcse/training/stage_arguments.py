@@ -14,8 +14,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from st_jtcse.errors import UserError, short_of_memory
 from st_jtcse.recipe.schema import StageSpec
-from st_jtcse.training import bf16
 from st_jtcse.training.model_kinds import kind_of
+
+_FLAGS = Path("/proc/cpuinfo")
 
 
 def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
@@ -46,7 +47,7 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
         arguments = kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
     except (ValueError, TypeError, ImportError) as error:
         told = " ".join(str(error).split())
-        raise UserError(f"Stage {stage.name!r}: args do not fit together: {told}{bf16.hint(told)}") from error
+        raise UserError(f"Stage {stage.name!r}: args do not fit together: {told}{_hint(told)}") from error
     if strategy == "no" and stage.evaluate is not None and stage.evaluate.patience is not None:
         raise UserError(
             f"Stage {stage.name!r}: evaluate.patience counts evaluations in training, and there are none; set "
@@ -59,6 +60,27 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
             "say 'save_strategy: best'."
         )
     return arguments
+
+
+def _hint(message: str) -> str:
+    """Return what to add to the trainer's refusal of arguments, where it is about bf16 on a CPU."""
+    if "bf16" not in message or torch.accelerator.is_available():
+        return ""
+    told = bf16_gain()
+    return f" On a CPU bf16 needs args.use_cpu: true{f'; {told}' if told else ''}."
+
+
+def bf16_gain() -> str:
+    """Say whether this processor computes in bf16 itself; nothing where that cannot be known or does not matter."""
+    if torch.accelerator.is_available():
+        return ""
+    try:
+        flags = set(_FLAGS.read_text(encoding="utf-8").split())
+    except OSError:
+        return ""
+    if own := [flag for flag in ("amx_bf16", "avx512_bf16") if flag in flags]:
+        return f"this processor supports bf16 ({own[0]}), which makes steps faster"
+    return "this processor does not support bf16, so bf16 makes steps slower"
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from transformers import AutoModel, ModernBertConfig
 
 from st_jtcse.modules import MultiTokenizerEnsemble
 from st_jtcse.recipe.load import load_recipe
-from st_jtcse.training import bf16, rehearsal, stand_ins
+from st_jtcse.training import rehearsal, stage_arguments, stand_ins
 from st_jtcse.training.stage_inputs import load_inputs
 
 DIRECT = {"model": {"base": "./a", "pooling": "cls"}, "loss": {"type": "SimCSELoss"}}
@@ -130,7 +130,7 @@ def test_the_weights_are_those_of_a_run_without_it(project, monkeypatch):  # noq
 )
 def test_bf16_on_a_cpu_says_what_it_needs_and_what_it_gains(project, capsys, monkeypatch, flags, told):  # noqa: F811
     (project / "cpuinfo").write_text(flags)
-    monkeypatch.setattr(bf16, "_FLAGS", project / "cpuinfo")
+    monkeypatch.setattr(stage_arguments, "_FLAGS", project / "cpuinfo")
     write(project, encoder(bf16=True, use_cpu=False))
     assert f"On a CPU bf16 needs args.use_cpu: true; {told}." in refusal(project, capsys)
     write(project, encoder(bf16=True))
