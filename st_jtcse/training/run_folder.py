@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -22,10 +24,10 @@ from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.recipe.load import load_recipe, resolved_yaml
 from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
 from st_jtcse.training.checkpoints import same_data
-from st_jtcse.training.run_log import LOG
 
-RECIPE = "recipe.yaml"
-RESULTS = "results.json"
+logger = logging.getLogger(__name__)
+
+RECIPE, RESULTS, LOG = "recipe.yaml", "results.json", "run.log"
 _LOCK, _OWNER = ".in-use.lock", ".in-use"
 _BEGUN = {f".{RECIPE}.partial", _LOCK, _OWNER, LOG}
 
@@ -222,3 +224,36 @@ def _link_or_copy(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:  # A file system without links.
         shutil.copy2(source, target)
+
+
+class _LogFile(logging.FileHandler):
+    """Gives up at the first line that the file does not take."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        logging.root.removeHandler(self)
+        _tell(self.baseFilename, sys.exception())
+
+
+@contextmanager
+def run_log(folder: Path) -> Iterator[None]:
+    """Append all that is logged to a folder's run.log; where it cannot be written that is said once, and no fault."""
+    path = folder / LOG
+    try:
+        handler = _LogFile(path, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        _tell(path, error)
+        yield
+        return
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.root.addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.root.removeHandler(handler)
+        with suppress(OSError):  # What a full disk did not take is told already.
+            handler.close()
+
+
+def _tell(path: object, error: BaseException | None) -> None:
+    reason = getattr(error, "strerror", None) or error
+    logger.warning("%s cannot be written (%s); the run goes on without it.", path, reason)

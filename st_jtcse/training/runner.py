@@ -14,8 +14,7 @@ from st_jtcse.errors import naming
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.training.as_shipped import ShippedScores
 from st_jtcse.training.rehearsal import rehearse
-from st_jtcse.training.run_folder import RESULTS, RunFolder
-from st_jtcse.training.run_log import run_log
+from st_jtcse.training.run_folder import RESULTS, RunFolder, run_log
 from st_jtcse.training.run_results import leave_report, write_results
 from st_jtcse.training.stage import run_stage
 from st_jtcse.training.stage_arguments import training_arguments
