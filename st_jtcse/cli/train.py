@@ -14,7 +14,7 @@ from st_jtcse.cli import console
 from st_jtcse.cli.arguments import REPEATED, faults_of, recipes_complete
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
-from st_jtcse.recipe import copies
+from st_jtcse.recipe import first_recipes
 from st_jtcse.reports import run_tables
 
 
@@ -48,12 +48,12 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> None:
     if options.list is not None:
         with faults_of("--list"):
-            console.show_recipes(copies.by_need(options.list))
+            console.show_recipes(first_recipes.by_need(options.list))
         return
     if options.copy:
         name, file = options.copy
         with faults_of("--copy"):
-            data = copies.copy(name, Path(file))
+            data = first_recipes.copy(name, Path(file))
         console.say("\n  ".join([f"Wrote {file}{', and the data that it reads:' if data else '.'}", *map(str, data)]))
         console.say(f"Edit it, then check it: st-train {shlex.quote(file)} --dry-run")
         return
