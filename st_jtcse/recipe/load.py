@@ -7,7 +7,7 @@ import hashlib
 import json
 import os.path
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -89,9 +89,9 @@ def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[st
     path, name = _find(reference)
     swept = None if point is None else {**point, "sweep": None, "seeds": None}
     source, refused = apply(extends.load(path, name), overrides, swept)
-    if isinstance(base := source.data.get("model"), str):
-        written = {**source.written, ("model", "base"): source.at(("model",))}
-        source = Source({**source.data, "model": {"base": base}}, written)
+    if isinstance(source.plain("model"), str):
+        base = source.keys["model"]
+        source = source.having(model=replace(base, value={"base": base}))
     if isinstance(common := source.data.get("model"), dict):
         # A fault in one of its keys is told once, not at every stage.
         usable = _readable(ModelDefaults, {key: common[key] for key in common if key not in OF_ONE_STAGE})
