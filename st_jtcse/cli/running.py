@@ -17,8 +17,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from st_jtcse.cli import console
 from st_jtcse.hub.model_form import model_form
 from st_jtcse.recipe.load import LoadedRecipe
-from st_jtcse.reports import run_tables
-from st_jtcse.reports.run_report import PAGE
+from st_jtcse.reports.run_report import PAGE, results_table
 from st_jtcse.training import publish, runner, sweep
 from st_jtcse.training.run_results import best_stage
 from st_jtcse.training.stage_lines import dev_of
@@ -50,7 +49,7 @@ def train(options: argparse.Namespace, loaded: LoadedRecipe, runs: Sequence[Run]
 
 def _tell_end(folder: Path, results: Mapping[str, Any]) -> None:
     """Print the table, the best model's folder and how it is used."""
-    console.show(run_tables.results_table(results))
+    console.show(results_table(results))
     for told in results["verdicts"]:
         console.verdict(told["sentence"], told["verdict"])
     if best := best_stage(results):

@@ -15,7 +15,6 @@ from st_jtcse.cli.arguments import REPEATED, faults_of, recipes_complete
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import first_recipes
-from st_jtcse.reports import run_tables
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -69,6 +68,7 @@ def _run(options: argparse.Namespace) -> None:
     from st_jtcse.cli import running
     from st_jtcse.recipe.load import load_recipe, resolved_yaml
     from st_jtcse.training import plan, sweep
+    from st_jtcse.training.run_folder import RunFolder
 
     if options.show is not None:
         console.say(resolved_yaml(load_recipe(options.show, options.overrides).recipe).rstrip())
@@ -81,12 +81,11 @@ def _run(options: argparse.Namespace) -> None:
     runs = sweep.plan_runs(loaded, options.recipe, overrides)
     if options.dry_run:
         with console.own_lines():
-            stages, notes = plan.plan([run.loaded for run in runs] or [loaded], names)
-        files = [run.folder for run in runs] or plan.expected_files(loaded, names)
-        console.show(run_tables.plan_table(stages))
-        console.say("\n  ".join(["Models:", *(f"{stage.name}: {stage.begins_as}" for stage in stages)]))
-        console.say("\n  ".join(["Notes:", *notes]))
-        console.say("\n  ".join(["Files:", *map(str, files)]))
+            table, told = plan.plan([run.loaded for run in runs] or [loaded], names)
+        files = [run.folder for run in runs] or RunFolder(Path(loaded.recipe.output_dir)).expected(names)
+        console.show(table)
+        for heading, lines in (told | {"Files": list(map(str, files))}).items():
+            console.say("\n  ".join([f"{heading}:", *lines]))
         console.say("Everything fits together. To start the run, repeat the command without --dry-run.")
         return
     running.train(options, loaded, runs, names)

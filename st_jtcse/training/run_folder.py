@@ -23,6 +23,7 @@ from st_jtcse.hashing import sha256
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.recipe.load import load_recipe, resolved_yaml
 from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
+from st_jtcse.reports.run_report import PAGE
 from st_jtcse.training.checkpoints import same_data
 
 logger = logging.getLogger(__name__)
@@ -125,6 +126,10 @@ class RunFolder:
                 with suppress(OSError):
                     file.unlink()
             lock.release()
+
+    def expected(self, names: Sequence[str]) -> list[Path]:
+        """Return what a run of stages leaves."""
+        return [self.path / name for name in (RECIPE, *names, RESULTS, PAGE)]
 
     def stage(self, name: str) -> Path:
         """Return a stage's folder: checkpoints while it runs, then the saved model."""

@@ -13,7 +13,7 @@ from test_run import project, results, train  # noqa: F401  # project is a fixtu
 
 from st_jtcse.cli import console
 from st_jtcse.cli.running import displayed
-from st_jtcse.reports.run_tables import results_table
+from st_jtcse.reports.run_report import results_table
 from st_jtcse.training.run_folder import LOG, run_log
 from st_jtcse.training.run_results import best_stage
 
