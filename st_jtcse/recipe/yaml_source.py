@@ -129,11 +129,12 @@ class Source:
         last: Source = self
         node: Source | None = self
         for part in loc:
-            held = node.value if node else None
+            held: Any = node.value if node else None
             if isinstance(part, int) and not isinstance(held, list):
                 continue
             spelt.append(part)
-            node = (dict(enumerate(held)) if isinstance(held, list) else node.keys if node else {}).get(part)
+            held = dict(enumerate(held)) if isinstance(held, list) else held
+            node = held.get(part) if isinstance(held, dict) else None
             last = node or last
         return tuple(spelt), last, node is not None
 

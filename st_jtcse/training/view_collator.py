@@ -1,4 +1,4 @@
-"""The views of every sentence of a batch, made of its words before the tokeniser, or by it, or of its tokens behind it."""
+"""The views of every sentence of a batch, made of its words before the tokeniser, of its tokens behind it, or by it."""
 
 from __future__ import annotations
 
