@@ -28,8 +28,6 @@ from st_jtcse.training.stage_inputs import Inputs
 
 logger = logging.getLogger(__name__)
 
-# What a model is loaded with, beside its name.
-_HOW = ("revision", "trust_remote_code")
 _EXAMPLES = 8
 
 
@@ -38,7 +36,8 @@ def start_models(stage: StageSpec, stages: Mapping[str, StageSpec]) -> list[Weig
     found: dict[tuple[str, str | None], WeightedModelSpec] = {}
     for place, name in stage.model.models.items():
         holder: Any = stage.model.members[int(place[1])] if stage.model.members else stage.model
-        own = [WeightedModelSpec.model_validate({key: getattr(holder, key) for key in _HOW} | {"model": name})]
+        how = {"revision": holder.revision, "trust_remote_code": holder.trust_remote_code}
+        own = [WeightedModelSpec.model_validate({"model": name, **how})]
         if name.startswith(STAGE_PREFIX):
             own = start_models(stages[name.removeprefix(STAGE_PREFIX)], stages)
         found |= {(spec.model, spec.revision): spec for spec in own}
