@@ -16,31 +16,17 @@ from pydantic import BaseModel, ValidationError
 from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import extends, yaml_source
-from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec, PivotSpec, SourceSpec
+from st_jtcse.recipe.data_blocks import DataSpec, EvaluateSpec
 from st_jtcse.recipe.faults import Fault, from_pydantic, tell
 from st_jtcse.recipe.overrides import apply
-from st_jtcse.recipe.schema import (
-    OF_ONE_STAGE,
-    ModelDefaults,
-    ModelSpec,
-    Recipe,
-    StageSpec,
-    TeacherSpec,
-    WeightedModelSpec,
-)
+from st_jtcse.recipe.schema import OF_ONE_STAGE, ModelDefaults, Recipe, StageSpec
 from st_jtcse.recipe.yaml_source import Loc, Source
 from st_jtcse.wording import nearest, unknown
 
 _FOLDER_PREFIXES = ("./", "../", "~/")
-# Keys that can name something local, and whether they always do; a model or dataset may also be a Hub id.
-_LOCAL: dict[type[BaseModel], dict[str, bool]] = {
-    SourceSpec: {"file": True, "dataset": False},
-    DevSpec: {"file": True, "dataset": False},
-    ModelSpec: {"base": False, "towers": False, "cross_encoder": False},
-    WeightedModelSpec: {"model": False},
-    TeacherSpec: {"model": False},
-    PivotSpec: {"forward": False, "back": False},
-}
+# Keys of blocks that can name something local, and whether they always do; a model or dataset may also be a Hub id.
+_MAY_BE_LOCAL = ("dataset", "base", "towers", "cross_encoder", "model", "forward", "back")
+_LOCAL = {"file": True, **dict.fromkeys(_MAY_BE_LOCAL, False)}
 _NO_SOURCE = "expected exactly one of 'train' and 'pairs', found neither. Give one of them."
 BlockType = TypeVar("BlockType", bound=BaseModel)
 
@@ -212,9 +198,8 @@ def _anchored(value: Any, loc: Loc, source: Source, always: bool | None = None) 
     if isinstance(value, dict):
         return {key: _anchored(item, (*loc, key), source) for key, item in value.items()}
     if isinstance(value, BaseModel):
-        local = _LOCAL.get(type(value), {})
         held = {key: getattr(value, key) for key in type(value).model_fields}
-        new = {key: _anchored(old, (*loc, key), source, local.get(key)) for key, old in held.items()}
+        new = {key: _anchored(old, (*loc, key), source, _LOCAL.get(key)) for key, old in held.items()}
         # What stays as it is does not count as given.
         return value.model_copy(update={key: new[key] for key in held if new[key] != held[key]})
     if not isinstance(value, str) or always is None or not (always or value.startswith(_FOLDER_PREFIXES)):

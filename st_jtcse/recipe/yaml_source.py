@@ -23,25 +23,20 @@ _TAG = "tag:yaml.org,2002:"
 _STR, _SEQ, _MAP = f"{_TAG}str", f"{_TAG}seq", f"{_TAG}map"
 
 
-def _integer(text: str) -> int:
-    return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
-
-
-def _real(text: str) -> float:
-    return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-
-
 # The core schema of YAML 1.2. PyYAML follows 1.1, where 1e-5 is text, `no` is false and 010 is eight.
 _SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
     f"{_TAG}null": (re.compile(r"^(?:~|null|Null|NULL|)$"), lambda text: None),
     f"{_TAG}bool": (re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), lambda text: text[0] in "tT"),
-    f"{_TAG}int": (re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"), _integer),
+    f"{_TAG}int": (
+        re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"),
+        lambda text: int(text, 0) if text[:2] in ("0x", "0o") else int(text),
+    ),
     f"{_TAG}float": (
         re.compile(
             r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
             r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
         ),
-        _real,
+        lambda text: float(text.lower().replace(".inf", "inf").replace(".nan", "nan")),
     ),
     _STR: (re.compile(r"^.*$", re.DOTALL), str),
 }
