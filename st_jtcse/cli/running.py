@@ -1,4 +1,4 @@
-"""The work of `st-train`, once its recipe is loaded, and on a terminal, in one line below all else, how far it is."""
+"""The work of `st-train` once its recipe is loaded: runs, a line that shows on a terminal how far they are, pushes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from rich.table import Column
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from st_jtcse.cli import console
+from st_jtcse.errors import UserError
+from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.model_form import model_form
+from st_jtcse.hub.upload import check_repo, check_token, push
 from st_jtcse.recipe.load import LoadedRecipe
+from st_jtcse.recipe.schema import PushSpec, Recipe
 from st_jtcse.reports.run_report import PAGE, results_table
-from st_jtcse.training import publish, runner, sweep
+from st_jtcse.training import runner, sweep
 from st_jtcse.training.run_results import best_stage
 from st_jtcse.training.stage_lines import dev_of
 from st_jtcse.training.sweep import Run
@@ -31,7 +35,7 @@ def train(options: argparse.Namespace, loaded: LoadedRecipe, runs: Sequence[Run]
     # Every process must know which one writes, before the first of them does.
     speaks = PartialState(cpu=bool(loaded.recipe.args.get("use_cpu"))).is_main_process
     # Before the training, which may take days: without a token there would be no push after it.
-    destination = publish.push_plan(loaded.recipe, options.push, names)
+    destination = _push_plan(loaded.recipe, options.push, names)
     with console.own_lines(speaks=speaks):
         if runs:
             with displayed(names, speaks=speaks) as callbacks:
@@ -43,8 +47,41 @@ def train(options: argparse.Namespace, loaded: LoadedRecipe, runs: Sequence[Run]
             results = runner.run(loaded, names, resume=options.resume, callbacks=callbacks)
         if speaks:
             _tell_end(Path(loaded.recipe.output_dir), results)
-            for address in publish.push_models(loaded.recipe, destination) if destination else ():
+            for address in _pushed(loaded.recipe, destination) if destination else ():
                 console.say(f"Pushed to {address}")
+
+
+def _push_plan(recipe: Recipe, asked: bool, chosen: Sequence[str]) -> PushSpec | None:
+    """Return where a run's models go: what the recipe says, else, if asked, the last stage's under the recipe's name.
+
+    None if nothing is to be pushed. Raises UserError for a name that cannot be right, no token, no chosen or finished
+    stage to push, and several models of a stage.
+    """
+    if recipe.push is None and not asked:
+        return None
+    plan = recipe.push or PushSpec(repos={recipe.stages[-1].name: recipe.name}, private=True, collection=None)
+    if recipe.sweep or recipe.seeds:
+        raise UserError(
+            f"{recipe.name} trains several models per stage, so none is the one to push; push one with st-push."
+        )
+    if not any(stage in chosen or Path(recipe.output_dir, stage, TRAINING_RECORD).is_file() for stage in plan.repos):
+        raise UserError(
+            f"The stages to push ({', '.join(plan.repos)}) are neither chosen nor finished; choose one with --stage."
+        )
+    for repo in plan.repos.values():
+        check_repo(repo)
+    check_token()
+    return plan
+
+
+def _pushed(recipe: Recipe, plan: PushSpec) -> list[str]:
+    """Push the finished stages that the plan names, and return the models' addresses; raises as `push` does."""
+    return [
+        push(Path(recipe.output_dir, stage), repo, private=plan.private, collection=plan.collection)
+        for stage, repo in plan.repos.items()
+        # A run of some of the stages leaves the others for another time.
+        if Path(recipe.output_dir, stage, TRAINING_RECORD).is_file()
+    ]
 
 
 def _tell_end(folder: Path, results: Mapping[str, Any]) -> None:
