@@ -85,7 +85,6 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
         yield from _rows(stage, data, loss)
         if data.train is not None:
             yield from _views(stage, loss)
-            yield from _third_view(stage, loss)
             yield from _teachers(stage, loss)
         yield from _classes(stage, data)
     if stage.spec.whitening is not None and data is not None and data.pairs is not None:
@@ -183,7 +182,6 @@ def _views(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
         way = "Choose SimCSELoss, or add 'views', or 'augment' with 'mode: pair'."
         text = f"expected a loss that makes both views itself, found {stage.loss_name}. {way}"
         yield Fault(stage.at("loss", "type"), text)
-
     if stage.spec.views and not (loss.any_views or loss.views == "given"):
         text = f"expected a loss that compares two views of a sentence, found {stage.loss_name}. Remove 'views'."
         yield Fault(stage.at("views"), text)
@@ -191,9 +189,6 @@ def _views(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
         if stage.spec.views and getattr(stage.spec, key):
             text = f"expected the sentences themselves beside 'views', found '{key}'. Remove one."
             yield Fault(stage.at(key), text)
-
-
-def _third_view(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
     count = len(stage.spec.views or ())
     needed = loss.needs_third_view(stage.spec.loss.arguments if stage.spec.loss else {})
     if needed and count < 3:
