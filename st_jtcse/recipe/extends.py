@@ -67,7 +67,7 @@ def _with_defaults(stage: Source, common: Source, usable: Collection[str]) -> So
     kind = next((kind for kind in FOREIGN["model"] if own.plain(kind) is not None), None)
     if kind is None and common.plain("base") is None:
         return stage
-    left_out = {*FOREIGN["model"][kind or "base"], *({"base", "revision"} if kind else ())}
+    left_out = {*FOREIGN["model"][kind or "base"], *own.keys, *({"base", "revision"} if kind else ())}
     left_out |= {"lora"} if stage.plain("loss") is None else set()
     laid = {key: value for key, value in common.keys.items() if key in usable and key not in left_out}
     return stage.having(model=replace(own, value={**laid, **own.keys}))
