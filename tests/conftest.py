@@ -279,7 +279,7 @@ def logs_as_they_were():
 def unrehearsed(monkeypatch):
     """Runs begin with their first stage: what a rehearsal finds, and that it leaves no trace, is tested for itself."""
     monkeypatch.setattr("st_jtcse.training.runner.rehearse", lambda *given: [])
-    monkeypatch.setattr("st_jtcse.training.sweep.rehearse_all", lambda *given: (set(), []))
+    monkeypatch.setattr("st_jtcse.training.sweep.rehearse", lambda *given: [])
 
 
 @pytest.fixture

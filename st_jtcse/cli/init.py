@@ -11,7 +11,7 @@ from st_jtcse import bundled
 from st_jtcse.cli import console
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
-from st_jtcse.recipe.beginnings import BEGINNINGS, begin
+from st_jtcse.recipe.first_recipes import BEGINNINGS, begin
 
 _FLAGS = "st-train init FILE --have sentences|pairs|model|paper --data FILE [--dev FILE] [--model NAME] [--recipe NAME]"
 

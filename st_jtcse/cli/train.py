@@ -14,8 +14,7 @@ from st_jtcse.cli import console
 from st_jtcse.cli.arguments import REPEATED, faults_of, recipes_complete
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
-from st_jtcse.recipe import copies
-from st_jtcse.reports import run_tables
+from st_jtcse.recipe import first_recipes
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -48,12 +47,12 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> None:
     if options.list is not None:
         with faults_of("--list"):
-            console.show_recipes(copies.by_need(options.list))
+            console.show_recipes(first_recipes.by_need(options.list))
         return
     if options.copy:
         name, file = options.copy
         with faults_of("--copy"):
-            data = copies.copy(name, Path(file))
+            data = first_recipes.copy(name, Path(file))
         console.say("\n  ".join([f"Wrote {file}{', and the data that it reads:' if data else '.'}", *map(str, data)]))
         console.say(f"Edit it, then check it: st-train {shlex.quote(file)} --dry-run")
         return
@@ -69,6 +68,7 @@ def _run(options: argparse.Namespace) -> None:
     from st_jtcse.cli import running
     from st_jtcse.recipe.load import load_recipe, resolved_yaml
     from st_jtcse.training import plan, sweep
+    from st_jtcse.training.run_folder import RunFolder
 
     if options.show is not None:
         console.say(resolved_yaml(load_recipe(options.show, options.overrides).recipe).rstrip())
@@ -81,12 +81,11 @@ def _run(options: argparse.Namespace) -> None:
     runs = sweep.plan_runs(loaded, options.recipe, overrides)
     if options.dry_run:
         with console.own_lines():
-            stages, notes = plan.plan([run.loaded for run in runs] or [loaded], names)
-        files = [run.folder for run in runs] or plan.expected_files(loaded, names)
-        console.show(run_tables.plan_table(stages))
-        console.say("\n  ".join(["Models:", *(f"{stage.name}: {stage.begins_as}" for stage in stages)]))
-        console.say("\n  ".join(["Notes:", *notes]))
-        console.say("\n  ".join(["Files:", *map(str, files)]))
+            table, told = plan.plan([run.loaded for run in runs] or [loaded], names)
+        files = [run.folder for run in runs] or RunFolder(Path(loaded.recipe.output_dir)).expected(names)
+        console.show(table)
+        for heading, lines in (told | {"Files": list(map(str, files))}).items():
+            console.say("\n  ".join([f"{heading}:", *lines]))
         console.say("Everything fits together. To start the run, repeat the command without --dry-run.")
         return
     running.train(options, loaded, runs, names)

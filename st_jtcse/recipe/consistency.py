@@ -13,8 +13,7 @@ from st_jtcse.losses.catalogue import taught_by_teachers
 from st_jtcse.losses.declaration import LossDeclaration
 from st_jtcse.recipe.data_blocks import DataSpec
 from st_jtcse.recipe.faults import Fault
-from st_jtcse.recipe.model_arguments import model_faults
-from st_jtcse.recipe.named_arguments import argument_faults, loss_faults
+from st_jtcse.recipe.named_arguments import argument_faults, loss_faults, model_faults
 from st_jtcse.recipe.schema import STAGE_PREFIX, StageSpec
 from st_jtcse.recipe.yaml_source import Loc, dotted
 from st_jtcse.wording import nearest, shown, unknown
@@ -86,7 +85,6 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
         yield from _rows(stage, data, loss)
         if data.train is not None:
             yield from _views(stage, loss)
-            yield from _third_view(stage, loss)
             yield from _teachers(stage, loss)
         yield from _classes(stage, data)
     if stage.spec.whitening is not None and data is not None and data.pairs is not None:
@@ -184,7 +182,6 @@ def _views(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
         way = "Choose SimCSELoss, or add 'views', or 'augment' with 'mode: pair'."
         text = f"expected a loss that makes both views itself, found {stage.loss_name}. {way}"
         yield Fault(stage.at("loss", "type"), text)
-
     if stage.spec.views and not (loss.any_views or loss.views == "given"):
         text = f"expected a loss that compares two views of a sentence, found {stage.loss_name}. Remove 'views'."
         yield Fault(stage.at("views"), text)
@@ -192,9 +189,6 @@ def _views(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
         if stage.spec.views and getattr(stage.spec, key):
             text = f"expected the sentences themselves beside 'views', found '{key}'. Remove one."
             yield Fault(stage.at(key), text)
-
-
-def _third_view(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
     count = len(stage.spec.views or ())
     needed = loss.needs_third_view(stage.spec.loss.arguments if stage.spec.loss else {})
     if needed and count < 3:

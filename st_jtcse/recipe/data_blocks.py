@@ -119,12 +119,13 @@ class DevSpec(SourceSpec):
             raise ValueError(f"expected no '{key}' beside 'unlabelled', found one. Remove one of them.")
 
 
-def _file_shorthand(value: Any) -> Any:
-    return {"file": value} if isinstance(value, str) else value
+def shorthand(key: str) -> BeforeValidator:
+    """Let a text stand for a block of one key."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
 def _dev_shorthand(value: Any) -> Any:
-    return {"unlabelled": True} if value == "unlabelled" else _file_shorthand(value)
+    return {"unlabelled": True} if value == "unlabelled" else value
 
 
 def list_shorthand(value: Any) -> Any:
@@ -132,7 +133,7 @@ def list_shorthand(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
 
-Source = Annotated[SourceSpec, BeforeValidator(_file_shorthand)]
+Source = Annotated[SourceSpec, shorthand("file")]
 Sources = Annotated[list[Source], BeforeValidator(list_shorthand), Field(min_length=1)]
 
 
@@ -205,7 +206,7 @@ class EvaluateSpec(Block):
     Their columns say what they are; a cross-encoder takes graded pairs only.
     """
 
-    dev: Annotated[DevSpec, BeforeValidator(_dev_shorthand)] | None = Field(
+    dev: Annotated[DevSpec, shorthand("file"), BeforeValidator(_dev_shorthand)] | None = Field(
         None,
         description="Set whose score chooses the checkpoint; for graded pairs, the Spearman correlation of their "
         "cosines. 'unlabelled': held-out training sentences.",

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import yaml_source
-from st_jtcse.recipe.yaml_source import Loc, Source, Written, dotted
+from st_jtcse.recipe.yaml_source import Source, dotted
 from st_jtcse.wording import shown, unknown
 
 _OF_TWINS = ("cross_attention_every", "cross_residual", "random_pooler")
@@ -39,42 +38,13 @@ _WHOLE = {
 SUFFIXES = (".yaml", ".yml")
 
 
-@dataclass(frozen=True)
-class _Node:
-    """A value and where it was written; mappings and lists hold nodes."""
-
-    value: Any
-    written: Written
-
-    @property
-    def keys(self) -> dict[str, _Node]:
-        """What the value holds as a mapping; nothing if it is none."""
-        return self.value if isinstance(self.value, dict) else {}
-
-    def plain(self, key: str) -> Any:
-        """Return the value of a key; None if there is no such key."""
-        return self.keys[key].value if key in self.keys else None
-
-    def without(self, dropped: Collection[str]) -> _Node:
-        """Return the mapping without some of its keys."""
-        return replace(self, value={key: node for key, node in self.keys.items() if key not in dropped})
-
-
 def load(path: Path, name: str | None = None) -> Source:
     """Read a recipe, which messages call `name`, and lay it over the one that it extends, that over its own, and so on.
 
     Every value of the whole tree, which has no key `extends`, knows the file and line it was written on. Raises
     UserError for a file that cannot be read, and for a recipe that extends none, or itself.
     """
-    source = yaml_source.load(path, name)
-    if "extends" not in source.data:
-        return source
-    chain = list(_chain(source, path))
-    tree = chain[-1]
-    for over in reversed(chain[:-1]):
-        tree = _laid(tree.without(_OWN), over, ())
-    written: dict[Loc, Written] = {}
-    return Source(_spread(tree.without({"extends"}), (), written), written)
+    return _whole(yaml_source.load(path, name), path, {})
 
 
 def lay_defaults(source: Source, usable: Collection[str]) -> Source:
@@ -83,43 +53,42 @@ def lay_defaults(source: Source, usable: Collection[str]) -> Source:
     A key that does not go with the stage's kind of model is left out, and so are the default's `base` and its revision
     where the stage names a model itself, and `lora` where the stage trains nothing.
     """
-    common, stages = source.data.get("model"), source.data.get("stages")
-    if not isinstance(common, dict) or not isinstance(stages, list):
+    common, stages = source.keys.get("model"), source.keys.get("stages")
+    if common is None or not common.keys or stages is None or not isinstance(stages.value, list):
         return source
-    laid, written = list(stages), dict(source.written)
-    for index, stage in enumerate(stages):
-        own = (stage.get("model") or {}) if isinstance(stage, dict) else None
-        if not isinstance(own, dict):
-            continue
-        kind = next((kind for kind in FOREIGN["model"] if own.get(kind) is not None), None)
-        if kind is None and common.get("base") is None:
-            continue
-        left_out = {*FOREIGN["model"][kind or "base"], *own, *({"base", "revision"} if kind else ())}
-        left_out |= {"lora"} if stage.get("loss") is None else set()
-        keys = [key for key in common if key in usable and key not in left_out]
-        written |= {("stages", index, "model", key): source.at(("model", key)) for key in keys}
-        laid[index] = {**stage, "model": {**{key: common[key] for key in keys}, **own}}
-    return Source({**source.data, "stages": laid}, written)
+    laid = [_with_defaults(stage, common, usable) for stage in stages.value]
+    return source.having(stages=replace(stages, value=laid))
 
 
-def _chain(source: Source, path: Path) -> Iterator[_Node]:
-    """Yield the tree of a recipe, of the one it extends, and so on."""
-    seen: dict[str, str] = {}
-    while True:
-        path = Path(os.path.abspath(path))
-        seen[os.path.realpath(path)] = path.stem if path == bundled.recipes().get(path.stem) else source.name
-        yield _grown(source, source.data, ())
-        if "extends" not in source.data:
-            return
-        path, name = _below(source, path)
-        if os.path.realpath(path) in seen:
-            names = list(seen.values())
-            circle = names[list(seen).index(os.path.realpath(path)) :]
-            found = "itself. Name another, or remove 'extends'."
-            if len(circle) > 1:
-                found = f"a circle: {' -> '.join([*circle, circle[0]])}. Remove one 'extends' of it."
-            raise UserError(f"{source.place(('extends',))}: expected another recipe to lay this over, found {found}")
-        source = yaml_source.load(path, name)
+def _with_defaults(stage: Source, common: Source, usable: Collection[str]) -> Source:
+    own = stage.keys.get("model", replace(stage, value=None, own=False))
+    if not isinstance(stage.value, dict) or (own.value and not own.keys):
+        return stage
+    kind = next((kind for kind in FOREIGN["model"] if own.plain(kind) is not None), None)
+    if kind is None and common.plain("base") is None:
+        return stage
+    left_out = {*FOREIGN["model"][kind or "base"], *own.keys, *({"base", "revision"} if kind else ())}
+    left_out |= {"lora"} if stage.plain("loss") is None else set()
+    laid = {key: value for key, value in common.keys.items() if key in usable and key not in left_out}
+    return stage.having(model=replace(own, value={**laid, **own.keys}))
+
+
+def _whole(source: Source, path: Path, seen: Mapping[str, str]) -> Source:
+    """Return a recipe laid over the one that it extends; `seen` are those that extend it, by path."""
+    if "extends" not in source.keys:
+        return source
+    path = Path(os.path.abspath(path))
+    called = path.stem if path == bundled.recipes().get(path.stem) else source.name
+    seen = {**seen, os.path.realpath(path): called}
+    file, name = _below(source, path)
+    if os.path.realpath(file) in seen:
+        circle = list(seen.values())[list(seen).index(os.path.realpath(file)) :]
+        found = "itself. Name another, or remove 'extends'."
+        if len(circle) > 1:
+            found = f"a circle: {' -> '.join([*circle, circle[0]])}. Remove one 'extends' of it."
+        raise UserError(f"{source.place(('extends',))}: expected another recipe to lay this over, found {found}")
+    base = _whole(yaml_source.load(file, name), file, seen)
+    return _laid(base.without(_OWN), source, ()).without({"extends"})
 
 
 def _below(source: Source, path: Path) -> tuple[Path, str]:
@@ -142,27 +111,7 @@ def _below(source: Source, path: Path) -> tuple[Path, str]:
     return file, os.path.normpath(os.path.join(os.path.dirname(source.name), relative))
 
 
-def _grown(source: Source, value: Any, loc: Loc) -> _Node:
-    """Return a part of a file's tree as nodes."""
-    held = value
-    if isinstance(value, dict):
-        held = {key: _grown(source, item, (*loc, key)) for key, item in value.items()}
-    elif isinstance(value, list):
-        held = [_grown(source, item, (*loc, index)) for index, item in enumerate(value)]
-    return _Node(held, source.written[loc])
-
-
-def _spread(node: _Node, loc: Loc, written: dict[Loc, Written]) -> Any:
-    """Return a node's plain value, and note where each part of it was written."""
-    written[loc] = node.written
-    if isinstance(node.value, dict):
-        return {key: _spread(item, (*loc, key), written) for key, item in node.value.items()}
-    if isinstance(node.value, list):
-        return [_spread(item, (*loc, index), written) for index, item in enumerate(node.value)]
-    return node.value
-
-
-def _laid(base: _Node, over: _Node, path: tuple[str, ...]) -> _Node:
+def _laid(base: Source, over: Source, path: tuple[str, ...]) -> Source:
     """Return a value laid over the base's; `path` is its keys from the top, stages' positions left out."""
     if path == ("stages",) and isinstance(base.value, list) and isinstance(over.value, list):
         return replace(over, value=_stages(base.value, over.value))
@@ -185,7 +134,7 @@ def _in_block(path: tuple[str, ...]) -> tuple[str, ...]:
     return path[1:] if path[:1] == ("stages",) else path
 
 
-def _displaced(base: _Node, over: _Node, path: tuple[str, ...]) -> Collection[str]:
+def _displaced(base: Source, over: Source, path: tuple[str, ...]) -> Collection[str]:
     """Name the keys of a block that do not go with what the recipe makes of it: another loss, model or kind of data."""
     block = _in_block(path)
     if block == ("loss",):
@@ -199,11 +148,11 @@ def _displaced(base: _Node, over: _Node, path: tuple[str, ...]) -> Collection[st
     return of_one_model if path == ("model",) else {*kinds, *kinds[kind], *of_one_model} - {kind}
 
 
-def _stages(base: list[_Node], over: list[_Node]) -> list[_Node]:
+def _stages(base: list[Source], over: list[Source]) -> list[Source]:
     """Return the base's stages, those of a known name changed or dropped in their place, new ones after them."""
     known = {stage.plain("name"): index for index, stage in enumerate(base) if isinstance(stage.plain("name"), str)}
     names, left = list(known), dict(known)
-    merged: list[_Node | None] = list(base)
+    merged: list[Source | None] = list(base)
     for index, stage in enumerate(over):
         name = stage.plain("name")
         drop = stage.plain("drop") is True and set(stage.keys) == {"name", "drop"}
@@ -212,7 +161,7 @@ def _stages(base: list[_Node], over: list[_Node]) -> list[_Node]:
         if place is not None:
             merged[place] = None if drop else _laid(base[place], stage, ("stages",))
         elif drop:
-            where = f"{stage.written.name}:{stage.written.line} {dotted(('stages', index, 'name'))}"
+            where = f"{stage.place(())} {dotted(('stages', index, 'name'))}"
             raise UserError(f"{where}: {unknown('a stage of the recipe that this one extends', str(name), names)}")
         else:
             merged.append(stage)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import os.path
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,31 +16,17 @@ from pydantic import BaseModel, ValidationError
 from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import extends, yaml_source
-from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec, PivotSpec, SourceSpec
+from st_jtcse.recipe.data_blocks import DataSpec, EvaluateSpec
 from st_jtcse.recipe.faults import Fault, from_pydantic, tell
 from st_jtcse.recipe.overrides import apply
-from st_jtcse.recipe.schema import (
-    OF_ONE_STAGE,
-    ModelDefaults,
-    ModelSpec,
-    Recipe,
-    StageSpec,
-    TeacherSpec,
-    WeightedModelSpec,
-)
+from st_jtcse.recipe.schema import OF_ONE_STAGE, ModelDefaults, Recipe, StageSpec
 from st_jtcse.recipe.yaml_source import Loc, Source
 from st_jtcse.wording import nearest, unknown
 
 _FOLDER_PREFIXES = ("./", "../", "~/")
-# Keys that can name something local, and whether they always do; a model or dataset may also be a Hub id.
-_LOCAL: dict[type[BaseModel], dict[str, bool]] = {
-    SourceSpec: {"file": True, "dataset": False},
-    DevSpec: {"file": True, "dataset": False},
-    ModelSpec: {"base": False, "towers": False, "cross_encoder": False},
-    WeightedModelSpec: {"model": False},
-    TeacherSpec: {"model": False},
-    PivotSpec: {"forward": False, "back": False},
-}
+# Keys of blocks that can name something local, and whether they always do; a model or dataset may also be a Hub id.
+_MAY_BE_LOCAL = ("dataset", "base", "towers", "cross_encoder", "model", "forward", "back")
+_LOCAL = {"file": True, **dict.fromkeys(_MAY_BE_LOCAL, False)}
 _NO_SOURCE = "expected exactly one of 'train' and 'pairs', found neither. Give one of them."
 BlockType = TypeVar("BlockType", bound=BaseModel)
 
@@ -56,6 +44,15 @@ class LoadedRecipe:
     def cache_dir(self) -> Path | None:
         """Folder of what is computed once and shared by runs; None is the default."""
         return Path(self.recipe.cache_dir).absolute() if self.recipe.cache_dir else None
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """By stage, a hash of all that its result follows from but the seed: two stages with one key come out alike."""
+        keys: dict[str, str] = {}
+        for stage in self.stages:
+            told = json.dumps([stage.model_dump(mode="json"), [keys[name] for name in stage.earlier]])
+            keys[stage.name] = hashlib.sha256(told.encode()).hexdigest()
+        return keys
 
     def choose(self, names: Sequence[str]) -> list[str]:
         """Return the stages to run, in the recipe's order; no names mean all, and one that is no stage a UserError."""
@@ -78,9 +75,9 @@ def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[st
     path, name = _find(reference)
     swept = None if point is None else {**point, "sweep": None, "seeds": None}
     source, refused = apply(extends.load(path, name), overrides, swept)
-    if isinstance(base := source.data.get("model"), str):
-        written = {**source.written, ("model", "base"): source.at(("model",))}
-        source = Source({**source.data, "model": {"base": base}}, written)
+    if isinstance(source.plain("model"), str):
+        base = source.keys["model"]
+        source = source.having(model=replace(base, value={"base": base}))
     if isinstance(common := source.data.get("model"), dict):
         # A fault in one of its keys is told once, not at every stage.
         usable = _readable(ModelDefaults, {key: common[key] for key in common if key not in OF_ONE_STAGE})
@@ -201,9 +198,8 @@ def _anchored(value: Any, loc: Loc, source: Source, always: bool | None = None) 
     if isinstance(value, dict):
         return {key: _anchored(item, (*loc, key), source) for key, item in value.items()}
     if isinstance(value, BaseModel):
-        local = _LOCAL.get(type(value), {})
         held = {key: getattr(value, key) for key in type(value).model_fields}
-        new = {key: _anchored(old, (*loc, key), source, local.get(key)) for key, old in held.items()}
+        new = {key: _anchored(old, (*loc, key), source, _LOCAL.get(key)) for key, old in held.items()}
         # What stays as it is does not count as given.
         return value.model_copy(update={key: new[key] for key in held if new[key] != held[key]})
     if not isinstance(value, str) or always is None or not (always or value.startswith(_FOLDER_PREFIXES)):

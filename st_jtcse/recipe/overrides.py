@@ -5,14 +5,14 @@ What a recipe may hold is validation's to say: an unknown key is laid like any o
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.faults import schema_place
-from st_jtcse.recipe.yaml_source import Loc, Source, Written, dotted, parse_value
+from st_jtcse.recipe.yaml_source import Loc, Source, Written, dotted, grown, parse_value
 from st_jtcse.wording import shown, unknown
 
 
@@ -28,9 +28,11 @@ def apply(source: Source, overrides: Iterable[str], point: Mapping[str, Any] | N
             if isinstance(change, str):
                 key, value = _read(change)
                 # What the user types starts where the user stands.
-                source = _put(source, Written(f"--set {key}", None, Path()), key, value)
+                written = Written(f"--set {key}", None, Path())
             else:
-                source = _put(source, Written(f"sweep.{change[0]}", None, swept_in), *change)
+                key, value = change
+                written = Written(f"sweep.{key}", None, swept_in)
+            source = _put(source, key.split("."), grown(value, written), ())
         except UserError as error:
             faults += error.faults
     return source, faults
@@ -43,48 +45,41 @@ def _read(override: str) -> tuple[str, Any]:
     return key, parse_value(text, f"--set {key}")
 
 
-def _put(source: Source, option: Written, key: str, value: Any) -> Source:
-    """Set a value, making mappings that the file left out."""
-    data = copy.deepcopy(source.data)  # A refused override must leave no half-made path behind.
-    node: Any = data
-    parts = key.split(".")
-    loc: Loc = ()
-    made: list[Loc] = []
-    while True:
-        part: Any = _item(option.name, node, parts, loc) if isinstance(node, list) else parts.pop(0)
-        loc = (*loc, part)
-        if not parts:
-            break
-        below = node[part] if isinstance(node, list) else node.get(part)
-        if below is None:
-            below = {}
-            made.append(loc)
-        elif isinstance(below, str) and (place := schema_place(loc)) and place.source:
-            below = {"file": below}  # The short form of a source, about to get a second key.
-        elif not isinstance(below, (dict, list)):
+def _put(above: Source, parts: list[str], new: Source, loc: Loc) -> Source:
+    """Return a tree in which the last of a key's parts is new, making mappings that the file left out."""
+    is_list = isinstance(above.value, list)
+    part: Any = _item(above, parts, new.name, loc) if is_list else parts.pop(0)
+    loc = (*loc, part)
+    if parts:
+        below = above.value[part] if is_list else above.keys.get(part)
+        if below is None or below.value is None:
+            # What is told of a mapping that the option made is told of the option.
+            below = Source({}, new.written)
+        elif isinstance(below.value, str) and (place := schema_place(loc)) and place.source:
+            # The short form of a source, about to get a second key.
+            below = replace(below, value={"file": replace(below, own=False)})
+        elif not isinstance(below.value, (dict, list)):
             raise UserError(
-                f"{option.name}: expected keys below {dotted(loc)}, found {shown(below)}. Set it as a whole."
+                f"{new.name}: expected keys below {dotted(loc)}, found {shown(below.value)}. Set it as a whole."
             )
-        node[part] = below
-        node = below
-    node[part] = value
-    kept = {known: written for known, written in source.written.items() if known[: len(loc)] != loc}
-    # What is told of a mapping that the option made is told of the option.
-    return Source(data, {**kept, **dict.fromkeys([*made, loc], option)})
+        new = _put(below, parts, new, loc)
+    held = above.value.copy()
+    held[part] = new
+    return replace(above, value=held)
 
 
-def _item(option: str, node: list[Any], parts: list[str], loc: Loc) -> int:
+def _item(node: Source, parts: list[str], option: str, loc: Loc) -> int:
     """Take the name of a stage, or a position, off the parts of a key, and return the position."""
-    names = [item.get("name") if isinstance(item, dict) else None for item in node] if loc == ("stages",) else []
+    count, names = len(node.value), [item.plain("name") for item in node.value] if loc == ("stages",) else []
     # A stage's name may hold dots, so the longest run of parts that is a name is taken for one.
     for size in range(len(parts), 0, -1):
         if (name := ".".join(parts[:size])) in names:
             del parts[:size]
             return names.index(name)
     part = parts.pop(0)
-    if part.isascii() and part.isdigit() and int(part) < len(node):
+    if part.isascii() and part.isdigit() and int(part) < count:
         return int(part)
-    positions = f"0 to {len(node) - 1}" if node else "none, the list is empty"
+    positions = f"0 to {count - 1}" if count else "none, the list is empty"
     if loc == ("stages",):
         known = [name for name in names if isinstance(name, str)]
         raise UserError(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from st_jtcse.recipe.data_blocks import Block, Sources, Text, list_shorthand
+from st_jtcse.recipe.data_blocks import Block, Sources, Text, list_shorthand, shorthand
 
 OF_TOKENS = ("shuffle", "mask", "token_cutoff", "feature_cutoff")
 # What a view has a share of, and how much by default.
@@ -56,12 +56,8 @@ class ViewSpec(Block):
         return self.share if self.share is not None else _SHARES.get(self.type, 1.0)
 
 
-def _type_shorthand(value: Any) -> Any:
-    return {"type": value} if isinstance(value, str) else value
-
-
 Views = Annotated[
-    list[Annotated[ViewSpec, BeforeValidator(_type_shorthand)]],
+    list[Annotated[ViewSpec, shorthand("type")]],
     BeforeValidator(list_shorthand),
     Field(min_length=1, max_length=3),
 ]

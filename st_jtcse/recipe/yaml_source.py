@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,25 +23,20 @@ _TAG = "tag:yaml.org,2002:"
 _STR, _SEQ, _MAP = f"{_TAG}str", f"{_TAG}seq", f"{_TAG}map"
 
 
-def _integer(text: str) -> int:
-    return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
-
-
-def _real(text: str) -> float:
-    return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-
-
 # The core schema of YAML 1.2. PyYAML follows 1.1, where 1e-5 is text, `no` is false and 010 is eight.
 _SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
     f"{_TAG}null": (re.compile(r"^(?:~|null|Null|NULL|)$"), lambda text: None),
     f"{_TAG}bool": (re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), lambda text: text[0] in "tT"),
-    f"{_TAG}int": (re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"), _integer),
+    f"{_TAG}int": (
+        re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"),
+        lambda text: int(text, 0) if text[:2] in ("0x", "0o") else int(text),
+    ),
     f"{_TAG}float": (
         re.compile(
             r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
             r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
         ),
-        _real,
+        lambda text: float(text.lower().replace(".inf", "inf").replace(".nan", "nan")),
     ),
     _STR: (re.compile(r"^.*$", re.DOTALL), str),
 }
@@ -84,64 +80,98 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """A YAML tree that knows where each of its keys was written."""
+    """A value of a recipe that knows where it was written; mappings and lists hold such values."""
 
-    data: dict[str, Any]  # The top-level mapping as plain Python values
-    written: Mapping[Loc, Written]  # By location; what has no entry was written with what is above it
+    value: Any
+    written: Written
+    own: bool = True  # Whether it was written there itself, not as a part of what is above it
+
+    @cached_property
+    def data(self) -> Any:
+        """The value as plain data."""
+        if isinstance(self.value, dict):
+            return {key: item.data for key, item in self.value.items()}
+        return [item.data for item in self.value] if isinstance(self.value, list) else self.value
 
     @property
     def name(self) -> str:
-        """How messages call the recipe's own file."""
-        return self.written[()].name
+        """How messages call the file."""
+        return self.written.name
 
-    def spelt(self, loc: Loc) -> Loc:
-        """Return `loc` without list positions that exist only because one item stands for a list of one."""
-        kept: list[str | int] = []
-        node: Any = self.data
+    @property
+    def keys(self) -> dict[str, Source]:
+        """What the value holds as a mapping; nothing if it is none."""
+        return self.value if isinstance(self.value, dict) else {}
+
+    def plain(self, key: str) -> Any:
+        """Return the value of a key; None if there is no such key."""
+        return self.keys[key].value if key in self.keys else None
+
+    def having(self, **items: Source) -> Source:
+        """Return the mapping with other values of some keys."""
+        return replace(self, value={**self.keys, **items})
+
+    def without(self, dropped: Collection[str]) -> Source:
+        """Return the mapping without some of its keys."""
+        return replace(self, value={key: item for key, item in self.keys.items() if key not in dropped})
+
+    def _walk(self, loc: Loc) -> tuple[Loc, Source, bool]:
+        """Follow `loc` without list positions that exist only because one item stands for a list of one.
+
+        Returns it, the last value on it that there is, and whether that is at its end.
+        """
+        spelt: list[str | int] = []
+        last: Source = self
+        node: Source | None = self
         for part in loc:
-            if isinstance(part, int) and not isinstance(node, list):
+            held: Any = node.value if node else None
+            if isinstance(part, int) and not isinstance(held, list):
                 continue
-            kept.append(part)
-            held = dict(enumerate(node)) if isinstance(node, list) else node
+            spelt.append(part)
+            held = dict(enumerate(held)) if isinstance(held, list) else held
             node = held.get(part) if isinstance(held, dict) else None
-        return tuple(kept)
-
-    def known(self, loc: Loc) -> Loc:
-        """Return `loc`, or the nearest above it that has an entry of its own."""
-        loc = self.spelt(loc)
-        return next(loc[:size] for size in range(len(loc), -1, -1) if loc[:size] in self.written)
+            last = node or last
+        return tuple(spelt), last, node is not None
 
     def at(self, loc: Loc) -> Written:
-        """Return where `loc` was written."""
-        return self.written[self.known(loc)]
+        """Return where `loc` was written, or the nearest above it that there is."""
+        return self._walk(loc)[1].written
 
     def place(self, loc: Loc) -> str:
         """Return the start of a message about `loc`, e.g. ``recipe.yaml:9 stages[1].data``."""
-        name, line, _ = self.at(loc)
-        if line is None and self.known(loc) == self.spelt(loc):
+        spelt, last, is_there = self._walk(loc)
+        name, line, _ = last.written
+        if line is None and last.own and is_there:
             return name
-        return f"{name if line is None else f'{name}:{line}'} {dotted(self.spelt(loc))}".rstrip()
+        return f"{name if line is None else f'{name}:{line}'} {dotted(spelt)}".rstrip()
+
+
+def grown(data: Any, written: Written, own: bool = True) -> Source:
+    """Return plain data that was written as a whole."""
+    if isinstance(data, dict):
+        return Source({key: grown(item, written, own=False) for key, item in data.items()}, written, own)
+    if isinstance(data, list):
+        return Source([grown(item, written, own=False) for item in data], written, own)
+    return Source(data, written, own)
 
 
 def load(path: Path, name: str | None = None) -> Source:
     """Read a recipe file that messages call by a name, by default its path; raises UserError if it is none."""
     name = str(path) if name is None else name
-    tree = _Tree(name)
-    data = tree.read(_text(path, name))
-    if data is None:
+    source = _Tree(name, Path(os.path.abspath(path)).parent).read(_text(path, name))
+    if source.value is None:
         raise UserError(f"{name}: expected a recipe, found an empty file. Start from a bundled one: st-train --list.")
-    if not isinstance(data, dict):
+    if not isinstance(source.value, dict):
         raise UserError(
-            f"{name}:{tree.lines[()]}: expected a mapping ('name: ...', 'stages: ...') at the top level, "
-            f"found {'a list' if isinstance(data, list) else 'a single value'}. Write keys with a colon."
+            f"{source.place(())}: expected a mapping ('name: ...', 'stages: ...') at the top level, "
+            f"found {'a list' if isinstance(source.value, list) else 'a single value'}. Write keys with a colon."
         )
-    folder = Path(os.path.abspath(path)).parent
-    return Source(data, {loc: Written(name, line, folder) for loc, line in tree.lines.items()})
+    return source
 
 
 def parse_value(text: str, name: str = "value") -> Any:
     """Read a value by the rules of recipe files: ``1e-5`` as a number, ``no`` as text; raises UserError for no YAML."""
-    return _Tree(name, numbered=False).read(text)
+    return _Tree(name, Path(), numbered=False).read(text).data
 
 
 def dump(data: Mapping[str, Any]) -> str:
@@ -179,15 +209,15 @@ def _text(path: Path, name: str) -> str:
 
 @dataclass
 class _Tree:
-    """Builds plain data from YAML text and collects lines and faults on the way."""
+    """Builds a tree from YAML text and collects faults on the way."""
 
     name: str
+    folder: Path
     numbered: bool = True
-    lines: dict[Loc, int] = field(default_factory=dict)
     faults: list[tuple[int, str]] = field(default_factory=list)
 
-    def read(self, text: str) -> Any:
-        data = None
+    def read(self, text: str) -> Source:
+        source = self._source(None, 1)
         try:
             self._scan(text)
             self._stop_at_faults()
@@ -202,9 +232,12 @@ class _Tree:
             # PyYAML lets chr() fail on escapes beyond Unicode, such as "\U00110000".
             self._refuse(1, f"an escape is not a character ({error})")
         else:
-            data = None if node is None else self._value(node, ())
+            source = source if node is None else self._value(node, ())
         self._stop_at_faults()
-        return data
+        return source
+
+    def _source(self, value: Any, line: int) -> Source:
+        return Source(value, Written(self.name, line, self.folder))
 
     def _refuse(self, line: int, problem: str) -> None:
         way = "Correct the indentation, or quote the text." if self.numbered else "Quote the text."
@@ -239,18 +272,19 @@ class _Tree:
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
 
-    def _value(self, node: yaml.Node, loc: Loc) -> Any:
+    def _value(self, node: yaml.Node, loc: Loc, line_of_key: int | None = None) -> Source:
         line = node.start_mark.line + 1
-        self.lines.setdefault(loc, line)
+        value: Any = None
         if isinstance(node, yaml.MappingNode) and node.tag == _MAP:
-            return self._mapping(node, loc)
-        if isinstance(node, yaml.SequenceNode) and node.tag == _SEQ:
-            return [self._value(item, (*loc, index)) for index, item in enumerate(node.value)]
-        if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
-            return self._scalar(node, loc)
-        tag = node.tag.replace(_TAG, "!!")
-        self._fault(line, loc, f"expected plain values, found the tag '{tag}'. Remove the tag.")
-        return None
+            value = self._mapping(node, loc)
+        elif isinstance(node, yaml.SequenceNode) and node.tag == _SEQ:
+            value = [self._value(item, (*loc, index)) for index, item in enumerate(node.value)]
+        elif isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
+            value = self._scalar(node, loc)
+        else:
+            tag = node.tag.replace(_TAG, "!!")
+            self._fault(line, loc, f"expected plain values, found the tag '{tag}'. Remove the tag.")
+        return self._source(value, line_of_key or line)
 
     def _scalar(self, node: yaml.ScalarNode, loc: Loc) -> Any:
         pattern, value = _SCALARS[node.tag]
@@ -264,8 +298,8 @@ class _Tree:
         self._fault(node.start_mark.line + 1, loc, f"expected a YAML {tag}, found '{shown}'. Correct the value.")
         return None
 
-    def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, Any]:
-        data: dict[str, Any] = {}
+    def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, Source]:
+        data: dict[str, Source] = {}
         for key_node, value_node in node.value:
             line, key = key_node.start_mark.line + 1, key_node.value
             below = (*loc, key)
@@ -275,9 +309,9 @@ class _Tree:
                 text = f"expected text as a key, found {key or 'nothing'}. Write '{key}' in quotes."
                 self._fault(line, loc, text)
             elif key in data:
-                text = f"expected each key once, found it again (first on line {self.lines[below]}). Remove one."
+                first = data[key].written.line
+                text = f"expected each key once, found it again (first on line {first}). Remove one."
                 self._fault(line, below, text)
             else:
-                self.lines[below] = line
-                data[key] = self._value(value_node, below)
+                data[key] = self._value(value_node, below, line)
         return data

@@ -21,28 +21,18 @@ _BLUE, _ORANGE = "#0072B2", "#D55E00"
 
 
 @house_style()
-def draw_alignment_uniformity(values: Mapping[str, tuple[float, float]], width: float = WIDE) -> Figure:
-    """Draw a point a model: alignment over uniformity."""
-    figure, axes = _points(values, width)
-    axes.set_xlabel("uniformity (lower: more evenly spread)")
-    axes.set_ylabel("alignment (lower: closer)")
-    return figure
-
-
-@house_style()
-def draw_score_and_cost(values: Mapping[str, tuple[float, float]], width: float = WIDE) -> Figure:
-    """Draw a point a model: Spearman x 100 over GMAC."""
-    figure, axes = _points(values, width)
-    axes.set_xlim(left=0)
-    axes.set(xlabel="cost of a sentence of 64 tokens (GMAC)", ylabel="Spearman x 100")
-    return figure
-
-
-@house_style()
-def draw_score_and_energy(values: Mapping[str, tuple[float, float]], width: float = WIDE) -> Figure:
-    """Draw a point a model: Spearman x 100 over mean E_CLS."""
-    figure, axes = _points(values, width)
-    axes.set(xlabel="mean E_CLS (ratio of norms)", ylabel="Spearman x 100")
+def draw_points(
+    values: Mapping[str, tuple[float, float]], width: float = WIDE, *, over: str, shown: str, from_zero: bool = False
+) -> Figure:
+    """Draw a point a model: the first number, called `shown`, over the second, whose axis may begin at zero."""
+    figure, (axes,) = panels(1, width, least=width, height=4)
+    for (name, (y, x)), look in zip(values.items(), series()):
+        axes.plot(x, y, markersize=8, label=legend_name(name), **look | {"linestyle": "none"})
+    axes.margins(0.2)
+    legend_below(figure, axes)
+    if from_zero:
+        axes.set_xlim(left=0)
+    axes.set(xlabel=over, ylabel=shown)
     return figure
 
 
@@ -145,15 +135,6 @@ def draw_sentence_map(values: Mapping[str, SentenceMap], joined: NDArray[np.int6
         axes.set(xlabel=f"axis 1 ({units[0]})", ylabel=f"axis 2 ({units[1]})")
         axes.set_title(textwrap.fill(name, 32), fontsize=10)
     return figure
-
-
-def _points(values: Mapping[str, tuple[float, float]], width: float) -> tuple[Figure, Axes]:
-    figure, (axes,) = panels(1, width, least=width, height=4)
-    for (name, (y, x)), look in zip(values.items(), series()):
-        axes.plot(x, y, markersize=8, label=legend_name(name), **look | {"linestyle": "none"})
-    axes.margins(0.2)
-    legend_below(figure, axes)
-    return figure, axes
 
 
 def _outlines(axes: Axes, values: Mapping[str, NDArray[np.float64] | None]) -> None:

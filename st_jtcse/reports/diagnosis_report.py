@@ -132,15 +132,22 @@ def _of_models(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]:
             "the mean of exp(-2 squared distance) over all pairs of different sentences. Lower is better, but one is "
             "easily had at the cost of the other: a model is better than another where both are lower.",
             f"One point per model; alignment and uniformity of each: {told}.",
-            partial(pictures.draw_alignment_uniformity, spaces),
+            partial(
+                pictures.draw_points,
+                spaces,
+                over="uniformity (lower: more evenly spread)",
+                shown="alignment (lower: closer)",
+            ),
         )
-    told = "; ".join(f"{one.name} {one.spearman:.2f} at {one.gmac:.2f} GMAC" for one in diagnoses)
+    costs = {one.name: (one.spearman, one.gmac) for one in diagnoses}
+    cost = "cost of a sentence of 64 tokens (GMAC)"
+    told = "; ".join(f"{name} {score:.2f} at {gmac:.2f} GMAC" for name, (score, gmac) in costs.items())
     yield _Drawn(
         "score_and_cost",
         "Score and cost",
         "Spearman x 100 over the operations of one sentence.",
         f"One point per model: {told}.",
-        partial(pictures.draw_score_and_cost, {one.name: (one.spearman, one.gmac) for one in diagnoses}),
+        partial(pictures.draw_points, costs, over=cost, shown="Spearman x 100", from_zero=True),
     )
     fifths = [f"{low:g} to {high:g}" for low, high in pairwise(diagnoses[0].density.edges)]
     means = {one.name: ["-" if math.isnan(mean) else f"{mean:.3f}" for mean in one.density.means] for one in diagnoses}
@@ -183,7 +190,7 @@ def _of_encoders(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]
         "Score and E_CLS",
         "Spearman x 100 over E_CLS, here the mean over the layers of all of a model's encoders (JTCSE Fig. 10).",
         f"One point per model: {told}.",
-        partial(pictures.draw_score_and_energy, points),
+        partial(pictures.draw_points, points, over="mean E_CLS (ratio of norms)", shown="Spearman x 100"),
     )
     sinks = _by_encoder({one.name: one.sink for one in diagnoses})
     shares = {name: [f"{100 * share:.0f} %" for share in sink.mass.mean(axis=0)] for name, sink in sinks.items()}

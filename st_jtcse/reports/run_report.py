@@ -1,4 +1,4 @@
-"""A run's own page: its verdict and table, dev and the losses by step, and a few pairs before and after."""
+"""A run's table, and its own page: the verdict, dev and the losses by step, and a few pairs before and after."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from st_jtcse.errors import UserError
 from st_jtcse.reports.dev_curves import Curve, loss_terms, read_curves
 from st_jtcse.reports.drawing import WIDE, house_style, legend_below, legend_name, panels, picture, series
 from st_jtcse.reports.page import Section, render_page
-from st_jtcse.reports.run_tables import results_table
-from st_jtcse.reports.table import Table, best_by_column, number
+from st_jtcse.reports.table import Table, best_by_column, millions, number, scale, shipped_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,6 +34,29 @@ class Example(NamedTuple):
     score: float
     before: float
     after: float
+
+
+def results_table(results: Mapping[str, Any]) -> Table:
+    """Return the start models as shipped, and every stage, where it started -> where it ended."""
+    sets = list(dict.fromkeys(name for record in results["stages"] for name in record["spearman"]))
+    rows = [[name, "", "", *scores] for name, *scores in shipped_rows(results, sets)]
+    rows += [
+        [
+            f"{record['name']}, start kept" if record["steps"] and not record["best_step"] else record["name"],
+            millions(record["parameters"]),
+            str(record["steps"]),
+            *(_change(record, name) for name in sets),
+        ]
+        for record in results["stages"]
+    ]
+    metrics = {name: metric for record in results["stages"] for name, metric in record.get("metrics", {}).items()}
+    title = f"{results['recipe']}, seed {results['seed']}: {scale(sets, metrics)}, start -> trained"
+    return Table(["stage", "parameters", "steps", *sets], rows, title)
+
+
+def _change(record: Mapping[str, Any], name: str) -> str:
+    start, end = record["spearman_start"].get(name), record["spearman"].get(name)
+    return "" if end is None else f"{start:.2f} -> {end:.2f}"
 
 
 def write_run_report(folder: Path, results: Mapping[str, Any], examples: Sequence[Example], set_name: str) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from torch import nn
 from transformers import PreTrainedModel
 
 from st_jtcse import embedded, processes
@@ -110,13 +109,9 @@ def _check_targets(encoder: PreTrainedModel, targets: list[str], is_pattern: boo
         except re.error as error:
             raise UserError(f"lora.target_modules: expected a pattern, found {shown(target)} ({error}).") from error
         if target != _ALL_LINEAR and not any(ends.fullmatch(name) for name in names):
-            weighted = {name.rpartition(".")[2] for name, layer in encoder.named_modules() if _has_matrix(layer)}
+            layers = ((name, getattr(layer, "weight", None)) for name, layer in encoder.named_modules())
+            weighted = {name.rpartition(".")[2] for name, weight in layers if weight is not None and weight.dim() == 2}
             raise UserError(f"lora.target_modules: {unknown('the name of a layer', target, sorted(weighted))}")
-
-
-def _has_matrix(layer: nn.Module) -> bool:
-    weight = getattr(layer, "weight", None)
-    return weight is not None and weight.dim() == 2
 
 
 def _public_base(spec: ModelSpec) -> str:

@@ -1,18 +1,23 @@
-"""The models that a run starts from as their makers shipped them: what a stage makes of them, and their scores."""
+"""The models that a run starts from, as their makers shipped them: what stages, and a whole run, make of them."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os.path
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from sentence_transformers import SentenceTransformer
+
 from st_jtcse import embedded, processes
+from st_jtcse.diagnostics import unit_vectors
 from st_jtcse.errors import UserError
+from st_jtcse.evaluation.verdict import verdicts
 from st_jtcse.modules.shipped_form import ShippedForm, shipped_form
 from st_jtcse.modules.tower_form import shared_form
 from st_jtcse.pooling_names import SPOKEN
@@ -23,8 +28,7 @@ from st_jtcse.training.stage_inputs import Inputs
 
 logger = logging.getLogger(__name__)
 
-# What a model is loaded with, beside its name.
-_HOW = ("revision", "trust_remote_code")
+_EXAMPLES = 8
 
 
 def start_models(stage: StageSpec, stages: Mapping[str, StageSpec]) -> list[WeightedModelSpec]:
@@ -32,7 +36,8 @@ def start_models(stage: StageSpec, stages: Mapping[str, StageSpec]) -> list[Weig
     found: dict[tuple[str, str | None], WeightedModelSpec] = {}
     for place, name in stage.model.models.items():
         holder: Any = stage.model.members[int(place[1])] if stage.model.members else stage.model
-        own = [WeightedModelSpec.model_validate({key: getattr(holder, key) for key in _HOW} | {"model": name})]
+        how = {"revision": holder.revision, "trust_remote_code": holder.trust_remote_code}
+        own = [WeightedModelSpec.model_validate({"model": name, **how})]
         if name.startswith(STAGE_PREFIX):
             own = start_models(stages[name.removeprefix(STAGE_PREFIX)], stages)
         found |= {(spec.model, spec.revision): spec for spec in own}
@@ -145,3 +150,43 @@ def _labels(stages: Mapping[str, StageSpec]) -> dict[tuple[str, str | None], str
         name = "/".join(next(alone, (model,)))
         labels[model, revision] = f"{name}@{revision}" if revision else name
     return labels
+
+
+def beside_start(
+    stages: Sequence[StageSpec], stage: StageSpec, inputs: Inputs, model: SentenceTransformer, has_score: bool
+) -> dict[str, Any]:
+    """Return what a stage's record says of its model beside the start: verdicts, and the cosines of a few pairs.
+
+    They are of the test sets; the others have chosen the model and say nothing of it. There are none but of
+    the run's last bi-encoder, and where it comes from one model, which `has_score` as shipped.
+    """
+    tests = {name: inputs.sets[name] for name in (stage.evaluate.test if stage.evaluate else ())}
+    bi_encoders = [other.name for other in stages if other.model.cross_encoder is None]
+    starts = start_models(stage, {other.name: other for other in stages})
+    if not tests or not has_score or len(starts) != 1 or stage.name != bi_encoders[-1]:
+        return {"verdicts": []}
+    try:
+        base = load_frozen(starts[0], embedded.place)
+        told = [verdict.as_dict() for verdict in verdicts(base, model, tests)]
+        return {"verdicts": told, "examples": _examples(base, model, tests)}
+    except UserError as error:
+        logger.warning("no verdict: %s", error)
+        return {"verdicts": []}
+
+
+def _examples(base: SentenceTransformer, model: SentenceTransformer, sets: Mapping[str, Any]) -> dict[str, Any]:
+    """Return rows of the first set of graded pairs, evenly by gold score, and their cosines by both models.
+
+    The texts are left out: records are pushed with models.
+    """
+    name, pairs = next(((name, own.pairs) for name, own in sets.items() if own.pairs is not None), ("", None))
+    if pairs is None:
+        return {}
+    order = np.argsort(pairs.scores, kind="stable")
+    chosen = order[np.linspace(0, len(order) - 1, min(_EXAMPLES, len(order))).round().astype(int)]
+    sides = [[side[row] for row in chosen] for side in (pairs.sentences1, pairs.sentences2)]
+    found: dict[str, Any] = {"set": name, "rows": chosen.tolist()}
+    for when, one in (("before", base), ("after", model)):
+        first, second = (unit_vectors(one.encode(side, show_progress_bar=False)) for side in sides)
+        found[when] = (first * second).sum(axis=1).astype(float).round(4).tolist()
+    return found

@@ -11,8 +11,7 @@ from st_jtcse import bundled
 from st_jtcse.recipe.data_blocks import DEV, DevSpec, SourceSpec
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
-from st_jtcse.training import bf16
-from st_jtcse.training.stage_arguments import training_arguments
+from st_jtcse.training.stage_arguments import bf16_gain, training_arguments
 from st_jtcse.training.stage_inputs import Inputs
 
 # Bytes of a weight in training: itself, its gradient, and the optimizer's two averages; and in a checkpoint.
@@ -61,7 +60,7 @@ def told_ahead(
         but = f", without {', '.join(untimed)}" if untimed else ""
         told = f"training takes about {_duration(whole)} on this machine{but}"
         lines.append(f"{told}; evaluations and teachers' vectors come on top")
-    if any(stage.args.get("bf16") is True for stage in stages) and (gain := bf16.gain()):
+    if any(stage.args.get("bf16") is True for stage in stages) and (gain := bf16_gain()):
         lines.append(gain)
     return lines
 

@@ -16,10 +16,9 @@ from st_jtcse.evaluation.unlabelled import neighbours_set
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.sentence_blocks import NeighboursSpec
-from st_jtcse.training.evaluation_sets import evaluator_of
 from st_jtcse.training.models import load_frozen, resolver
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.stage_inputs import Inputs
+from st_jtcse.training.stage_inputs import Inputs, evaluator_of
 
 
 def with_reference(

@@ -15,13 +15,12 @@ from st_jtcse.data.teachers import label_size
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import STAGE_PREFIX, StageSpec
-from st_jtcse.training.few_rows import ROWS, few_inputs
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import load_frozen, start_model
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs, check_size
 from st_jtcse.training.stage_training import train
-from st_jtcse.training.stand_ins import share_words, small_copy
+from st_jtcse.training.stand_ins import ROWS, few_inputs, share_words, small_copy
 
 # Arguments that are given other values for the step: they say how long and how much, or where logs go.
 REPLACED = {

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from transformers import AutoModelForSequenceClassification
@@ -14,67 +13,47 @@ from st_jtcse import embedded
 from st_jtcse.modules import loading
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
-from st_jtcse.reports.run_report import PAGE
+from st_jtcse.reports.table import Table, millions
 from st_jtcse.towers.modeling_tower_pooling import tower_class
 from st_jtcse.training.as_shipped import begins_as
 from st_jtcse.training.forecast import rows_of, sizes, steps_of
 from st_jtcse.training.models import load_config
-from st_jtcse.training.rehearsal import rehearse_all
-from st_jtcse.training.run_folder import RECIPE, RESULTS
-from st_jtcse.training.stage_inputs import Inputs, is_local, load_inputs
+from st_jtcse.training.rehearsal import rehearse
+from st_jtcse.training.stage_inputs import is_local, load_inputs
 
 
-@dataclass(frozen=True)
-class PlannedStage:
-    """One line of the plan."""
+def plan(recipes: Sequence[LoadedRecipe], names: list[str]) -> tuple[Table, dict[str, list[str]]]:
+    """Plan the stages of the first recipe, and rehearse those of all, each once where they share it.
 
-    name: str
-    loss: str | None  # Class of its loss; None if it is only assembled
-    begins_as: str  # Its model, in a phrase
-    parameters: int
-    sentences: int | None  # Training sentences; None if they come from the Hub, which a plan does not download
-    steps: int | None  # Optimiser steps; None if they follow from an unknown number of sentences
-    evaluated_on: tuple[str, ...]  # Names of the evaluation sets
-
-
-class Plan(NamedTuple):
-    """What a run would do."""
-
-    stages: list[PlannedStage]
-    notes: list[str]  # lines about data, time, memory and disk
-
-
-def plan(recipes: Sequence[LoadedRecipe], names: list[str]) -> Plan:
-    """Plan the stages of the first recipe, and rehearse those of all.
-
-    Local data are read, models' configurations loaded, and nothing is written; raises UserError.
+    Local data are read, models' configurations loaded, and nothing is written. Returns a table of the stages, and under
+    headings what each begins with and lines about data, time, memory and disk; raises UserError.
     """
-    loaded = recipes[0]
+    loaded, done = recipes[0], set[str]()
     stages = {stage.name: stage for stage in loaded.stages}
     inputs = load_inputs([stages[name] for name in names if is_local(stages[name])], loaded.cache_dir)
-    planned = [_plan(stages[name], stages, inputs.get(name)) for name in names]
-    _, notes = rehearse_all(recipes, names)
-    room = sizes([stage.parameters for stage in planned], Path(loaded.recipe.output_dir))
-    return Plan(planned, [*notes, room])
-
-
-def expected_files(loaded: LoadedRecipe, names: list[str]) -> list[Path]:
-    """Return what the run would leave."""
-    root = Path(loaded.recipe.output_dir)
-    return [root / RECIPE, *(root / name for name in names), root / RESULTS, root / PAGE]
-
-
-def _plan(stage: StageSpec, stages: dict[str, StageSpec], inputs: Inputs | None) -> PlannedStage:
-    sentences = 0 if stage.loss is None else rows_of(stage, inputs)
-    return PlannedStage(
-        stage.name,
-        stage.loss.type if stage.loss else None,
-        begins_as(stage.model),
-        _parameters(stage.model, stages),
-        sentences,
-        steps_of(stage, sentences),
-        tuple(stage.evaluate.sets) if stage.evaluate else (),
-    )
+    rows, models, parameters = [], [], []
+    for stage in (stages[name] for name in names):
+        # None if they come from the Hub, which a plan does not download.
+        sentences = 0 if stage.loss is None else rows_of(stage, inputs.get(stage.name))
+        models.append(f"{stage.name}: {begins_as(stage.model)}")
+        parameters.append(_parameters(stage.model, stages))
+        steps = steps_of(stage, sentences)
+        rows.append(
+            [
+                stage.name,
+                stage.loss.type if stage.loss else "- (assembled)",
+                millions(parameters[-1]),
+                "from the Hub" if sentences is None else str(sentences),
+                "?" if steps is None else str(steps),
+                ", ".join(stage.evaluate.sets if stage.evaluate else ()) or "-",
+            ]
+        )
+    notes = rehearse(loaded, names, inputs, done)
+    for other in recipes[1:]:
+        rehearse(other, names, None, done)
+    columns = ["stage", "loss", "parameters", "sentences", "steps", "evaluated on"]
+    table = Table(columns, rows, "plan (nothing is written)", names=len(columns))
+    return table, {"Models": models, "Notes": [*notes, sizes(parameters, Path(loaded.recipe.output_dir))]}
 
 
 def _parameters(spec: ModelSpec, stages: dict[str, StageSpec]) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import io
-import json
 import logging
 import os
 import random
@@ -43,7 +42,10 @@ _REMARKABLE = 0.05
 
 
 def rehearse(
-    loaded: LoadedRecipe, names: Sequence[str], inputs: Mapping[str, Inputs], done: set[str] | None = None
+    loaded: LoadedRecipe,
+    names: Sequence[str],
+    inputs: Mapping[str, Inputs] | None = None,
+    done: set[str] | None = None,
 ) -> list[str]:
     """Take a few steps of each of these stages in a temporary folder, which is removed; nothing else changes.
 
@@ -52,7 +54,8 @@ def rehearse(
     Args:
         loaded: The recipe.
         names: Stages to rehearse; earlier ones that they start from are only assembled.
-        inputs: What has been read of their data; rows are made up for a stage that is not among them.
+        inputs: What has been read of their data; rows are made up for a stage that is not among them. By default
+            local files are read.
         done: Keys of stages that were rehearsed already, of this or another recipe; completed.
 
     Returns:
@@ -61,8 +64,11 @@ def rehearse(
     Raises:
         UserError: A stage cannot go a step, told where the recipe says what is to blame.
     """
-    alone, done = done is None, set() if done is None else done
-    wanted = _new(loaded, names, done)
+    alone, done, keys = done is None, set() if done is None else done, loaded.keys
+    wanted = [name for name in names if keys[name] not in done]
+    if inputs is None:
+        read = [stage for stage in loaded.stages if stage.name in wanted and is_local(stage)]
+        inputs = load_inputs(read, loaded.cache_dir)
     if not wanted or processes.count() > 1:
         return []
     seconds: dict[str, float] = {}
@@ -78,28 +84,11 @@ def rehearse(
                 raise _told(loaded, run, stage, inputs.get(stage.name), error) from error
     for name, remark in run.remarks.items():
         logger.warning("%s: %s", name, remark)
-    keys = _keys(loaded)
     done.update(keys[name] for name in wanted)
     lines = told_ahead(loaded, wanted, inputs, seconds)
     for line in lines if alone else ():
         logger.info("%s", line)
     return lines
-
-
-def rehearse_all(recipes: Sequence[LoadedRecipe], names: Sequence[str] = ()) -> tuple[set[str], list[str]]:
-    """Rehearse the stages of recipes, each once where they share it.
-
-    Local files are read; rows that are on the Hub are made up. No names mean all stages. Returns the keys of what was
-    rehearsed, and lines about the first recipe's data and time; raises UserError.
-    """
-    done: set[str] = set()
-    lines = []
-    for loaded in recipes:
-        new = _new(loaded, names or [stage.name for stage in loaded.stages], done)
-        read = [stage for stage in loaded.stages if stage.name in new and is_local(stage)]
-        inputs = load_inputs(read, loaded.cache_dir)
-        lines.append(rehearse(loaded, new, inputs, done))
-    return done, lines[0]
 
 
 def _go(run: SmallRun, stage: StageSpec, inputs: Inputs | None, *, train: bool = True) -> float | None:
@@ -186,19 +175,6 @@ def _needed(loaded: LoadedRecipe, names: Sequence[str]) -> list[StageSpec]:
         if stage.name in needed:
             needed.update(stage.earlier)
     return [stage for stage in loaded.stages if stage.name in needed]
-
-
-def _new(loaded: LoadedRecipe, names: Sequence[str], done: set[str]) -> list[str]:
-    keys = _keys(loaded)
-    return [name for name in names if keys[name] not in done]
-
-
-def _keys(loaded: LoadedRecipe) -> dict[str, str]:
-    """Return by stage all that its rehearsal follows from, which a seed is not."""
-    keys: dict[str, str] = {}
-    for stage in loaded.stages:
-        keys[stage.name] = json.dumps([stage.model_dump(mode="json"), [keys[name] for name in stage.earlier]])
-    return keys
 
 
 @contextmanager

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +22,13 @@ from st_jtcse.errors import UserError
 from st_jtcse.hashing import sha256
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.recipe.load import load_recipe, resolved_yaml
-from st_jtcse.recipe.schema import Recipe
-from st_jtcse.training.run_log import LOG
+from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
+from st_jtcse.reports.run_report import PAGE
+from st_jtcse.training.checkpoints import same_data
 
-RECIPE = "recipe.yaml"
-RESULTS = "results.json"
+logger = logging.getLogger(__name__)
+
+RECIPE, RESULTS, LOG = "recipe.yaml", "results.json", "run.log"
 _LOCK, _OWNER = ".in-use.lock", ".in-use"
 _BEGUN = {f".{RECIPE}.partial", _LOCK, _OWNER, LOG}
 
@@ -123,6 +127,10 @@ class RunFolder:
                     file.unlink()
             lock.release()
 
+    def expected(self, names: Sequence[str]) -> list[Path]:
+        """Return what a run of stages leaves."""
+        return [self.path / name for name in (RECIPE, *names, RESULTS, PAGE)]
+
     def stage(self, name: str) -> Path:
         """Return a stage's folder: checkpoints while it runs, then the saved model."""
         return self.path / name
@@ -150,6 +158,34 @@ class RunFolder:
             if not path.is_file() or sha256(path) != digest:
                 fault = "is damaged: its hash differs from its record" if path.is_file() else "is missing"
                 raise UserError(f"{path} {fault}; {self._again(name)}.")
+
+    def check_earlier(self, chosen: Sequence[str], stages: Mapping[str, StageSpec]) -> None:
+        """Raise UserError where a stage to start from is neither chosen nor finished."""
+        for name in chosen:
+            for earlier in stages[name].earlier:
+                if earlier not in chosen and self.record(earlier) is None:
+                    raise UserError(
+                        f"--stage: {name!r} starts from {STAGE_PREFIX}{earlier}, which is not finished in {self.path}; "
+                        f"add --stage {earlier}."
+                    )
+
+    def check_resumable(
+        self, chosen: Sequence[str], stages: Mapping[str, StageSpec], data_sha256: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        """Raise UserError where going on, with data of these hashes by stage, would not give what a whole run gives."""
+        if processes.rank() == 0:
+            for name in dict.fromkeys(name for last in chosen for name in (*stages[last].earlier, last)):
+                self.check_model(name)
+        for name in chosen:
+            record = self.record(name)
+            without = [key for key in ("save_only_model", "ignore_data_skip") if stages[name].args.get(key)]
+            if record is not None:
+                same_data(self.stage(name), record["data_sha256"], data_sha256[name])
+            elif without:
+                raise UserError(
+                    f"--resume: stage {name!r} sets args.{without[0]}, and cannot go on as if it had not been "
+                    "interrupted; start anew without it, in another folder with --output-dir."
+                )
 
     def _again(self, name: str) -> str:
         return f"restore it, or delete {self.stage(name)} and repeat the command with --resume to train the stage again"
@@ -193,3 +229,36 @@ def _link_or_copy(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:  # A file system without links.
         shutil.copy2(source, target)
+
+
+class _LogFile(logging.FileHandler):
+    """Gives up at the first line that the file does not take."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        logging.root.removeHandler(self)
+        _tell(self.baseFilename, sys.exception())
+
+
+@contextmanager
+def run_log(folder: Path) -> Iterator[None]:
+    """Append all that is logged to a folder's run.log; where it cannot be written that is said once, and no fault."""
+    path = folder / LOG
+    try:
+        handler = _LogFile(path, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        _tell(path, error)
+        yield
+        return
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.root.addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.root.removeHandler(handler)
+        with suppress(OSError):  # What a full disk did not take is told already.
+            handler.close()
+
+
+def _tell(path: object, error: BaseException | None) -> None:
+    reason = getattr(error, "strerror", None) or error
+    logger.warning("%s cannot be written (%s); the run goes on without it.", path, reason)

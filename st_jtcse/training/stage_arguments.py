@@ -11,12 +11,14 @@ import torch
 from accelerate.data_loader import SeedableRandomSampler
 from accelerate.utils import parse_flag_from_env
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.utils import is_torch_bf16_gpu_available
 
 from st_jtcse.errors import UserError, short_of_memory
 from st_jtcse.recipe.schema import StageSpec
-from st_jtcse.training import bf16
 from st_jtcse.training.length_groups import LengthGroupedBatchSampler
 from st_jtcse.training.model_kinds import kind_of
+
+_FLAGS = Path("/proc/cpuinfo")
 
 
 def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
@@ -32,7 +34,7 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
         defaults["accelerator_config"] = {"dispatch_batches": False}  # Every process reads, and takes its own rows.
     settings: dict[str, Any] = defaults | stage.args | {"seed": seed, "data_seed": seed}
     if settings.get("bf16") == "auto":
-        settings = settings | bf16.choice()
+        settings = settings | _bf16_choice()
     strategy = stage.args.get("eval_strategy", "no")
     if strategy != "no":
         # The checkpoint that scores best on dev is the result, so each evaluation needs one.
@@ -49,7 +51,7 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
         arguments = kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
     except (ValueError, TypeError, ImportError) as error:
         told = " ".join(str(error).split())
-        raise UserError(f"Stage {stage.name!r}: args do not fit together: {told}{bf16.hint(told)}") from error
+        raise UserError(f"Stage {stage.name!r}: args do not fit together: {told}{_hint(told)}") from error
     if arguments.train_sampling_strategy != "random":
         if arguments.train_sampling_strategy != "group_by_length" or "batch_sampler" in stage.args:
             raise UserError(
@@ -69,6 +71,40 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
             "say 'save_strategy: best'."
         )
     return arguments
+
+
+def _hint(message: str) -> str:
+    """Return what to add to the trainer's refusal of arguments, where it is about bf16 on a CPU."""
+    if "bf16" not in message or torch.accelerator.is_available():
+        return ""
+    told = bf16_gain()
+    return f" On a CPU bf16 needs args.use_cpu: true{f'; {told}' if told else ''}."
+
+
+def bf16_gain() -> str:
+    """Say whether this processor computes in bf16 itself; nothing where that cannot be known or does not matter."""
+    own = None if torch.accelerator.is_available() else _bf16_flag()
+    if own is None:
+        return ""
+    if own:
+        return f"this processor supports bf16 ({own}), which makes steps faster"
+    return "this processor does not support bf16, so bf16 makes steps slower"
+
+
+def _bf16_choice() -> dict[str, bool]:
+    """Return the arguments that ``bf16: auto`` stands for: true where the machine computes in bf16 itself."""
+    if torch.accelerator.is_available():
+        return {"bf16": is_torch_bf16_gpu_available()}
+    return {"bf16": True, "use_cpu": True} if _bf16_flag() else {"bf16": False}
+
+
+def _bf16_flag() -> str | None:
+    """Return the processor's flag of bf16, an empty one without, None where that cannot be known."""
+    try:
+        flags = set(_FLAGS.read_text(encoding="utf-8").split())
+    except OSError:
+        return None
+    return next((flag for flag in ("amx_bf16", "avx512_bf16") if flag in flags), "")
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,17 @@ from st_jtcse.data.neighbours import with_neighbourhood_means
 from st_jtcse.data.teachers import Form, encoder_of, label_size, with_teacher_labels
 from st_jtcse.data.translation import Pivot, round_trip
 from st_jtcse.errors import UserError
-from st_jtcse.recipe.data_blocks import DEV, DataSpec
+from st_jtcse.evaluation.own_sets import OwnSet, OwnSetEvaluator, load_own_set
+from st_jtcse.recipe.data_blocks import DEV, DataSpec, DevSpec, SourceSpec
 from st_jtcse.recipe.schema import StageSpec
-from st_jtcse.recipe.yaml_source import dotted
-from st_jtcse.training.evaluation_sets import Known, Sets, evaluator_of, load_sets, source_of
+from st_jtcse.training.model_kinds import EVALUATION_BATCH, kind_of
 from st_jtcse.training.models import load_frozen, resolver
 from st_jtcse.training.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
+
+# Sets that were read, by what they were read from and the range of their scores.
+_Known = dict[tuple[data.Source, tuple[float, float]], OwnSet]
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Inputs:
     hashes: dict[str, str]  # SHA-256 of every data set
     pair_scores: data.PairScores | None = None  # Judged pairs of the sentences, for a loss that takes them
     anchors: data.Sentences | None = None  # General sentences that are trained on beside them
-    sets: Sets = field(default_factory=dict)  # What the evaluators are of
+    sets: dict[str, OwnSet] = field(default_factory=dict)  # What the evaluators are of
     held_out: data.Sentences | None = None  # Sentences that choose the checkpoint
 
     def stream(self, seed: int) -> IterableDataset | None:
@@ -50,7 +53,7 @@ class Inputs:
 def load_inputs(stages: Sequence[StageSpec], cache_dir: Path | None = None) -> dict[str, Inputs]:
     """Read and check the data of stages; what several of them share is read once, large text into `cache_dir`."""
     texts: dict[str, data.Sentences | data.Labelled] = {}
-    known: Known = {}
+    known: _Known = {}
     inputs = {}
     for stage in stages:
         sentences = None
@@ -64,7 +67,7 @@ def load_inputs(stages: Sequence[StageSpec], cache_dir: Path | None = None) -> d
             _check_classes(stage, sentences)
             _check_documents(stage, sentences)
             hashes["train"] = sentences.sha256
-        sets = load_sets(stage, known)
+        sets = _load_sets(stage, known)
         if isinstance(sentences, data.Sentences) and sentences.are_images:
             _check_images(stage, sets)
         held_out = None
@@ -77,11 +80,11 @@ def load_inputs(stages: Sequence[StageSpec], cache_dir: Path | None = None) -> d
         evaluators = {name: evaluator_of(stage, name, own) for name, own in sets.items()}
         judged = None
         if stage.pair_scores is not None and isinstance(sentences, data.Sentences):
-            judged = data.load_pair_scores(source_of(stage.pair_scores), sentences.dataset["sentence"][:])
+            judged = data.load_pair_scores(_source_of(stage.pair_scores), sentences.dataset["sentence"][:])
             hashes["pair_scores"] = judged.sha256
         anchors = None
         if stage.neighbours is not None and stage.neighbours.anchors is not None:
-            anchors = data.load_sentences([source_of(source) for source in stage.neighbours.anchors], cache_dir)
+            anchors = data.load_sentences([_source_of(source) for source in stage.neighbours.anchors], cache_dir)
             hashes["anchors"] = anchors.sha256
         inputs[stage.name] = Inputs(sentences, evaluators, hashes, judged, anchors, sets, held_out)
     return inputs
@@ -173,7 +176,7 @@ def check_size(stage: StageSpec, loss: Any, size: int) -> None:
 
 
 def _read(spec: DataSpec, cache_dir: Path | None) -> data.Sentences | data.Labelled:
-    sources = [source_of(source) for source in spec.sources]
+    sources = [_source_of(source) for source in spec.sources]
     if spec.train:
         return data.load_sentences(sources, cache_dir, spec.streaming)
     return data.load_labelled(sources, spec.labels, spec.score_range, spec.mapping, spec.bins)
@@ -210,14 +213,14 @@ def _check_classes(stage: StageSpec, rows: data.Sentences | data.Labelled) -> No
     beyond = {label: place for label, place in rows.first_rows.items() if label >= count}
     if beyond:
         label, place = next(iter(beyond.items()))
-        way = f"set {dotted(key)} to {max(beyond) + 1:g}" if key else "give data.mapping"
+        way = f"set {'.'.join(map(str, key))} to {max(beyond) + 1:g}" if key else "give data.mapping"
         raise UserError(
             f"{place}: expected a class below {count} for {stage.loss.type} of stage {stage.name!r}, found "
             f"{label:g}; correct the row, or {way}."
         )
 
 
-def _check_images(stage: StageSpec, sets: Sets) -> None:
+def _check_images(stage: StageSpec, sets: Mapping[str, OwnSet]) -> None:
     """Refuse what is made of words, where a stage trains on images."""
     of_text: dict[str, Any] = {key: getattr(stage, key) for key in ("augment", "views", "pair_scores", "whitening")}
     of_text |= {f"model.{key}": getattr(stage.model, key) for key in ("template", "max_seq_length")}
@@ -235,3 +238,40 @@ def _check_documents(stage: StageSpec, rows: data.Sentences | data.Labelled) -> 
             f"Stage {stage.name!r}: the view 'neighbour' needs blank lines between documents, found none in the "
             "training text; add them, or choose another view."
         )
+
+
+def _load_sets(stage: StageSpec, known: _Known) -> dict[str, OwnSet]:
+    """Read a stage's evaluation sets, by name; those in `known`, which is completed, are not read again.
+
+    Raises UserError where one is faulty, or of another kind than a cross-encoder can be measured on.
+    """
+    found, hint = {}, ", or name those of graded pairs with 'columns'"
+    if stage.evaluate is not None:
+        for name, spec in stage.evaluate.sets.items():
+            if isinstance(spec, DevSpec) and spec.unlabelled:
+                continue
+            source, score_range = _source_of(spec), stage.evaluate.score_range
+            key = source, score_range
+            if key not in known:
+                known[key] = load_own_set(source, source.label, score_range, hint)
+            found[name] = known[key]
+            if stage.model.cross_encoder is not None and found[name].pairs is None:
+                raise UserError(
+                    f"Stage {stage.name!r}: a cross-encoder is measured on graded pairs (sentence1, sentence2, score), "
+                    f"and {source.label} has none; give the stage an 'evaluate' of its own."
+                )
+    return found
+
+
+def evaluator_of(stage: StageSpec, name: str, own: OwnSet) -> Any:
+    """Return the evaluator of a set; graded pairs have Sentence-Transformers' own."""
+    if own.pairs is not None:
+        return kind_of(stage.model).evaluator(name, own.pairs)
+    return OwnSetEvaluator(own, name, EVALUATION_BATCH)
+
+
+def _source_of(spec: SourceSpec) -> data.Source:
+    """Return what is read by a source of a recipe."""
+    given = {key: getattr(spec, key) for key in SourceSpec.model_fields}
+    file, columns = given.pop("file"), given.pop("columns")
+    return data.Source(file=Path(file) if file else None, columns=tuple(columns) if columns else None, **given)

@@ -1,22 +1,29 @@
-"""A stage's end: its model is saved, read back, scored and described."""
+"""A stage's end: its trained model, its start or a mixture of both is saved, read back, scored and described."""
 
 from __future__ import annotations
 
+import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 from st_jtcse.diagnostics import gmac
+from st_jtcse.recipe.data_blocks import DEV, EvaluateSpec
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.adapters import ADAPTER
-from st_jtcse.training.model_kinds import kind_of
+from st_jtcse.training.as_shipped import beside_start
+from st_jtcse.training.model_kinds import ModelKind, kind_of
 from st_jtcse.training.provenance import environment
-from st_jtcse.training.retention import result_of
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.run_verdict import beside_start
 from st_jtcse.training.stage_card import describe
 from st_jtcse.training.stage_inputs import Inputs
+
+logger = logging.getLogger(__name__)
+
+SHARES = (1.0, 0.8, 0.6, 0.4, 0.2)
 
 
 def save_stage(
@@ -49,3 +56,71 @@ def save_stage(
     saved.model_card_data = trained.model_card_data
     describe(loaded, stage, saved, staging, found)
     folder.finish(stage.name)
+
+
+def result_of(
+    stage: StageSpec, model: Any, make_start: Callable[[], Any], inputs: Inputs, found: dict[str, Any]
+) -> Any:
+    """Return the model that a stage ends with, and complete what is found of the stage.
+
+    The start competes as step 0 of a training that is evaluated on `dev`; `evaluate.retention` bounds what general sets
+    may lose.
+    """
+    best, dev = found.get("best_dev"), found["spearman_start"].get(DEV)
+    if best is not None and best < dev:
+        told = "%s: dev fell from %.2f to %.2f at best, so the stage keeps the model it started from"
+        logger.warning(told, stage.name, dev, best)
+        found["best_step"] = 0
+        return make_start()
+    if stage.loss is not None and stage.evaluate is not None and stage.evaluate.retention is not None:
+        found |= keep_general(stage.evaluate, model, make_start(), kind_of(stage.model), inputs, found)
+    return model
+
+
+def keep_general(
+    spec: EvaluateSpec, model: Any, start: Any, kind: ModelKind, inputs: Inputs, found: Mapping[str, Any]
+) -> dict[str, Any]:
+    r"""Mix a trained model's weights in place with its start's, until no general set has lost more than is allowed.
+
+    .. math:: \theta = (1 - s)\, \theta_{start} + s\, \theta_{trained}, \qquad s = 1, 0.8, 0.6, 0.4, 0.2, 0
+
+    Args:
+        spec: What is allowed, and of which sets.
+        model: The trained model; it gets the mixed weights.
+        start: The model before training, of the same architecture.
+        kind: What both are.
+        inputs: The stage's, which hold the sets.
+        found: What the stage's record says, the start's scores among it.
+
+    Returns:
+        What the record says more: the largest share s of the trained weights that keeps within the bound. Where none
+        does, the start is the stage's result.
+
+    References:
+        Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022, Eq. 1.
+    """
+    most, before = spec.retention or 0.0, found["spearman_start"]
+    sets = {name: inputs.evaluators[name] for name in spec.general}
+    first, last = ({name: value.clone() for name, value in own.state_dict().items()} for own in (start, model))
+    for share in SHARES:
+        model.load_state_dict(_mixed(first, last, share))
+        after = kind.scores(model, sets)
+        if all(before[name] - after[name] <= most for name in sets):
+            if share < 1:
+                logger.warning(
+                    "kept %.0f %% of the training, so that no general set loses more than %g", 100 * share, most
+                )
+            return {"trained_share": share}
+        told = ", ".join(f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in sets)
+        logger.info("with %.0f %% of the training: %s", 100 * share, told)
+    model.load_state_dict(first)
+    logger.warning("any share of the training loses more than %g, so the stage keeps the model it started from", most)
+    return {"trained_share": 0.0, "best_step": 0}
+
+
+def _mixed(first: Mapping[str, torch.Tensor], last: Mapping[str, torch.Tensor], share: float) -> dict[str, Any]:
+    # Buffers of whole numbers, such as positions, do not change in training.
+    return {
+        name: torch.lerp(first[name], value, share) if value.is_floating_point() and share < 1 else value
+        for name, value in last.items()
+    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import logging
@@ -22,7 +21,7 @@ from st_jtcse.reports.drawing import save
 from st_jtcse.reports.table import Table
 from st_jtcse.training import runner
 from st_jtcse.training.as_shipped import ShippedScores
-from st_jtcse.training.rehearsal import rehearse_all
+from st_jtcse.training.rehearsal import rehearse
 from st_jtcse.training.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -84,13 +83,15 @@ def run_all(
     A stage that has the same settings, seed and earlier stages in two runs is trained in the first and linked into the
     other.
     """
-    rehearsed, _ = rehearse_all([run.loaded for run in runs], names)
+    rehearsed: set[str] = set()
+    for run in runs:
+        rehearse(run.loaded, run.loaded.choose(names), None, rehearsed)
     top = RunFolder(Path(loaded.recipe.output_dir))
     with top.open(loaded.recipe, resume):
-        done: dict[str, Path] = {}
+        done: dict[tuple[int, str], Path] = {}
         for number, run in enumerate(runs, 1):
             logger.info("run %d of %d: %s, seed %d", number, len(runs), run.point, run.seed)
-            keys = stage_keys(run.loaded)
+            keys = {name: (run.seed, key) for name, key in run.loaded.keys.items()}
             finished = {name: done[key] for name, key in keys.items() if key in done}
             runner.run(run.loaded, names, resume=resume, finished=finished, rehearsed=rehearsed, callbacks=callbacks)
             folder = RunFolder(run.folder)
@@ -126,27 +127,12 @@ def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:
     return seed_reports.sweep_table(rows, loaded.recipe.name, told)
 
 
-def stage_keys(loaded: LoadedRecipe) -> dict[str, str]:
-    """Return, by stage, a hash of all that its result follows from: two stages with one key come out the same."""
-    keys: dict[str, str] = {}
-    for stage in loaded.stages:
-        told = {
-            "seed": loaded.recipe.seed,
-            "stage": stage.model_dump(mode="json"),
-            "from": [keys[name] for name in stage.earlier],
-        }
-        keys[stage.name] = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-    return keys
-
-
 def changed_stages(runs: Sequence[Run]) -> list[str]:
     """Return the names of the stages in which runs of one seed differ; with seeds alone, of every stage."""
     keys: dict[str, set[str]] = {}
     for run in runs:
-        for name, key in stage_keys(run.loaded).items():
-            own = keys.setdefault(name, set())
-            if run.seed == runs[0].seed:
-                own.add(key)
+        for name, key in run.loaded.keys.items():
+            keys.setdefault(name, set()).add(key)
     only_seeds = len({run.point for run in runs}) == 1
     return [name for name, found in keys.items() if only_seeds or len(found) > 1]
 

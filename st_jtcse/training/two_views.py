@@ -14,8 +14,7 @@ from st_jtcse.errors import UserError
 from st_jtcse.losses.views import encode_views
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.sentence_blocks import OF_TOKENS
-from st_jtcse.training.template_views import TemplateViews
-from st_jtcse.training.view_collator import COLUMN, CUTOFFS, ViewCollator, take_cut_off
+from st_jtcse.training.view_collator import COLUMN, CUTOFFS, TemplateViews, ViewCollator, take_cut_off
 
 SMALLEST_DIFFERENCE = 1e-6
 

@@ -1,12 +1,11 @@
 """`--set KEY=VALUE`: what it means and what it refuses, as a table."""
 
-import copy
 from pathlib import Path
 
 import pytest
 
 from st_jtcse.recipe.overrides import apply
-from st_jtcse.recipe.yaml_source import Source, Written
+from st_jtcse.recipe.yaml_source import Written, grown
 
 DATA = {
     "name": "x",
@@ -21,7 +20,7 @@ DATA = {
 
 
 def overridden(*texts):
-    source, faults = apply(Source(copy.deepcopy(DATA), {(): Written("r.yaml", 1, Path())}), texts)
+    source, faults = apply(grown(DATA, Written("r.yaml", 1, Path())), texts)
     return source, faults
 
 
@@ -75,7 +74,7 @@ def test_later_overrides_win_and_see_earlier_ones():
 
 
 def test_the_source_itself_is_left_alone():
-    source = Source(copy.deepcopy(DATA), {(): Written("r.yaml", 1, Path())})
+    source = grown(DATA, Written("r.yaml", 1, Path()))
     apply(source, ["seed=2", "stages.1.args.max_steps=1"])
     assert source.data == DATA
 

@@ -1,6 +1,7 @@
 """Pictures: the same numbers give the same bytes, whatever the user's settings, and any name can be drawn."""
 
 import sys
+from functools import partial
 
 import matplotlib
 import numpy as np
@@ -23,9 +24,7 @@ def by_name(make):
 
 POINTS = by_name(lambda: tuple(DRAW.random(2)))
 DRAWINGS = {
-    "alignment_uniformity": (pictures.draw_alignment_uniformity, POINTS),
-    "score_and_cost": (pictures.draw_score_and_cost, POINTS),
-    "score_and_cls_energy": (pictures.draw_score_and_energy, POINTS),
+    "points": (partial(pictures.draw_points, over="uniformity", shown="alignment", from_zero=True), POINTS),
     "cls_energy": (pictures.draw_cls_energy, by_name(lambda: CLSEnergy(DRAW.random(6), DRAW.random(6)))),
     "attention_sink": (
         pictures.draw_attention_sink,
@@ -59,13 +58,13 @@ def test_the_same_numbers_give_the_same_bytes(name):
 
 def test_every_model_is_in_the_legend():
     for width in (WIDE, NARROW):
-        (legend,) = pictures.draw_alignment_uniformity(POINTS, width).legends
+        (legend,) = pictures.draw_points(POINTS, width, over="x", shown="y").legends
         assert [text.get_text().strip() for text in legend.get_texts()] == list(NAMES)
 
 
 def test_a_legend_is_not_wider_than_its_picture():
     long = "distilled-from-the-sum-of-two-towers-" * 4
-    figure = pictures.draw_score_and_cost({"short": (1.0, 2.0), long: (2.0, 1.0)}, NARROW)
+    figure = pictures.draw_points({"short": (1.0, 2.0), long: (2.0, 1.0)}, NARROW, over="x", shown="y")
     figure.draw_without_rendering()
     (legend,) = figure.legends
     assert legend.get_window_extent().width <= figure.bbox.width
@@ -101,7 +100,7 @@ def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UserError) as caught:
-        pictures.draw_score_and_cost(POINTS)
+        pictures.draw_points(POINTS, over="x", shown="y")
     assert caught.value.faults == ("Pictures need matplotlib; install it with: pip install 'st-jtcse[plots]'.",)
 
 
@@ -110,7 +109,7 @@ def test_drawing_needs_no_window_and_nothing_is_imported_before_it(tmp_path):
         "import sys; from st_jtcse.reports import diagnosis_pictures as pictures\n"
         "from st_jtcse.reports.drawing import to_bytes\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "to_bytes(pictures.draw_score_and_cost({'a': (1.0, 2.0)}), 'png')\n"
+        "to_bytes(pictures.draw_points({'a': (1.0, 2.0)}, over='x', shown='y'), 'png')\n"
         "assert 'matplotlib.figure' in sys.modules and 'matplotlib.pyplot' not in sys.modules\n"
     )
     run_code(program, folder=tmp_path)

@@ -13,7 +13,7 @@ from test_run import results, train
 
 from st_jtcse import embedded
 from st_jtcse.hub.card_results import TRAINING_RECORD
-from st_jtcse.reports.run_tables import results_table
+from st_jtcse.reports.run_report import results_table
 from st_jtcse.training.as_shipped import ShippedScores
 
 pytestmark = pytest.mark.usefixtures("unrehearsed")

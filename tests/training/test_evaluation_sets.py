@@ -13,7 +13,7 @@ from st_jtcse.cli import console, convergence
 from st_jtcse.data import Source
 from st_jtcse.evaluation import OwnSetEvaluator, load_own_set
 from st_jtcse.evaluation.verdict import WHOLE, verdicts
-from st_jtcse.reports.run_tables import results_table
+from st_jtcse.reports.run_report import results_table
 
 TEXTS = list(dict.fromkeys(make_sentences(80, seed=4)))[:40]
 # Where the answer has the same words, a model of random weights does well.

@@ -21,7 +21,7 @@ from transformers import AutoModel, ModernBertConfig
 
 from st_jtcse.modules import MultiTokenizerEnsemble
 from st_jtcse.recipe.load import load_recipe
-from st_jtcse.training import bf16, rehearsal, stand_ins
+from st_jtcse.training import rehearsal, stage_arguments, stand_ins
 from st_jtcse.training.stage_inputs import load_inputs
 
 DIRECT = {"model": {"base": "./a", "pooling": "cls"}, "loss": {"type": "SimCSELoss"}}
@@ -130,7 +130,7 @@ def test_the_weights_are_those_of_a_run_without_it(project, monkeypatch):  # noq
 )
 def test_bf16_on_a_cpu_says_what_it_needs_and_what_it_gains(project, capsys, monkeypatch, flags, told):  # noqa: F811
     (project / "cpuinfo").write_text(flags)
-    monkeypatch.setattr(bf16, "_FLAGS", project / "cpuinfo")
+    monkeypatch.setattr(stage_arguments, "_FLAGS", project / "cpuinfo")
     write(project, encoder(bf16=True, use_cpu=False))
     assert f"On a CPU bf16 needs args.use_cpu: true; {told}." in refusal(project, capsys)
     write(project, encoder(bf16=True))
@@ -142,7 +142,7 @@ def test_bf16_on_a_cpu_says_what_it_needs_and_what_it_gains(project, capsys, mon
 @pytest.mark.parametrize(("flags", "meant"), [("fpu avx512_bf16", True), ("fpu avx2", False)])
 def test_bf16_auto_is_true_on_a_processor_that_has_it(project, capsys, monkeypatch, flags, meant):  # noqa: F811
     (project / "cpuinfo").write_text(flags)
-    monkeypatch.setattr(bf16, "_FLAGS", project / "cpuinfo")
+    monkeypatch.setattr(stage_arguments, "_FLAGS", project / "cpuinfo")
     for folder, value in {"auto": "auto", "said": meant, "other": not meant}.items():
         write(project, encoder(bf16=value))
         assert train(project, "--output-dir", str(project / folder)) == 0
@@ -229,7 +229,7 @@ def test_stages_on_large_models_are_rehearsed_in_small(project):  # noqa: F811
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rehearsal.SmallRun, "save", save)
-        rehearsal.rehearse_all([recipe])
+        rehearsal.rehearse(recipe, recipe.choose([]))
     assert [name for name, _ in seen] == ["encoder", "joint", "distilled"]
     assert max(size for _, size in seen) < 500_000
     assert not Path(recipe.recipe.output_dir).exists()

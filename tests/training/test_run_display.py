@@ -12,9 +12,9 @@ from rich.console import Console
 from test_run import project, results, train  # noqa: F401  # project is a fixture
 
 from st_jtcse.cli import console
-from st_jtcse.cli.run_display import displayed
-from st_jtcse.reports.run_tables import results_table
-from st_jtcse.training.run_log import LOG, run_log
+from st_jtcse.cli.running import displayed
+from st_jtcse.reports.run_report import results_table
+from st_jtcse.training.run_folder import LOG, run_log
 from st_jtcse.training.run_results import best_stage
 
 KEY = "eval_dev_spearman_cosine"

@@ -15,8 +15,7 @@ from st_jtcse.losses.views import encode_views
 from st_jtcse.modules import load_sentence_transformer
 from st_jtcse.recipe.sentence_blocks import ViewSpec
 from st_jtcse.training.callbacks import Interrupt
-from st_jtcse.training.template_views import TemplateViews
-from st_jtcse.training.view_collator import ViewCollator, take_cut_off
+from st_jtcse.training.view_collator import TemplateViews, ViewCollator, take_cut_off
 
 SENTENCES = [" ".join(WORDS[at : at + 10]) for at in range(8)]
 ROWS = [{"sentence": text} for text in SENTENCES]
