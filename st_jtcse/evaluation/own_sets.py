@@ -185,7 +185,8 @@ def _labelled(source: Source, name: str, columns: Sequence[str], score_range: tu
     rows = _rows(source, columns, parse)
     texts, labels = zip(*rows)
     if not 1 < len(set(labels)) < len(labels):
-        raise UserError(f"{source.label}: {len(set(labels))} labels in {len(labels)} rows have nothing to tell apart.")
+        found = f"{len(set(labels))} labels in {len(labels)} rows have nothing to tell apart"
+        raise UserError(f"{source.label}: {found}; give two or more, one of them to several rows.")
     return OwnSet(name, "labels", (texts,), len(rows), rows_sha256(rows), partial(_of_labels, np.array(labels)))
 
 

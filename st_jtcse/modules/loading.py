@@ -146,6 +146,7 @@ def load_encoder(
 ) -> Transformer:
     """Load the encoder of a model alone as a `kind`; the other arguments are :func:`load_sentence_transformer`'s."""
     hub = {"revision": revision, "trust_remote_code": trust_remote_code}
+    _check_encoder(name, revision)
     limit = {} if max_seq_length is None else {"model_max_length": max_seq_length}
     with reading(name) as place:
         # Copies, because from_pretrained takes arguments out of what it is given.
@@ -179,6 +180,7 @@ def load_cross_encoder(
 
 def load_config(name: str | os.PathLike[str], *, revision: str | None = None, trust_remote_code: bool = False) -> Any:
     """Load the configuration of a model's encoder; the arguments are :func:`load_sentence_transformer`'s."""
+    _check_encoder(name, revision)
     with reading(name) as place:
         return AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=trust_remote_code)
 
@@ -218,6 +220,13 @@ def pooling_of(
     if name != "cls" and getattr(config, "cls_only", False):
         raise UserError(
             f"A {config.model_type} model computes its CLS state only, so it cannot be pooled by {name!r}; use 'cls'."
+        )
+    # Of an encoder-decoder the encoder comes first.
+    attends_back = next((part.is_causal for part in encoder.model.modules() if hasattr(part, "is_causal")), False)
+    if name == "cls" and attends_back:
+        raise UserError(
+            f"The first token of a {config.model_type} model sees none of those behind it, so its CLS state says "
+            "nothing of a text; choose the pooling 'mean' or 'lasttoken'."
         )
     size = encoder.get_embedding_dimension()
     if name == "attention":
@@ -323,6 +332,16 @@ def _listing(name: str | os.PathLike[str], revision: str | None) -> list[dict[st
     with reading(name) as place:
         path = load_file_path(place, MODULES, revision=revision)
     return [] if path is None else read_listing(Path(path).parent)
+
+
+def _check_encoder(name: str | os.PathLike[str], revision: str | None) -> None:
+    """Refuse a model that begins with no encoder, such as static embeddings: it has no states to pool."""
+    first = next((entry["type"] for entry in _listing(name, revision)), "")
+    if first.startswith("sentence_transformers.") and not issubclass(import_from_string(first), Transformer):
+        raise UserError(
+            f"{name} begins with {first.rpartition('.')[2]} and has no encoder, whose states could be pooled otherwise; "
+            "leave its pooling as it is, or choose a model with an encoder."
+        )
 
 
 def _learned_attention(name: str | os.PathLike[str], revision: str | None) -> AttentionPooling | None:

@@ -61,6 +61,8 @@ def _put(source: Source, option: Written, key: str, value: Any) -> Source:
             made.append(loc)
         elif isinstance(below, str) and (place := schema_place(loc)) and place.source:
             below = {"file": below}  # The short form of a source, about to get a second key.
+        elif isinstance(below, str) and loc == ("model",):
+            below = {"base": below}  # Likewise.
         elif not isinstance(below, (dict, list)):
             raise UserError(
                 f"{option.name}: expected keys below {dotted(loc)}, found {shown(below)}. Set it as a whole."
