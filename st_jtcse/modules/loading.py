@@ -339,7 +339,7 @@ def _check_encoder(name: str | os.PathLike[str], revision: str | None) -> None:
     first = next((entry["type"] for entry in _listing(name, revision)), "")
     if first.startswith("sentence_transformers.") and not issubclass(import_from_string(first), Transformer):
         raise UserError(
-            f"{name} begins with {first.rpartition('.')[2]} and has no encoder, whose states could be pooled otherwise; "
+            f"{name} begins with {first.rpartition('.')[2]} and has no encoder whose states could be pooled otherwise; "
             "leave its pooling as it is, or choose a model with an encoder."
         )
 
