@@ -221,13 +221,8 @@ def pooling_of(
         raise UserError(
             f"A {config.model_type} model computes its CLS state only, so it cannot be pooled by {name!r}; use 'cls'."
         )
-    # Of an encoder-decoder the encoder comes first.
-    attends_back = next((part.is_causal for part in encoder.model.modules() if hasattr(part, "is_causal")), False)
-    if name == "cls" and attends_back:
-        raise UserError(
-            f"The first token of a {config.model_type} model sees none of those behind it, so its CLS state says "
-            "nothing of a text; choose the pooling 'mean' or 'lasttoken'."
-        )
+    if name == "cls":
+        _check_first_token(encoder)
     size = encoder.get_embedding_dimension()
     if name == "attention":
         learned = None if source is None else _learned_attention(source, revision)
@@ -246,6 +241,15 @@ def pooling_of(
         size, num_hidden_layers=depth, layer_start=1, layer_weights=nn.Parameter(weights, requires_grad=False)
     )
     return [layers, Pooling(size, "mean")]
+
+
+def _check_first_token(encoder: Transformer) -> None:
+    # Of an encoder-decoder the encoder comes first.
+    if next((part.is_causal for part in encoder.model.modules() if hasattr(part, "is_causal")), False):
+        raise UserError(
+            f"The first token of a {encoder.model.config.model_type} model sees none of those behind it, so its CLS "
+            "state says nothing of a text; choose the pooling 'mean' or 'lasttoken'."
+        )
 
 
 def _repooled(encoder: Transformer, name: TrainedPoolingName) -> Pooling:
