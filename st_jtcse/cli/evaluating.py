@@ -52,10 +52,12 @@ def evaluate_one(
         results.run(tables, jobs, options.batch_size, progress)
     for suite in tables:
         console.show(suite_table(suite.name, results.data["suites"][suite.name], most=FEW))
-    if at > 0 and own:
-        found = compare({job.own.name: (job.own, job.statistics[0], job.statistics[-1]) for job in own})
+    base = options.models[0]
+    both = [job for job in own if {base, model} <= job.statistics.keys()]
+    if at > 0 and both:
+        found = compare({job.own.name: (job.own, job.statistics[base], job.statistics[model]) for job in both})
         told = [verdict.as_dict() for verdict in found]
-        results.data["beside"] = {"model": Path(options.models[0]).name, "verdicts": told}
+        results.data["beside"] = {"model": Path(base).name, "verdicts": told}
         results.write()
         for verdict in found:
             console.verdict(verdict.sentence, verdict.word)

@@ -7,7 +7,15 @@ from st_jtcse.data.labelled import Kind, Labelled, load_labelled
 from st_jtcse.data.nearest import needs_index
 from st_jtcse.data.pairs import Pairs, PairScores, load_pair_scores, load_pairs
 from st_jtcse.data.rows import Source
-from st_jtcse.data.sentences import Sentences, hold_out, kept_whole, load_sentences, sentences_sha256, with_next
+from st_jtcse.data.sentences import (
+    Sentences,
+    hold_out,
+    kept_whole,
+    load_sentences,
+    sentences_sha256,
+    with_next,
+    without,
+)
 
 __all__ = [
     "Kind",
@@ -26,4 +34,5 @@ __all__ = [
     "sentences_sha256",
     "unknown_share",
     "with_next",
+    "without",
 ]

@@ -189,6 +189,15 @@ def hold_out(sentences: Sentences) -> tuple[Sentences, Sentences]:
     return _part(sentences, kept), _part(sentences, np.sort(first[held]))
 
 
+def without(anchors: Sentences, held_out: Sentences) -> Sentences:
+    """Return general sentences but those that are held out; raises UserError where none is left."""
+    texts = set(held_out.dataset["sentence"][:])
+    kept = [row for row, text in enumerate(anchors.dataset["sentence"]) if text not in texts]
+    if not kept:
+        raise UserError("every sentence of 'anchors' is held out of the training text to measure by; name others.")
+    return _part(anchors, np.array(kept))
+
+
 def with_next(sentences: Sentences) -> Dataset:
     r"""Return the sentences with a column ``neighbour``: the next one of the document, behind its last the one before.
 

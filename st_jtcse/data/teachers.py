@@ -87,7 +87,9 @@ def label_size(teachers: Sequence[SentenceTransformer], form: Form = "sum") -> i
     if form == "concatenation":
         return sum(sizes)
     if len(set(sizes)) != 1:
-        raise UserError(f"Teachers whose embeddings are summed must have one size, found {sizes}; leave one out.")
+        raise UserError(
+            f"Teachers whose embeddings are summed must have one size, found {sizes}; choose teachers of one size."
+        )
     return sizes[0]
 
 

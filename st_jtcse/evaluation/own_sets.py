@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import ndcg_score
 from sklearn.model_selection import cross_val_predict
@@ -185,7 +187,8 @@ def _labelled(source: Source, name: str, columns: Sequence[str], score_range: tu
     rows = _rows(source, columns, parse)
     texts, labels = zip(*rows)
     if not 1 < len(set(labels)) < len(labels):
-        raise UserError(f"{source.label}: {len(set(labels))} labels in {len(labels)} rows have nothing to tell apart.")
+        found = f"{len(set(labels))} labels in {len(labels)} rows have nothing to tell apart"
+        raise UserError(f"{source.label}: {found}; give two or more, one of them to several rows.")
     return OwnSet(name, "labels", (texts,), len(rows), rows_sha256(rows), partial(_of_labels, np.array(labels)))
 
 
@@ -311,7 +314,9 @@ def _of_labels(labels: npt.NDArray[Any], texts: Vectors) -> Statistic:
     # Of labels with as many votes, the nearest neighbour's: it is worth half a vote more.
     votes = votes * 2 + (own[nearest[:, 0]][:, None] == np.arange(len(kinds)))
     parts = np.mean([hits[:, 0], hits.mean(axis=1), votes.argmax(axis=1) == own], axis=0)
-    clusters = KMeans(len(kinds), n_init=1, random_state=0).fit_predict(texts)
+    with warnings.catch_warnings():  # That many texts have one embedding is seen in the score.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        clusters = KMeans(len(kinds), n_init=1, random_state=0).fit_predict(texts)
     return lambda items: float(0.75 * parts[items].mean() + 0.25 * _v_measure(own[items], clusters[items]))
 
 
@@ -342,18 +347,19 @@ def nearest_others(texts: Vectors, count: int, chunk: int = 1024) -> npt.NDArray
 
 
 class OwnSetJob:
-    """A set of one's own as a task of `st-eval`; it keeps the models' statistics, in their order, for a verdict."""
+    """A set of one's own as a task of `st-eval`; it keeps the statistics that are defined, by model, for a verdict."""
 
     def __init__(self, own: OwnSet, source: str) -> None:
         self.own, self.data, self._source = own, own.sha256, source
-        self.statistics: list[Statistic] = []
+        self.statistics: dict[str, Statistic] = {}
 
     def run(self, context: Context, earlier: Record | None, keep: Callable[[Record], object]) -> Record:
         """Measure the model, also where an earlier run did: the verdict needs more than its score."""
         began = time.perf_counter()
         statistic = self.own.statistic(context.evaluated.model, context.batch_size)
-        self.statistics.append(statistic)
         score = self.own.score(statistic)
-        metrics = {self.own.metric: score} if math.isfinite(score) else {}
+        metrics = {}
+        if math.isfinite(score):
+            metrics[self.own.metric], self.statistics[context.evaluated.name] = score, statistic
         seconds = round(time.perf_counter() - began, 1)
         return Record(self._source, self.data, self.own.metric, {"test": {"default": metrics}}, seconds)

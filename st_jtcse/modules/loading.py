@@ -146,6 +146,7 @@ def load_encoder(
 ) -> Transformer:
     """Load the encoder of a model alone as a `kind`; the other arguments are :func:`load_sentence_transformer`'s."""
     hub = {"revision": revision, "trust_remote_code": trust_remote_code}
+    _check_encoder(name, revision)
     limit = {} if max_seq_length is None else {"model_max_length": max_seq_length}
     with reading(name) as place:
         # Copies, because from_pretrained takes arguments out of what it is given.
@@ -179,6 +180,7 @@ def load_cross_encoder(
 
 def load_config(name: str | os.PathLike[str], *, revision: str | None = None, trust_remote_code: bool = False) -> Any:
     """Load the configuration of a model's encoder; the arguments are :func:`load_sentence_transformer`'s."""
+    _check_encoder(name, revision)
     with reading(name) as place:
         return AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=trust_remote_code)
 
@@ -219,6 +221,8 @@ def pooling_of(
         raise UserError(
             f"A {config.model_type} model computes its CLS state only, so it cannot be pooled by {name!r}; use 'cls'."
         )
+    if name == "cls":
+        _check_first_token(encoder)
     size = encoder.get_embedding_dimension()
     if name == "attention":
         learned = None if source is None else _learned_attention(source, revision)
@@ -237,6 +241,15 @@ def pooling_of(
         size, num_hidden_layers=depth, layer_start=1, layer_weights=nn.Parameter(weights, requires_grad=False)
     )
     return [layers, Pooling(size, "mean")]
+
+
+def _check_first_token(encoder: Transformer) -> None:
+    # Of an encoder-decoder the encoder comes first.
+    if next((part.is_causal for part in encoder.model.modules() if hasattr(part, "is_causal")), False):
+        raise UserError(
+            f"The first token of a {encoder.model.config.model_type} model sees none of those behind it, so its CLS "
+            "state says nothing of a text; choose the pooling 'mean' or 'lasttoken'."
+        )
 
 
 def _repooled(encoder: Transformer, name: TrainedPoolingName) -> Pooling:
@@ -323,6 +336,16 @@ def _listing(name: str | os.PathLike[str], revision: str | None) -> list[dict[st
     with reading(name) as place:
         path = load_file_path(place, MODULES, revision=revision)
     return [] if path is None else read_listing(Path(path).parent)
+
+
+def _check_encoder(name: str | os.PathLike[str], revision: str | None) -> None:
+    """Refuse a model that begins with no encoder, such as static embeddings: it has no states to pool."""
+    first = next((entry["type"] for entry in _listing(name, revision)), "")
+    if first.startswith("sentence_transformers.") and not issubclass(import_from_string(first), Transformer):
+        raise UserError(
+            f"{name} begins with {first.rpartition('.')[2]} and has no encoder whose states could be pooled otherwise; "
+            "leave its pooling as it is, or choose a model with an encoder."
+        )
 
 
 def _learned_attention(name: str | os.PathLike[str], revision: str | None) -> AttentionPooling | None:

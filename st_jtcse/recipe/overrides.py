@@ -58,6 +58,8 @@ def _put(above: Source, parts: list[str], new: Source, loc: Loc) -> Source:
         elif isinstance(below.value, str) and (place := schema_place(loc)) and place.source:
             # The short form of a source, about to get a second key.
             below = replace(below, value={"file": replace(below, own=False)})
+        elif isinstance(below.value, str) and loc == ("model",):
+            below = replace(below, value={"base": replace(below, own=False)})  # Likewise.
         elif not isinstance(below.value, (dict, list)):
             raise UserError(
                 f"{new.name}: expected keys below {dotted(loc)}, found {shown(below.value)}. Set it as a whole."

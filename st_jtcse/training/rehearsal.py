@@ -79,7 +79,9 @@ def rehearse(
                 found = _go(run, stage, inputs.get(stage.name), train=stage.name in wanted)
                 seconds |= {} if found is None else {stage.name: found}
             except UserError as error:
-                raise UserError(*map(run.as_written, error.faults)) from error
+                told = (run.as_written(fault) for fault in error.faults)
+                where = f"Stage {stage.name!r}"
+                raise UserError(*(each if where in each else f"{where}: {each}" for each in told)) from error
             except Exception as error:
                 raise _told(loaded, run, stage, inputs.get(stage.name), error) from error
     for name, remark in run.remarks.items():
@@ -114,10 +116,7 @@ def _look_at_words(run: SmallRun, stage: StageSpec, model: Any, sentences: data.
         )
     if sentences.are_images:
         return
-    try:
-        share = data.unknown_share(getattr(model, "tokenizer", None), sentences.dataset["sentence"])
-    except UserError as error:
-        raise UserError(f"Stage {stage.name!r}: {error}") from error
+    share = data.unknown_share(getattr(model, "tokenizer", None), sentences.dataset["sentence"])
     if share >= _REMARKABLE:
         run.remarks[stage.name] = (
             f"the model's tokenizer does not know {100 * share:.0f} % of the text's tokens and reads all of them alike"

@@ -63,9 +63,6 @@ def load_inputs(stages: Sequence[StageSpec], cache_dir: Path | None = None) -> d
             if key not in texts:
                 texts[key] = _read(stage.data, cache_dir)
             sentences = texts[key]
-            _check_batch(stage, sentences)
-            _check_classes(stage, sentences)
-            _check_documents(stage, sentences)
             hashes["train"] = sentences.sha256
         sets = _load_sets(stage, known)
         if isinstance(sentences, data.Sentences) and sentences.are_images:
@@ -85,8 +82,15 @@ def load_inputs(stages: Sequence[StageSpec], cache_dir: Path | None = None) -> d
         anchors = None
         if stage.neighbours is not None and stage.neighbours.anchors is not None:
             anchors = data.load_sentences([_source_of(source) for source in stage.neighbours.anchors], cache_dir)
+            anchors = anchors if held_out is None else data.without(anchors, held_out)
             hashes["anchors"] = anchors.sha256
         inputs[stage.name] = Inputs(sentences, evaluators, hashes, judged, anchors, sets, held_out)
+    # After all text is split: that there is too little for that says more than that a batch is not full.
+    for stage in stages:
+        if (rows := inputs[stage.name].sentences) is not None:
+            _check_batch(stage, rows)
+            _check_classes(stage, rows)
+            _check_documents(stage, rows)
     return inputs
 
 

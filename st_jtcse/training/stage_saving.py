@@ -82,6 +82,8 @@ def keep_general(
 ) -> dict[str, Any]:
     r"""Mix a trained model's weights in place with its start's, until no general set has lost more than is allowed.
 
+    Where the training was evaluated on `dev`, the mixture must not fall below the start there either.
+
     .. math:: \theta = (1 - s)\, \theta_{start} + s\, \theta_{trained}, \qquad s = 1, 0.8, 0.6, 0.4, 0.2, 0
 
     Args:
@@ -100,12 +102,13 @@ def keep_general(
         Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022, Eq. 1.
     """
     most, before = spec.retention or 0.0, found["spearman_start"]
-    sets = {name: inputs.evaluators[name] for name in spec.general}
+    allowed = dict.fromkeys(spec.general, most) | ({} if found.get("best_dev") is None else {DEV: 0.0})
+    sets = {name: inputs.evaluators[name] for name in allowed}
     first, last = ({name: value.clone() for name, value in own.state_dict().items()} for own in (start, model))
     for share in SHARES:
         model.load_state_dict(_mixed(first, last, share))
         after = kind.scores(model, sets)
-        if all(before[name] - after[name] <= most for name in sets):
+        if all(before[name] - after[name] <= loss for name, loss in allowed.items()):
             if share < 1:
                 logger.warning(
                     "kept %.0f %% of the training, so that no general set loses more than %g", 100 * share, most
@@ -114,7 +117,8 @@ def keep_general(
         told = ", ".join(f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in sets)
         logger.info("with %.0f %% of the training: %s", 100 * share, told)
     model.load_state_dict(first)
-    logger.warning("any share of the training loses more than %g, so the stage keeps the model it started from", most)
+    told = "any share of the training loses more than %g%s, so the stage keeps the model it started from"
+    logger.warning(told, most, " or falls on dev" if DEV in allowed else "")
     return {"trained_share": 0.0, "best_step": 0}
 
 

@@ -174,13 +174,17 @@ def test_a_pooling_of_another_size_is_refused(model_folders, evaluation_data, tm
     assert "is for embeddings of size 48, and its encoder's have 32" in told.err
 
 
-def test_one_embedding_for_all_texts_is_no_score(tower_folders, evaluation_data, tmp_path, capsys):
-    model = make_model(tower_folders[0])
+def make_constant(model):
+    """Have a model give all texts one embedding."""
     with torch.no_grad():
         norm = model[0].model.encoder.layer[-1].output.LayerNorm
         norm.weight.zero_()
         norm.bias.fill_(1.0)
-    model.save_pretrained(str(tmp_path / "constant"), create_model_card=False)
+    return model
+
+
+def test_one_embedding_for_all_texts_is_no_score(tower_folders, evaluation_data, tmp_path, capsys):
+    make_constant(make_model(tower_folders[0])).save_pretrained(str(tmp_path / "constant"), create_model_card=False)
     output = tmp_path / "out"
     code, told = run(
         capsys, tmp_path / "constant", "--task", "senteval/STSB", "--data", evaluation_data, "--output-dir", output
@@ -274,6 +278,17 @@ def test_a_model_beside_itself_is_equal(model_folders, own_files, tmp_path, caps
     shutil.copytree(model_folders[0], same)
     assert run(capsys, model_folders[0], same, "--data", own_files[0])[0] == 0
     assert run(capsys, model_folders[0], same, "--data", own_files[0])[1].out.count("topics: equal") == 1
+
+
+def test_a_set_that_is_not_defined_for_a_model_has_no_verdict(model_folders, own_files, tmp_path, capsys, recwarn):
+    make_constant(make_model(model_folders[0])).save_pretrained(str(tmp_path / "one"), create_model_card=False)
+    files = [word for path in own_files for word in ("--data", path)]
+    for models in ((model_folders[0], tmp_path / "one"), (tmp_path / "one", model_folders[0])):
+        code, told = run(capsys, *models, *files, "--output-dir", tmp_path / models[1].name)
+        assert code == 3 and "1 of 2 tasks have no result: data/graded." in told.err
+        found = results(tmp_path / models[1].name / models[1].name)["beside"]["verdicts"]
+        assert [verdict["set"] for verdict in found] == ["topics"]
+    assert not [warning for warning in recwarn if warning.category.__module__.startswith(("sklearn", "numpy"))]
 
 
 def test_files_and_models_that_do_not_go_together(model_folders, own_files, tmp_path, capsys):

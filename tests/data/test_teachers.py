@@ -93,7 +93,7 @@ def test_a_sentence_without_a_usable_embedding_is_named(tower_folders, tmp_path,
 @pytest.mark.parametrize(
     ("weights", "form", "message"),
     [
-        ([1, 1], "sum", r"must have one size, found \[32, 16\]; leave one out"),
+        ([1, 1], "sum", r"must have one size, found \[32, 16\]; choose teachers of one size"),
         ([1], "sum", "one weight per teacher, found 1 for 2"),
         ([1, -1], "concatenation", "cannot be negative, found -1"),
         ([1e7], "sum", "beyond half precision"),

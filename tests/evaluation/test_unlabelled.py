@@ -62,3 +62,9 @@ def test_the_score_is_the_share_of_neighbours_by_hand():
     for vectors, expected in ((reference, np.mean(shares)), (own, 1.0)):
         found = neighbours_set(texts, vectors.astype(np.float32), "")
         assert found.score(found.statistic(Model())) == pytest.approx(expected)
+
+
+def test_of_few_texts_some_are_no_neighbours():
+    reference, own = np.random.default_rng(1).normal(size=(2, 10, 5)).astype(np.float32)
+    found = neighbours_set([str(number) for number in range(10)], reference, "")
+    assert found.measure(own)(np.arange(10)) < 1 == found.measure(reference)(np.arange(10))

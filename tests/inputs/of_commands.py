@@ -29,7 +29,7 @@ ROWS = [
     Row(
         "labels that tell nothing apart",
         f"{OWN} --data s.csv",
-        "s.csv: 1 labels in 2 rows have nothing to tell apart.",
+        "s.csv: 1 labels in 2 rows have nothing to tell apart;",
         files={"s.csv": "text,label\na,x\nb,x\n"},
     ),
     Row("two models of one name", f"{OWN} {{model}} --data {{pairs}}", "Several models are called"),

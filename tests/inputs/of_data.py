@@ -151,7 +151,7 @@ ROWS = [
     dev("labelled texts of other columns", "p.csv", "text,intent\na,b\n", "found text, intent; rename them"),
     dev("a set of a header only", "p.csv", "text,label\n", "found no row; rename them"),
     dev("an empty label", "p.csv", "text,label\na,x\nb,\n", "p.csv:3: 'label' is empty; fill it or remove the row."),
-    dev("texts of one label", "p.csv", "text,label\na,x\nb,x\n", "1 labels in 2 rows have nothing to tell apart."),
+    dev("texts of one label", "p.csv", "text,label\na,x\nb,x\n", "1 labels in 2 rows have nothing to tell apart;"),
     Row(
         "columns that a set has not",
         "st-train {recipe} --output-dir out --set 'evaluate.dev={file: p.csv, columns: [a, b, c]}'",

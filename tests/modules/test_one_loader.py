@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from conftest import make_model, make_pipeline, make_sentences, save_encoder
+from conftest import make_model, make_pipeline, make_sentences, make_tokenizer, save_encoder
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, StaticEmbedding
 
 from st_jtcse.errors import PoolingNeeded, UserError
 from st_jtcse.modules import (
@@ -191,6 +191,14 @@ def test_a_base_without_an_encoder_of_its_own_starts_as_shipped(tower_folders, t
         np.testing.assert_allclose(model.encode(SENTENCES), several.encode(SENTENCES), atol=1e-6)
     with pytest.raises(UserError, match="needs an encoder with a pooler, found MultiTokenizerEnsemble without one"):
         build(base=str(tmp_path / "several"), with_head=True)
+
+
+def test_static_embeddings_have_no_tokens_to_pool(tmp_path):
+    table = StaticEmbedding(make_tokenizer().backend_tokenizer, embedding_dim=8)
+    SentenceTransformer(modules=[table], device="cpu").save_pretrained(str(tmp_path / "table"), create_model_card=False)
+    assert build(base=str(tmp_path / "table")).encode(SENTENCES).shape == (6, 8)
+    with pytest.raises(UserError, match="table begins with StaticEmbedding and has no encoder"):
+        build(base=str(tmp_path / "table"), pooling="cls")
 
 
 def test_learned_attention_is_gone_on_with_named_or_not(tower_folders, tmp_path):

@@ -84,6 +84,12 @@ def test_what_cannot_be_padded_has_no_last_token(tmp_path, said, sentence):
         load_sentence_transformer(tmp_path, pooling="lasttoken", device="cpu")
 
 
+def test_the_first_token_of_a_decoder_is_no_embedding(tmp_path):
+    save_decoder(tmp_path)
+    with pytest.raises(UserError, match=r"The first token of a gpt2 model sees none of those behind it.*'lasttoken'"):
+        load_sentence_transformer(tmp_path, pooling="cls", device="cpu")
+
+
 @pytest.mark.parametrize("name", get_args(PoolingName))
 def test_the_flag_takes_every_name(name):
     parser = argparse.ArgumentParser()

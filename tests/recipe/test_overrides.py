@@ -66,6 +66,13 @@ def test_the_short_form_of_a_source_takes_further_keys():
     assert source.place(("data", "train", 0, "file")) == "r.yaml:1 data.train.file"
 
 
+def test_the_short_form_of_a_model_takes_further_keys():
+    source, faults = overridden("model=./mine", "model.dropout=0.1")
+    assert faults == []
+    assert source.data["model"] == {"base": "./mine", "dropout": 0.1}
+    assert source.place(("model", "base")) == "--set model model.base"
+
+
 def test_later_overrides_win_and_see_earlier_ones():
     source, faults = overridden("stages.0.name=first", "stages.first.args.max_steps=1", "stages.0.args={max_steps: 2}")
     assert faults == []

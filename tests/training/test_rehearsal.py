@@ -239,7 +239,10 @@ def test_a_fault_of_a_small_model_is_told_of_the_written_one(project, capsys):  
     large(project / "large")
     write(project, ENCODER | {"model": {"base": "./large"}})
     told = refusal(project, capsys)
-    assert f"{project}/large has no modules.json: it is a plain encoder" in told and "st-jtcse-" not in told
+    assert (
+        f"Stage 'encoder': {project}/large has no modules.json: it is a plain encoder" in told
+        and "st-jtcse-" not in told
+    )
 
 
 def test_a_base_whose_encoders_lie_in_folders_of_their_own_is_planned(project, capsys, model):  # noqa: F811

@@ -4,9 +4,18 @@ import json
 
 import pytest
 import torch
-from conftest import make_sentences, save_encoder
+from conftest import make_sentences, make_tokenizer, save_encoder
 from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from test_run import project, refusal, results, train  # noqa: F401  # project is a fixture
+
+from st_jtcse.evaluation.own_sets import OwnSet, OwnSetEvaluator
+from st_jtcse.recipe.data_blocks import EvaluateSpec
+from st_jtcse.recipe.schema import ModelSpec
+from st_jtcse.training.model_kinds import kind_of
+from st_jtcse.training.stage_inputs import Inputs
+from st_jtcse.training.stage_saving import keep_general
 
 GENERAL = ["--stage", "encoder", "--set", "evaluate={general: {everyday: everyday.jsonl}, retention: 2.0}"]
 NO_DEV = ["--set", "args.eval_strategy=no", "--set", "args.max_steps=4", "--set", "args.lr_scheduler_type=constant"]
@@ -52,6 +61,30 @@ def test_a_bound_that_nothing_meets_keeps_the_start_and_says_so(general, capsys,
     assert found["spearman"] == found["spearman_start"]
     assert "start kept" in capsys.readouterr().out
     assert any("so the stage keeps the model it started from" in message for message in caplog.messages)
+
+
+def test_a_mixture_below_the_start_on_dev_is_not_taken():
+    """A mixture halves what both models have, and so leaves the start's side of `everyday` where dev is lost."""
+    tokenizer = make_tokenizer().backend_tokenizer
+    ids = [tokenizer.encode(word, add_special_tokens=False).ids[0] for word in ("dog", "cat")]
+
+    def model(side):
+        weights = torch.zeros(tokenizer.get_vocab_size(), 2)
+        weights[ids] = torch.tensor([[side, 0.5], [side, 0.0]])
+        return SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=weights)], device="cpu")
+
+    def hits(name, text, is_hit):
+        own = OwnSet(name, "hits", ([text],), 1, "", lambda vectors: lambda _: float(is_hit(vectors[0, 0])))
+        return OwnSetEvaluator(own)
+
+    evaluators = {"dev": hits("dev", "dog", lambda x: abs(x) > 0.5)}
+    evaluators["everyday"] = hits("everyday", "cat", lambda x: x > 0)
+    spec = EvaluateSpec.model_validate({"general": {"everyday": "pairs.jsonl"}, "retention": 0.3})
+    found = {"spearman_start": {"dev": 100.0, "everyday": 100.0}}
+    for best, share in ((None, 0.4), (100.0, 0.2)):
+        inputs, kind = Inputs(None, evaluators, {}), kind_of(ModelSpec(base="x"))
+        told = keep_general(spec, model(-1.0), model(1.0), kind, inputs, found | {"best_dev": best})
+        assert told == {"trained_share": share}
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 from conftest import make_sentences, save_encoder
+from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from test_run import project, refusal, results, train  # noqa: F401  # project is a fixture
 
 from st_jtcse.cli.train import main
-from st_jtcse.data import Source, hold_out, load_sentences
+from st_jtcse.data import Source, hold_out, load_sentences, sentences_sha256
 
 DISTILLED = ["--stage", "encoder", "--set", "evaluate={dev: unlabelled, test: {test: test.jsonl}}"]
 TEACHER = "{model: ./b, pooling: mean}"
@@ -30,12 +31,14 @@ def enough(project, monkeypatch):  # noqa: F811
 def test_held_out_sentences_choose_and_are_not_trained_on(enough):
     loss = "{type: EmbedDistillLoss, distance_metric: cosine}"
     own = ["--set", f"stages.encoder.teachers=[{TEACHER}]", "--set", f"stages.encoder.loss={loss}"]
-    own += ["--set", "stages.encoder.neighbours={count: 3, weight: 0.4}"]
+    kept, held = hold_out(load_sentences([Source(enough / "text.txt")]))
+    (enough / "general.txt").write_text("\n".join([*held.dataset["sentence"], "general words"]) + "\n")
+    own += ["--set", "stages.encoder.neighbours={count: 3, weight: 0.4, anchors: general.txt, anchor_share: 0.1}"]
     own += ["--set", "args.max_steps=40", "--set", "args.eval_steps=20", "--set", "args.learning_rate=3e-3"]
     assert train(enough, *DISTILLED, *own) == 0
     found = results(enough)["stages"][0]
-    kept, held = hold_out(load_sentences([Source(enough / "text.txt")]))
-    assert found["sentences"] == len(kept.dataset) == 144
+    assert found["sentences"] == len(kept.dataset) + 16 == 144 + 16
+    assert found["data_sha256"]["anchors"] == sentences_sha256(Dataset.from_dict({"sentence": ["general words"]}))
     assert (found["data_sha256"]["train"], found["data_sha256"]["dev"]) == (kept.sha256, held.sha256)
     assert found["metrics"]["dev"] == "shared_neighbours"
     # The teacher's neighbourhoods are learned, so the start does not stay the best.
@@ -52,6 +55,7 @@ def test_without_teachers_and_topics_nothing_could_beat_the_start(enough, capsys
     ("options", "told"),
     [
         ([], "and 'dev: unlabelled' needs 100; add"),
+        (["--set", "args.per_device_train_batch_size=90"], "and 'dev: unlabelled' needs 100; add"),
         (["--set", "evaluate.dev={unlabelled: true, limit: 3}"], "expected no 'limit' beside 'unlabelled'"),
     ],
 )
