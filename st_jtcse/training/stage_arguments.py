@@ -11,7 +11,7 @@ import torch
 from accelerate.data_loader import SeedableRandomSampler
 from accelerate.utils import parse_flag_from_env
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.utils import is_torch_bf16_gpu_available
+from transformers.utils.import_utils import is_torch_bf16_gpu_available
 
 from st_jtcse.errors import UserError, short_of_memory
 from st_jtcse.recipe.schema import StageSpec
