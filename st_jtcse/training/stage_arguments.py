@@ -34,7 +34,7 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
         defaults["accelerator_config"] = {"dispatch_batches": False}  # Every process reads, and takes its own rows.
     settings: dict[str, Any] = defaults | stage.args | {"seed": seed, "data_seed": seed}
     if settings.get("bf16") == "auto":
-        settings = settings | _bf16_choice()
+        settings |= _bf16_choice()
     strategy = stage.args.get("eval_strategy", "no")
     if strategy != "no":
         # The checkpoint that scores best on dev is the result, so each evaluation needs one.
@@ -51,7 +51,7 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
         arguments = kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
     except (ValueError, TypeError, ImportError) as error:
         told = " ".join(str(error).split())
-        raise UserError(f"Stage {stage.name!r}: args do not fit together: {told}{_hint(told)}") from error
+        raise UserError(f"Stage {stage.name!r}: args do not fit together: {told}{_bf16_hint(told)}") from error
     if arguments.train_sampling_strategy != "random":
         if arguments.train_sampling_strategy != "group_by_length" or "batch_sampler" in stage.args:
             raise UserError(
@@ -73,7 +73,7 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
     return arguments
 
 
-def _hint(message: str) -> str:
+def _bf16_hint(message: str) -> str:
     """Return what to add to the trainer's refusal of arguments, where it is about bf16 on a CPU."""
     if "bf16" not in message or torch.accelerator.is_available():
         return ""
