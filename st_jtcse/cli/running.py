@@ -20,7 +20,7 @@ from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.model_form import model_form
 from st_jtcse.hub.upload import check_repo, check_token, push
 from st_jtcse.recipe.load import LoadedRecipe
-from st_jtcse.recipe.schema import PushSpec, Recipe
+from st_jtcse.recipe.schema import STAGE_PREFIX, PushSpec, Recipe
 from st_jtcse.reports.run_report import PAGE, results_table
 from st_jtcse.training import runner, sweep
 from st_jtcse.training.run_results import best_stage
@@ -46,7 +46,7 @@ def train(options: argparse.Namespace, loaded: LoadedRecipe, runs: Sequence[Run]
         with displayed(names, speaks=speaks) as callbacks:
             results = runner.run(loaded, names, resume=options.resume, callbacks=callbacks)
         if speaks:
-            _tell_end(Path(loaded.recipe.output_dir), results)
+            _tell_end(loaded, results)
             for address in _pushed(loaded.recipe, destination) if destination else ():
                 console.say(f"Pushed to {address}")
 
@@ -84,8 +84,9 @@ def _pushed(recipe: Recipe, plan: PushSpec) -> list[str]:
     ]
 
 
-def _tell_end(folder: Path, results: Mapping[str, Any]) -> None:
+def _tell_end(loaded: LoadedRecipe, results: Mapping[str, Any]) -> None:
     """Print the table, the best model's folder and how it is used."""
+    folder = Path(loaded.recipe.output_dir)
     console.show(results_table(results))
     for told in results["verdicts"]:
         console.verdict(told["sentence"], told["verdict"])
@@ -93,8 +94,11 @@ def _tell_end(folder: Path, results: Mapping[str, Any]) -> None:
         place = folder / best
         console.say(f"Best model: {place}")
         console.say(f"Use it: {model_form(place).usage(str(place))}")
-        base = "embedded " if results["as_shipped"].get("embedded") else ""
-        console.say(f"Next: st-eval {base}{shlex.quote(str(place))} --data FILE, with labelled text of your own")
+        named = {name for stage in loaded.stages for name in stage.model.models.values()}
+        starts = [name for name in named if not name.startswith(STAGE_PREFIX)]
+        beside = starts if len(starts) == 1 and any(results["as_shipped"].values()) else []
+        models = shlex.join([*beside, str(place)])
+        console.say(f"Next: st-eval {models} --data FILE, with labelled text of your own")
     console.say(f"Curves and examples: {folder / PAGE}")
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import extends, yaml_source
-from st_jtcse.recipe.data_blocks import DataSpec, EvaluateSpec
+from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec
 from st_jtcse.recipe.faults import Fault, from_pydantic, tell
 from st_jtcse.recipe.overrides import apply
 from st_jtcse.recipe.schema import OF_ONE_STAGE, ModelDefaults, Recipe, StageSpec
@@ -105,19 +105,33 @@ def resolved(
 ) -> StageSpec:
     """Return a stage that carries all it has of the recipe's data, arguments and evaluation.
 
-    Data without a source are laid over the recipe's key by key, as arguments are; raises ValidationError if they do
-    not go together.
+    Data without a source are laid over the recipe's key by key, as arguments are. A stage that evaluates while it
+    trains on sentences, and has nothing to choose its checkpoint by, holds some of them out. Raises ValidationError if
+    its data do not go together.
     """
     own = stage.data
     if own is not None and data is not None and not own.sources:
         own = DataSpec.model_validate(data.model_dump(exclude_unset=True) | own.model_dump(exclude_unset=True))
-    return stage.model_copy(
+    whole = stage.model_copy(
         update={
             "data": data if own is None else own,
             "args": {**args, **stage.args},
             "evaluate": evaluate if stage.evaluate is None else stage.evaluate,
         }
     )
+    if _can_hold_out(whole):
+        chosen_by = (whole.evaluate or EvaluateSpec()).model_copy(update={"dev": DevSpec(unlabelled=True)})
+        whole = whole.model_copy(update={"evaluate": chosen_by})
+    return whole
+
+
+def _can_hold_out(stage: StageSpec) -> bool:
+    """Whether held-out sentences may choose a stage's checkpoint, and nothing else does."""
+    if stage.args.get("eval_strategy") not in ("steps", "epoch") or (stage.evaluate and stage.evaluate.dev):
+        return False
+    data, beforehand = stage.data, all(teacher.cache for teacher in stage.teachers)
+    on_sentences = data is not None and data.train is not None and not data.streaming
+    return bool(stage.loss) and on_sentences and beforehand and stage.model.cross_encoder is None
 
 
 def _consistency(tree: dict[str, Any]) -> Iterator[Fault]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from st_jtcse.atomic import write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.reports.drawing import WIDE, house_style, legend_below, legend_name, panels, picture, save, series
-from st_jtcse.reports.page import Picture, Section, grouped, render_page
+from st_jtcse.reports.page import Picture, Section, grouped, render_page, verdict_section
 from st_jtcse.reports.table import Table, best_by_column, best_of, millions, number
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def evaluation_markdown(data: Mapping[str, Any]) -> str:
             parts += [told, more.markdown()]
         parts.append("\n".join(f"- {note}" for note in notes))
     if "beside" in data:
-        parts += [f"## Beside {data['beside']['model']}", "\n".join(f"- {line}" for line in _verdicts(data))]
+        told = [f"- {verdict['sentence']}" for verdict in data["beside"]["verdicts"]]
+        parts += [f"## Beside {data['beside']['model']}", "\n".join(told)]
     if data["missing"]:
         parts += ["## Without a result", "\n".join(f"- {told}" for told in _missing(data))]
     versions = ", ".join(f"{library} {version}" for library, version in data["versions"].items())
@@ -80,10 +82,8 @@ def write_evaluation(folder: Path, data: Mapping[str, Any]) -> None:
     about = f"{model['name']}: {_size(model)}. Scores are in percent. SHA-256 of the model: {model['sha256']}."
     sections = []
     if "beside" in data:
-        verdicts = "\n\n".join(_verdicts(data))
-        sections.append(
-            Section(f"Verdict beside {data['beside']['model']}", verdicts, _beside_table(called, data["beside"]))
-        )
+        own = verdict_section(f"Verdict beside {data['beside']['model']}", data["beside"]["verdicts"])
+        sections.append(replace(own, table=_beside_table(called, data["beside"])))
     for name, suite in data["suites"].items():
         beside, notes = _notes(suite)
         text = "\n\n".join(filter(None, [beside, *notes]))
@@ -155,10 +155,6 @@ def _further_tables(suite: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
     ):
         if rows:
             yield told, Table(columns, [[label, *cells] for label, cells in rows.items()])
-
-
-def _verdicts(data: Mapping[str, Any]) -> list[str]:
-    return [verdict["sentence"] for verdict in data["beside"]["verdicts"]]
 
 
 def _size(model: Mapping[str, Any]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -36,12 +37,19 @@ class Section:
     text: str = ""  # paragraphs, separated by blank lines
     table: Table | None = None
     picture: Picture | None = None
+    losses: Collection[str] = ()  # paragraphs that tell of a regression, which are red
 
 
 def render_page(title: str, sections: Sequence[Section]) -> str:
     """Return a report as one HTML page, light or dark as its reader prefers; all text is escaped."""
     template = templates(Path(__file__).parent, autoescape=True).get_template("page.html.j2")
     return template.render(title=title, sections=sections)
+
+
+def verdict_section(heading: str, verdicts: Sequence[Mapping[str, Any]]) -> Section:
+    """Return a section of verdicts, as results.json has them."""
+    losses = {verdict["sentence"] for verdict in verdicts if verdict["verdict"] == "worse"}
+    return Section(heading, "\n\n".join(verdict["sentence"] for verdict in verdicts), losses=losses)
 
 
 def grouped(told: Iterable[tuple[str, str]]) -> list[str]:

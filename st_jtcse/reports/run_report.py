@@ -11,7 +11,7 @@ from st_jtcse.atomic import write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.reports.dev_curves import Curve, loss_terms, read_curves
 from st_jtcse.reports.drawing import WIDE, house_style, legend_below, legend_name, panels, picture, series
-from st_jtcse.reports.page import Section, render_page
+from st_jtcse.reports.page import Section, render_page, verdict_section
 from st_jtcse.reports.table import Table, best_by_column, millions, number, scale, shipped_rows
 
 if TYPE_CHECKING:
@@ -64,7 +64,6 @@ def write_run_report(folder: Path, results: Mapping[str, Any], examples: Sequenc
 
     `examples` are pairs of the set of that name.
     """
-    verdicts = "\n\n".join(verdict["sentence"] for verdict in results["verdicts"]) or _NO_VERDICT
     scores = results_table(results)
     # The scores first: a phone shows so much of a table.
     order = [0, *range(3, len(scores.columns)), 1, 2]
@@ -74,7 +73,9 @@ def write_run_report(folder: Path, results: Mapping[str, Any], examples: Sequenc
     about = (
         f"{scores.title}. Marked: the best of each column. results.json holds all figures, recipe.yaml repeats the run."
     )
-    sections = [Section("Verdict", verdicts), Section("Stages", about, table), *_curves(folder, results)]
+    found = results["verdicts"]
+    verdict = verdict_section("Verdict", found) if found else Section("Verdict", _NO_VERDICT)
+    sections = [verdict, Section("Stages", about, table), *_curves(folder, results)]
     if examples:
         told = (
             f"Cosines of {len(examples)} pairs of the set {set_name}, from the lowest to the highest gold score and "

@@ -47,7 +47,8 @@ def with_reference(
     if not stage.teachers and not weight:
         raise UserError(
             f"Stage {stage.name!r}: 'dev: unlabelled' compares with teachers or with topics; the stage has no teachers "
-            "and its text no topics, so the start would always be the best; give teachers or graded pairs."
+            "and its text no topics, so the start would always be the best; give teachers, graded pairs in "
+            "evaluate.dev, or no eval_strategy: then the last step is the result."
         )
     reference = neighbourhood_means(np.asarray(held), near.count, weight, np.asarray(text))
     own = neighbours_set(texts, reference, inputs.held_out.sha256)

@@ -254,6 +254,32 @@ def test_recipe_level_evaluation_needs_pairs_for_each_stage_that_uses_it(write):
     ]
 
 
+@pytest.mark.parametrize(
+    ("changes", "held_out"),
+    [
+        (["stages.tower.evaluate={test: {x: a.csv}}"], True),
+        (["evaluate=null"], True),
+        ([], False),
+        (["stages.tower.evaluate={}", "stages.tower.args.eval_strategy=no"], False),
+    ],
+)
+def test_a_stage_that_evaluates_without_a_set_to_choose_by_holds_sentences_out(write, changes, held_out):
+    loaded = load_recipe(write(GOOD), changes)
+    assert [stage.evaluate is not None and stage.evaluate.is_unlabelled for stage in loaded.stages] == [
+        held_out,
+        False,
+        False,
+    ]
+    # What is written of the recipe says what its user said.
+    assert "unlabelled: true" not in resolved_yaml(loaded.recipe)
+
+
+@pytest.mark.parametrize("change", ["data={train: {dataset: d/d}, streaming: true}", "data={pairs: a.csv}"])
+def test_what_cannot_hold_sentences_out_asks_for_a_set(write, change):
+    told = faults(write, GOOD, "stages.tower.evaluate={}", f"stages.tower.{change}", "args.max_steps=5")
+    assert any("eval_strategy: expected pairs to evaluate on in stages[0].evaluate.dev" in fault for fault in told)
+
+
 def test_an_override_can_mend_a_recipe(write):
     text = GOOD.replace("name: demo\n", "", 1)
     assert load_recipe(write(text), ["name=mended"]).recipe.name == "mended"

@@ -31,7 +31,7 @@ def results(tmp_path, monkeypatch):
         "seed": 7,
         "as_shipped": {"base": {"dev": 50.0, "test": 49.0}},
         "stages": [record("encoder", (51.0, 50.5), 2), record("joint", (50.2, 53.0), 2)],
-        "verdicts": [{"sentence": "test: better, 49.00 -> 52.00"}],
+        "verdicts": [{"sentence": "test: better, 49.00 -> 52.00", "verdict": "better"}],
     }
     (tmp_path / "results.json").write_text(json.dumps(told))
     return told

@@ -116,6 +116,7 @@ def test_a_run_ends_with_the_verdicts_on_its_last_model_beside_the_first_as_ship
     expected = verdicts(load(project / "mine"), load(project / "run/two"), {name: own(project, name) for name in SETS})
     assert told["verdicts"] == [verdict.as_dict() for verdict in expected]
     assert told["verdicts"] == told["stages"][1]["verdicts"] and told["stages"][0]["verdicts"] == []
+    assert f"Next: st-eval {project / 'mine'} {project / 'run'}/" in shown
     assert [one["set"] for one in told["verdicts"]] == [*SETS, WHOLE]
     card = (project / "run" / "two" / "README.md").read_text()
     worse = [one["sentence"] for one in told["verdicts"] if one["verdict"] == "worse"]

@@ -46,6 +46,19 @@ def test_held_out_sentences_choose_and_are_not_trained_on(enough):
     assert found["best_dev"] > found["spearman_start"]["dev"]
 
 
+@pytest.mark.usefixtures("unrehearsed")
+def test_they_choose_by_default_where_a_stage_evaluates_and_nothing_is_given(enough):
+    changes = ["stages.encoder.loss.type=EmbedDistillLoss", f"stages.encoder.teachers=[{TEACHER}]", "args.max_steps=2"]
+    own = ["--stage", "encoder", *(part for change in changes for part in ("--set", change))]
+    found = []
+    for folder, evaluate in (("said", "{dev: unlabelled}"), ("unsaid", "{}")):
+        assert train(enough, *own, "--set", f"evaluate={evaluate}", "--set", f"output_dir={folder}") == 0
+        found += json.loads((enough / folder / "results.json").read_text())["stages"]
+    first, second = found
+    assert first["data_sha256"].keys() >= {"train", "dev"} and first["data_sha256"] == second["data_sha256"]
+    assert first["spearman"] == second["spearman"] and first["metrics"] == {"dev": "shared_neighbours"}
+
+
 def test_without_teachers_and_topics_nothing_could_beat_the_start(enough, capsys):
     assert train(enough, *DISTILLED, "--set", "args.max_steps=2") == 2
     assert "the stage has no teachers and its text no topics, so the start would always be" in capsys.readouterr().err
