@@ -119,10 +119,11 @@ def resolved(
             "evaluate": evaluate if stage.evaluate is None else stage.evaluate,
         }
     )
-    if _can_hold_out(whole):
-        chosen_by = (whole.evaluate or EvaluateSpec()).model_copy(update={"dev": DevSpec(unlabelled=True)})
-        whole = whole.model_copy(update={"evaluate": chosen_by})
-    return whole
+    if not _can_hold_out(whole):
+        return whole
+    evaluate = whole.evaluate or EvaluateSpec.model_validate({})
+    held_out = DevSpec.model_validate({"unlabelled": True})
+    return whole.model_copy(update={"evaluate": evaluate.model_copy(update={"dev": held_out})})
 
 
 def _can_hold_out(stage: StageSpec) -> bool:

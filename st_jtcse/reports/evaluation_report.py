@@ -64,8 +64,8 @@ def evaluation_markdown(data: Mapping[str, Any]) -> str:
             parts += [told, more.markdown()]
         parts.append("\n".join(f"- {note}" for note in notes))
     if "beside" in data:
-        told = [f"- {verdict['sentence']}" for verdict in data["beside"]["verdicts"]]
-        parts += [f"## Beside {data['beside']['model']}", "\n".join(told)]
+        verdicts = [f"- {verdict['sentence']}" for verdict in data["beside"]["verdicts"]]
+        parts += [f"## Beside {data['beside']['model']}", "\n".join(verdicts)]
     if data["missing"]:
         parts += ["## Without a result", "\n".join(f"- {told}" for told in _missing(data))]
     versions = ", ".join(f"{library} {version}" for library, version in data["versions"].items())

@@ -34,7 +34,7 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
         defaults["accelerator_config"] = {"dispatch_batches": False}  # Every process reads, and takes its own rows.
     settings: dict[str, Any] = defaults | stage.args | {"seed": seed, "data_seed": seed}
     if settings.get("bf16") == "auto":
-        settings |= _bf16_choice()
+        settings |= bf16_choice()
     strategy = stage.args.get("eval_strategy", "no")
     if strategy != "no":
         # The checkpoint that scores best on dev is the result, so each evaluation needs one.
@@ -91,7 +91,7 @@ def bf16_gain() -> str:
     return "this processor does not support bf16, so bf16 makes steps slower"
 
 
-def _bf16_choice() -> dict[str, bool]:
+def bf16_choice() -> dict[str, bool]:
     """Return the arguments that ``bf16: auto`` stands for: true where the machine computes in bf16 itself."""
     if torch.accelerator.is_available():
         return {"bf16": is_torch_bf16_gpu_available()}
