@@ -1,4 +1,4 @@
-"""Tables of benchmarks/README.md and pictures of docs/pictures, made of benchmarks/results/*.json.
+"""Tables of benchmarks/README.md and docs/adapt.md and pictures of docs/pictures, made of benchmarks/results/*.json.
 
 Run: python benchmarks/tables.py
 A table stands between `<!-- NAME -->` and `<!-- end of NAME -->`, where NAME is that of its results. It is never edited
@@ -7,13 +7,14 @@ by hand: measure again, and run this.
 
 import json
 import re
+import statistics
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parent / "README.md"
-PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+DOCS = Path(__file__).parents[1] / "docs"
+PICTURES = DOCS / "pictures"
 Results = dict[str, Any]
 
 
@@ -124,6 +125,29 @@ def accelerator(found: Results) -> list[str]:
     return [ran(found, f"mean {found['rows'][0]['mean_tokens']} tokens"), *table(heads, rows)]
 
 
+def same_time(found: Results) -> list[str]:
+    """Scores of ways without labels by text, mean and deviation over seeds."""
+    cells = found["cells"]
+    texts, rows = list(dict.fromkeys(cell["text"] for cell in cells)), []
+    for way in dict.fromkeys(cell["way"] for cell in cells):
+        own = [[cell["mean"] for cell in cells if (cell["way"], cell["text"]) == (way, text)] for text in texts]
+        rows.append((way, *map(spread, own)))
+    return table(" | ".join(["", *texts]), rows)
+
+
+def choice(found: Results) -> list[str]:
+    """What the measure without labels chooses by text."""
+    rows = [(row["text"], row["models"], row["correlation"], row["chosen"], row["loss"]) for row in found["texts"]]
+    return table("text | models | rank correlation | chosen | points lost to the best by labels", rows)
+
+
+def spread(values: list[float]) -> str:
+    """Mean and deviation of several values, one as it is."""
+    if len(values) < 2:
+        return ", ".join(f"{value:.1f}" for value in values)
+    return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
+
+
 MAKERS: dict[str, Callable[[Results], list[str]]] = {
     "train_step": steps,
     "big_batches_SimCSELoss": memory,
@@ -134,11 +158,17 @@ MAKERS: dict[str, Callable[[Results], list[str]]] = {
     "both_towers_cuda": towers,
     "corpus_size": lines_of_text,
     "gpu": accelerator,
+    "same_time": same_time,
+    "choice": choice,
 }
+# The results that stand on a page; the others stand on the benchmarks' own.
+ELSEWHERE = {DOCS / "adapt.md": ["same_time", "choice"]}
+OWN = [name for name in MAKERS if not any(name in names for names in ELSEWHERE.values())]
+PAGES = {Path(__file__).parent / "README.md": OWN, **ELSEWHERE}
 
 
 def results(folder: Path = RESULTS) -> dict[str, Results]:
-    """The results of this page's tables by name; those of views stand in docs/views.md."""
+    """The results of these tables by name; those of views stand in docs/views.md."""
     files = [path for path in sorted(folder.glob("*.json")) if path.stem in MAKERS]
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in files}
 
@@ -154,7 +184,7 @@ def filled(page: str, found: dict[str, Results]) -> str:
 
     page = re.sub(r"<!-- (\w+) -->.*?<!-- end of \1 -->", between, page, flags=re.DOTALL)
     if missing := found.keys() - seen:
-        raise SystemExit(f"{PAGE.name}: expected the marks of {', '.join(sorted(missing))}, found none.")
+        raise SystemExit(f"Expected the marks of {', '.join(sorted(missing))}, found none.")
     return page
 
 
@@ -215,7 +245,9 @@ CURVES = {"growth": by_batch, "two_processes": by_processes, "corpus_size": by_l
 def main() -> None:
     """Write the tables and the pictures."""
     found = results()
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
+    for page, names in PAGES.items():
+        own = {name: found[name] for name in names if name in found}
+        page.write_text(filled(page.read_text(encoding="utf-8"), own), encoding="utf-8")
     draw(found)
 
 
