@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from kept import RESULTS, keep
-from same_time import NAME, SHIPPED, folder_of
+from same_time import NAME, SHIPPED, folder_of, lines_of
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
@@ -24,14 +24,15 @@ from st_jtcse import embedded
 from st_jtcse.data.neighbours import neighbourhood_means, topic_weight
 from st_jtcse.evaluation.unlabelled import neighbours_set
 from st_jtcse.recipe.load import load_recipe
+from st_jtcse.recipe.schema import StageSpec
 
 HELD_OUT = 1000
 
 
-def summed(texts: list[str], run: Path) -> npt.NDArray[np.float32]:
-    """The vectors that adapt's last stage learns, before they are drawn to their neighbours."""
+def summed(texts: list[str], stage: StageSpec, run: Path) -> npt.NDArray[np.float32]:
+    """The vectors that a stage learns, before they are drawn to their neighbours."""
     total: Any = 0.0
-    for teacher in load_recipe("adapt").stages[-1].teachers:
+    for teacher in stage.teachers:
         model = SentenceTransformer(str(run / teacher.model.removeprefix("stage:")), device="cpu")
         total = total + teacher.weight * model.encode(texts, normalize_embeddings=True, show_progress_bar=False)
     return np.asarray(total, dtype=np.float32)
@@ -40,12 +41,13 @@ def summed(texts: list[str], run: Path) -> npt.NDArray[np.float32]:
 def choice(text: str, source: Path, models: Path, cells: list[dict[str, Any]]) -> dict[str, Any]:
     """How the measure orders a text's models, and what its choice loses."""
     trained = (models / f"{text}.txt").read_text(encoding="utf-8").splitlines()
-    others = sorted({line.strip() for line in source.read_text(encoding="utf-8").splitlines()} - {*trained, ""})
+    others = sorted(lines_of(source) - set(trained))
     held = random.Random(0).sample(others, min(HELD_OUT, len(others)))
-    run = models / folder_of("adapt", text, 1) / "run"
-    among = summed(trained, run)
-    weight = topic_weight(among, 10)
-    own = neighbours_set(held, neighbourhood_means(summed(held, run), 10, weight, among), "")
+    last, run = load_recipe("adapt").stages[-1], models / folder_of("adapt", text, 1) / "run"
+    assert last.neighbours is not None
+    among, count = summed(trained, last, run), last.neighbours.count
+    weight = topic_weight(among, count)
+    own = neighbours_set(held, neighbourhood_means(summed(held, last, run), count, weight, among), "")
     rows = []
     for cell in cells:
         way, seed = cell["way"], cell["seed"]

@@ -127,9 +127,14 @@ def score(model: Path, tests: list[Path]) -> dict[str, float]:
     return {own.name: round(100 * own.score(own.statistic(loaded)), 3) for own in sets}
 
 
+def lines_of(text: Path) -> set[str]:
+    """The different sentences of a text."""
+    return {line.strip() for line in text.read_text(encoding="utf-8").splitlines() if line.strip()}
+
+
 def draw(text: Path, into: Path) -> Path:
     """The sentences that every way trains on."""
-    lines = sorted({line.strip() for line in text.read_text(encoding="utf-8").splitlines() if line.strip()})
+    lines = sorted(lines_of(text))
     into.parent.mkdir(parents=True, exist_ok=True)
     into.write_text("\n".join(random.Random(0).sample(lines, min(SENTENCES, len(lines)))) + "\n", encoding="utf-8")
     return into

@@ -184,7 +184,7 @@ def filled(page: str, found: dict[str, Results]) -> str:
 
     page = re.sub(r"<!-- (\w+) -->.*?<!-- end of \1 -->", between, page, flags=re.DOTALL)
     if missing := found.keys() - seen:
-        raise SystemExit(f"Expected the marks of {', '.join(sorted(missing))}, found none.")
+        raise SystemExit(f"tables.py: expected the marks of {', '.join(sorted(missing))}, found none.")
     return page
 
 

@@ -43,7 +43,7 @@ def test_a_table_is_made_of_the_figures_and_replaces_what_was_between_the_marks(
         "b",
     ]
     assert "| SimCSELoss | 4,096 | 2.5 | 1.02 (0.98 to 1.10) |" in page and "old" not in page
-    with pytest.raises(SystemExit, match="Expected the marks of growth, found none"):
+    with pytest.raises(SystemExit, match="expected the marks of growth, found none"):
         tables.filled("no marks", {"growth": found})
 
 
