@@ -1,12 +1,14 @@
-"""Memory and time of big batches in mini-batches (GradCache), beside a batch of 64 and beside one pass.
+"""Memory and time of big batches in mini-batches (GradCache), beside a batch of 64 and beside one
+pass.
 
-Run: python benchmarks/big_batches.py [--loss JTCSELoss] [--backbone embedded] [--batch 4096] [--steps 3]
-A small random BERT (4 layers of 128) trains on made-up sentences of 3 to 24 words, two views of each; the embedded
-backbone (6 layers of 384) on sentences of which one in 32 has 64 tokens and the others 4 to 10, so that the largest
-mini-batch is 64 rows of 64 tokens at every batch. Beside SimCSELoss, Sentence-Transformers' losses of as many rows at
-once get the column twice. Every size runs in a process of its own, which reports its peak resident memory and by how
-much one step raised it, gradients of the weights included. Times are processor time of steps at 512 in turns; their
-ratio is the median of the steps' own. The figures go into benchmarks/results.
+Run: python benchmarks/big_batches.py [--loss JTCSELoss] [--backbone embedded] [--batch 4096]
+[--steps 3] A small random BERT (4 layers of 128) trains on made-up sentences of 3 to 24 words, two
+views of each; the embedded backbone (6 layers of 384) on sentences of which one in 32 has 64 tokens
+and the others 4 to 10, so that the largest mini-batch is 64 rows of 64 tokens at every batch.
+Beside SimCSELoss, Sentence-Transformers' losses of as many rows at once get the column twice. Every
+size runs in a process of its own, which reports its peak resident memory and by how much one step
+raised it, gradients of the weights included. Times are processor time of steps at 512 in turns;
+their ratio is the median of the steps' own. The figures go into benchmarks/results.
 """
 
 import argparse
@@ -44,11 +46,18 @@ def encoder(folder: Path, seed: int, **sizes: int) -> Path:
     vocabulary = {word: index for index, word in enumerate(["[PAD]", "[UNK]", *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    small = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512}
+    small = {
+        "hidden_size": 128,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "intermediate_size": 512,
+    }
     small |= {"vocab_size": len(vocabulary), "max_position_embeddings": 40}
     config = BertConfig(**small | sizes)
     AutoModel.from_config(config).save_pretrained(folder)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]"
+    ).save_pretrained(folder)
     return folder
 
 
@@ -72,7 +81,9 @@ def sentences(model: SentenceTransformer, batch: int) -> list[str]:
     draw = random.Random(0)
     if "w1" in model.tokenizer.get_vocab():
         return [" ".join(draw.choices(WORDS, k=draw.randint(3, 24))) for _ in range(batch)]
-    words = sorted(word for word in model.tokenizer.get_vocab() if word.isascii() and word.isalpha())
+    words = sorted(
+        word for word in model.tokenizer.get_vocab() if word.isascii() and word.isalpha()
+    )
     counts = [62 if index % 32 == 31 else draw.randint(2, 8) for index in range(batch)]
     return [" ".join(draw.choices(words, k=count)) for count in counts]
 
@@ -107,7 +118,10 @@ def measure(name: str, backbone: str, batch: int, cached: bool) -> None:
 def times(name: str, backbone: str, steps: int) -> dict[str, Any]:
     """Take steps at 512 in one pass and in mini-batches in turns."""
     model = model_of(name, backbone)
-    ways: dict[str, dict[str, int]] = {"in one pass": {}, "cached": {"mini_batch_size": MINI_BATCH[backbone]}}
+    ways: dict[str, dict[str, int]] = {
+        "in one pass": {},
+        "cached": {"mini_batch_size": MINI_BATCH[backbone]},
+    }
     built = {way: getattr(losses, name)(model, **settings) for way, settings in ways.items()}
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     for number in range(steps + 1):
@@ -122,11 +136,15 @@ def times(name: str, backbone: str, steps: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure every size and keep the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--loss", choices=("SimCSELoss", "JTCSELoss"), default="SimCSELoss")
     parser.add_argument("--backbone", choices=tuple(MINI_BATCH), default="small")
     parser.add_argument("--batch", type=int, default=4096, help="the big batch")
-    parser.add_argument("--steps", type=int, default=3, help="timed steps a way, after one for warm-up; 0: none")
+    parser.add_argument(
+        "--steps", type=int, default=3, help="timed steps a way, after one for warm-up; 0: none"
+    )
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -139,17 +157,38 @@ def main() -> None:
     sizes += [(options.loss, batch, "cached") for batch in (64, 512, options.batch)]
     if options.loss == "SimCSELoss":
         sizes.append(("MultipleNegativesRankingLoss", 64, "in one pass"))
-        sizes += [("CachedMultipleNegativesRankingLoss", batch, "cached") for batch in (64, options.batch)]
+        sizes += [
+            ("CachedMultipleNegativesRankingLoss", batch, "cached") for batch in (64, options.batch)
+        ]
     for name, batch, way in sizes:
-        command = [sys.executable, __file__, "--backbone", options.backbone, "--one", name, str(batch), way]
+        command = [
+            sys.executable,
+            __file__,
+            "--backbone",
+            options.backbone,
+            "--one",
+            name,
+            str(batch),
+            way,
+        ]
         told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-        size = {"loss": name, "batch": batch, "way": way, "peak_mib": float(told[-2]), "rise_mib": float(told[-1])}
+        size = {
+            "loss": name,
+            "batch": batch,
+            "way": way,
+            "peak_mib": float(told[-2]),
+            "rise_mib": float(told[-1]),
+        }
         found["memory"].append(size)
         print(size, flush=True)
     if options.steps:
         found["time"] = times(options.loss, options.backbone, options.steps)
         print(found["time"])
-    keep(f"big_batches_{options.loss}" + ("" if options.backbone == "small" else f"_{options.backbone}"), found)
+    keep(
+        f"big_batches_{options.loss}"
+        + ("" if options.backbone == "small" else f"_{options.backbone}"),
+        found,
+    )
 
 
 if __name__ == "__main__":

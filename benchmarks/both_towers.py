@@ -1,11 +1,12 @@
-"""Both towers of a twin in two calls and as one: mapped over stacked weights, in batched matrix products, compiled.
+"""Both towers of a twin in two calls and as one: mapped over stacked weights, in batched matrix
+products, compiled.
 
-Run: python benchmarks/both_towers.py [--batches 1 32 256] [--rounds 5] [--tokens 12] [--device cuda]
-The layers of two towers of the embedded backbone's shape (6 layers of 384), all rows, no padding, no dropout: one
-forward pass, and at a batch of 32 also forward and backward. The ways agree within 1e-4 and take turns; times are
-processor time, on an accelerator the time until it is done, and a ratio is the median over rounds of a way's own to two
-calls.
-The figures go into benchmarks/results/both_towers_DEVICE.json.
+Run: python benchmarks/both_towers.py [--batches 1 32 256] [--rounds 5] [--tokens 12] [--device
+cuda] The layers of two towers of the embedded backbone's shape (6 layers of 384), all rows, no
+padding, no dropout: one forward pass, and at a batch of 32 also forward and backward. The ways
+agree within 1e-4 and take turns; times are processor time, on an accelerator the time until it is
+done, and a ratio is the median over rounds of a way's own to two calls. The figures go into
+benchmarks/results/both_towers_DEVICE.json.
 """
 
 import argparse
@@ -38,23 +39,41 @@ class Batched(nn.Module):
         self.inner = self.stacked([[layer.intermediate.dense] for layer in layers])
         self.outer = self.stacked([[layer.output.dense] for layer in layers])
         self.norms = nn.ParameterList()
-        for each in (lambda layer: layer.attention.output.LayerNorm, lambda layer: layer.output.LayerNorm):
-            self.norms.append(torch.stack([each(layer).weight.detach() for layer in layers])[:, None])
+        for each in (
+            lambda layer: layer.attention.output.LayerNorm,
+            lambda layer: layer.output.LayerNorm,
+        ):
+            self.norms.append(
+                torch.stack([each(layer).weight.detach() for layer in layers])[:, None]
+            )
             self.norms.append(torch.stack([each(layer).bias.detach() for layer in layers])[:, None])
 
     def stacked(self, linear: list[list[nn.Linear]]) -> nn.ParameterList:
         """Weights (2, in, out) and biases (2, 1, out) of the towers' linear maps, side by side."""
-        weights = torch.stack([torch.cat([one.weight.detach() for one in own]).T.contiguous() for own in linear])
+        weights = torch.stack(
+            [torch.cat([one.weight.detach() for one in own]).T.contiguous() for own in linear]
+        )
         return nn.ParameterList(
-            [weights, torch.stack([torch.cat([one.bias.detach() for one in own])[None] for own in linear])]
+            [
+                weights,
+                torch.stack(
+                    [torch.cat([one.bias.detach() for one in own])[None] for own in linear]
+                ),
+            ]
         )
 
     def forward(self, hidden: Tensor) -> Tensor:
         """The layer's output."""
         towers, batch, tokens, size = hidden.shape
         rows = hidden.flatten(1, 2)
-        parts = torch.baddbmm(self.project[1], rows, self.project[0]).view(towers * batch, tokens, 3, self.heads, -1)
-        context = F.scaled_dot_product_attention(*parts.permute(2, 0, 3, 1, 4)).transpose(1, 2).reshape(rows.shape)
+        parts = torch.baddbmm(self.project[1], rows, self.project[0]).view(
+            towers * batch, tokens, 3, self.heads, -1
+        )
+        context = (
+            F.scaled_dot_product_attention(*parts.permute(2, 0, 3, 1, 4))
+            .transpose(1, 2)
+            .reshape(rows.shape)
+        )
         rows = rows + torch.baddbmm(self.attended[1], context, self.attended[0])
         rows = F.layer_norm(rows, (size,), eps=1e-12) * self.norms[0] + self.norms[1]
         inner = F.gelu(torch.baddbmm(self.inner[1], rows, self.inner[0]))
@@ -65,7 +84,12 @@ class Batched(nn.Module):
 
 def ways_of(device: str) -> dict[str, Way]:
     """The ways from both towers' embeddings, (2, B, T, H), to their last layers' outputs."""
-    shape = {"hidden_size": 384, "num_attention_heads": 12, "num_hidden_layers": 6, "intermediate_size": 1536}
+    shape = {
+        "hidden_size": 384,
+        "num_attention_heads": 12,
+        "num_hidden_layers": 6,
+        "intermediate_size": 1536,
+    }
     towers = [BertModel(BertConfig(vocab_size=10, **shape)).to(device).eval() for _ in range(2)]
     stacks: list[Any] = [tower.encoder.layer for tower in towers]
     batched = nn.ModuleList(Batched(list(pair)) for pair in zip(*stacks)).to(device)
@@ -73,7 +97,9 @@ def ways_of(device: str) -> dict[str, Way]:
     # Plain attention: vmap has no rule for the fused one.
     plain = copy.deepcopy(towers[0])
     plain.set_attn_implementation("eager")
-    over_towers = torch.vmap(lambda state, hidden: functional_call(plain.encoder.layer[0], state, (hidden,)))
+    over_towers = torch.vmap(
+        lambda state, hidden: functional_call(plain.encoder.layer[0], state, (hidden,))
+    )
 
     def each(hidden: Tensor, layer_of: Callable[[Any], Any] = lambda layer: layer) -> Tensor:
         ends = []
@@ -94,13 +120,19 @@ def ways_of(device: str) -> dict[str, Way]:
         return hidden
 
     # Layers share their code: one is compiled for all.
-    compiled = {id(layer): torch.compile(layer, dynamic=False) for stack in (*stacks, batched) for layer in stack}
+    compiled = {
+        id(layer): torch.compile(layer, dynamic=False)
+        for stack in (*stacks, batched)
+        for layer in stack
+    }
     return {
         "two calls": each,
         "one call, vmap": mapped,
         "one call, batched products": at_once,
         "two calls, compiled": lambda hidden: each(hidden, lambda layer: compiled[id(layer)]),
-        "one call, batched products, compiled": lambda hidden: at_once(hidden, lambda layer: compiled[id(layer)]),
+        "one call, batched products, compiled": lambda hidden: at_once(
+            hidden, lambda layer: compiled[id(layer)]
+        ),
     }
 
 
@@ -119,7 +151,9 @@ def timed(way: Way, hidden: Tensor, trains: bool) -> float:
 
 def main() -> None:
     """Measure all ways at all batches in turns and keep the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 32, 256])
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds, after one for warm-up")
     parser.add_argument("--tokens", type=int, default=12, help="of each sentence")
@@ -143,10 +177,17 @@ def main() -> None:
                     seconds[name].append(taken)
         for name, own in seconds.items():
             ratio = quartiles([each / base for each, base in zip(own, seconds["two calls"])])
-            row = {"way": name, "batch": batch, "pass": "forward and backward" if trains else "forward"}
+            row = {
+                "way": name,
+                "batch": batch,
+                "pass": "forward and backward" if trains else "forward",
+            }
             rows.append(row | {"ms": round(1e3 * statistics.median(own), 2), "ratio": ratio})
             print(rows[-1], flush=True)
-    keep(f"both_towers_{options.device}", {"tokens": options.tokens, "rounds": options.rounds, "rows": rows})
+    keep(
+        f"both_towers_{options.device}",
+        {"tokens": options.tokens, "rounds": options.rounds, "rows": rows},
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""What `dev: unlabelled` chooses among the models that same_time.py trained, beside what labels would choose.
+"""What `dev: unlabelled` chooses among the models that same_time.py trained, beside what labels
+would choose.
 
-Run: python benchmarks/choice.py --text NAME=TRAIN.txt [--text ...] --models FOLDER, after same_time.py --models FOLDER
-The measure is adapt's: of 1,000 sentences that no model was trained on, how many of the ten nearest neighbours are
-those of the sum of the start and the two copies, drawn to the text's topics. The sum is that of the first seed. The
-figures go into benchmarks/results.
+Run: python benchmarks/choice.py --text NAME=TRAIN.txt [--text ...] --models FOLDER, after
+same_time.py --models FOLDER The measure is adapt's: of 1,000 sentences that no model was trained
+on, how many of the ten nearest neighbours are those of the sum of the start and the two copies,
+drawn to the text's topics. The sum is that of the first seed. The figures go into
+benchmarks/results.
 """
 
 import argparse
@@ -34,7 +36,9 @@ def summed(texts: list[str], stage: StageSpec, run: Path) -> npt.NDArray[np.floa
     total: Any = 0.0
     for teacher in stage.teachers:
         model = SentenceTransformer(str(run / teacher.model.removeprefix("stage:")), device="cpu")
-        total = total + teacher.weight * model.encode(texts, normalize_embeddings=True, show_progress_bar=False)
+        total = total + teacher.weight * model.encode(
+            texts, normalize_embeddings=True, show_progress_bar=False
+        )
     return np.asarray(total, dtype=np.float32)
 
 
@@ -47,23 +51,34 @@ def choice(text: str, source: Path, models: Path, cells: list[dict[str, Any]]) -
     assert last.neighbours is not None
     among, count = summed(trained, last, run), last.neighbours.count
     weight = topic_weight(among, count)
-    own = neighbours_set(held, neighbourhood_means(summed(held, last, run), count, weight, among), "")
+    own = neighbours_set(
+        held, neighbourhood_means(summed(held, last, run), count, weight, among), ""
+    )
     rows = []
     for cell in cells:
         way, seed = cell["way"], cell["seed"]
-        place = embedded.folder() if way == SHIPPED else models / folder_of(way, text, seed) / "model"
+        place = (
+            embedded.folder() if way == SHIPPED else models / folder_of(way, text, seed) / "model"
+        )
         shared = own.score(own.statistic(SentenceTransformer(str(place), device="cpu")))
         rows.append({"way": way, "seed": seed, "shared": round(shared, 4), "score": cell["mean"]})
     shares, scores = ([row[key] for row in rows] for key in ("shared", "score"))
     chosen = max(rows, key=lambda row: row["shared"])
-    found = {"text": text, "models": len(rows), "topic_weight": round(weight, 3), "chosen": chosen["way"]}
+    found = {
+        "text": text,
+        "models": len(rows),
+        "topic_weight": round(weight, 3),
+        "chosen": chosen["way"],
+    }
     lost, correlation = max(scores) - chosen["score"], float(spearmanr(shares, scores)[0])
     return found | {"loss": round(lost, 2), "correlation": round(correlation, 2), "rows": rows}
 
 
 def main() -> None:
     """Measure, print and keep each text's choice."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--text", action="append", required=True, metavar="NAME=TRAIN.txt")
     parser.add_argument("--models", type=Path, required=True)
     options = parser.parse_args()

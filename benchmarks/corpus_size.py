@@ -1,11 +1,11 @@
 """Memory and time to the first step of a run on a text of ten thousand to ten million lines.
 
 Run: python benchmarks/corpus_size.py [--lines 10000 100000 1000000 10000000] [--place DIR]
-Each text of short made-up lines trains a tiny random BERT by SimCSELoss for 20 steps of 64 as `st-train` does, twice,
-each time in a process of its own: the first run converts a large text, the second finds it converted. A process reports
-its peak resident memory, libraries included, and the seconds from the reading of the recipe to the end of the first
-step, its rehearsal included, of the clock and of the processor. The figures go into benchmarks/results, beside
-those of other sizes.
+Each text of short made-up lines trains a tiny random BERT by SimCSELoss for 20 steps of 64 as
+`st-train` does, twice, each time in a process of its own: the first run converts a large text, the
+second finds it converted. A process reports its peak resident memory, libraries included, and the
+seconds from the reading of the recipe to the end of the first step, its rehearsal included, of the
+clock and of the processor. The figures go into benchmarks/results, beside those of other sizes.
 """
 
 import argparse
@@ -25,13 +25,20 @@ from kept import RESULTS, keep
 from transformers import TrainerCallback
 
 # One layer: it is the text that is measured.
-TINY = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+TINY = {
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
 
 
 def write_text(path: Path, lines: int) -> None:
     """Write lines of 3 to 10 words, ten thousand that come again."""
     draw = random.Random(0)
-    block = "".join(" ".join(draw.choices(WORDS, k=draw.randint(3, 10))) + "\n" for _ in range(10_000))
+    block = "".join(
+        " ".join(draw.choices(WORDS, k=draw.randint(3, 10))) + "\n" for _ in range(10_000)
+    )
     with path.open("w", encoding="utf-8") as file:
         for _ in range(lines // 10_000):
             file.write(block)
@@ -44,11 +51,16 @@ class FirstStep(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, *given: Any, **kw: Any) -> None:
         """Note the first one."""
-        self.at, self.computed = self.at or time.perf_counter(), self.computed or time.process_time()
+        self.at, self.computed = (
+            self.at or time.perf_counter(),
+            self.computed or time.process_time(),
+        )
 
 
 def train(recipe: str) -> None:
-    """Run a recipe and print the seconds to its first step, of the clock and the processor, and the peak memory."""
+    """Run a recipe and print the seconds to its first step, of the clock and the processor, and the
+    peak memory.
+    """
     from st_jtcse.cli.memory import keep_memory
 
     keep_memory()
@@ -57,7 +69,11 @@ def train(recipe: str) -> None:
 
     first, began, computed = FirstStep(), time.perf_counter(), time.process_time()
     run(load_recipe(recipe), callbacks=[first])
-    print(first.at - began, first.computed - computed, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print(
+        first.at - began,
+        first.computed - computed,
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    )
 
 
 def measure(place: Path, lines: int) -> dict[str, Any]:
@@ -66,7 +82,11 @@ def measure(place: Path, lines: int) -> dict[str, Any]:
     write_text(text, lines)
     found: dict[str, Any] = {"lines": lines, "text_mib": round(text.stat().st_size / 2**20, 1)}
     for name in ("first", "again"):
-        recipe: dict[str, Any] = {"name": "size", "output_dir": str(place / name), "cache_dir": str(place / "cache")}
+        recipe: dict[str, Any] = {
+            "name": "size",
+            "output_dir": str(place / name),
+            "cache_dir": str(place / "cache"),
+        }
         recipe["data"] = {"train": str(text)}
         recipe["args"] = {"max_steps": 20, "per_device_train_batch_size": 64, "save_strategy": "no"}
         model = {"base": str(place / "model"), "pooling": "cls", "dropout": 0.1}
@@ -82,11 +102,19 @@ def measure(place: Path, lines: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure every size and keep the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--lines", type=int, nargs="+", default=[10**4, 10**5, 10**6, 10**7], help="multiples of 10,000"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--place", help="folder for the texts; default: the system's for temporary files")
+    parser.add_argument(
+        "--lines",
+        type=int,
+        nargs="+",
+        default=[10**4, 10**5, 10**6, 10**7],
+        help="multiples of 10,000",
+    )
+    parser.add_argument(
+        "--place", help="folder for the texts; default: the system's for temporary files"
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -101,7 +129,10 @@ def main() -> None:
             rows[lines] = measure(Path(folder), lines)
         print(rows[lines], flush=True)
         # After each size, and beside those of earlier commands.
-        keep("corpus_size", {"batch": 64, "steps": 20, "runs": [rows[lines] for lines in sorted(rows)]})
+        keep(
+            "corpus_size",
+            {"batch": 64, "steps": 20, "runs": [rows[lines] for lines in sorted(rows)]},
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""An evaluation of sts7's size against encoding its unique sentences once, in one run on one machine.
+"""An evaluation of sts7's size against encoding its unique sentences once, in one run on one
+machine.
 
 Run: python benchmarks/eval_cost.py [--layers N] [--rounds N]
-Seven sets of the sizes of STS12 to STS16, STS-B and SICK-R, 18,850 pairs made of 26,000 short sentences, are evaluated
-by MTEB and by SentEval's protocol with a random model of the embedded backbone's width, reading the data included.
-Seconds of processor time, so that other work on the machine does not count.
+Seven sets of the sizes of STS12 to STS16, STS-B and SICK-R, 18,850 pairs made of 26,000 short
+sentences, are evaluated by MTEB and by SentEval's protocol with a random model of the embedded
+backbone's width, reading the data included. Seconds of processor time, so that other work on the
+machine does not count.
 """
 
 import argparse
@@ -27,12 +29,22 @@ from st_jtcse.evaluation.selection import named_suite, select
 from st_jtcse.hashing import embedding_sha256
 from st_jtcse.modules.joining import transformer_of
 
-PAIRS = {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STSB": 1379, "SICKR": 4927}
+PAIRS = {
+    "STS12": 3108,
+    "STS13": 1500,
+    "STS14": 3750,
+    "STS15": 3000,
+    "STS16": 1186,
+    "STSB": 1379,
+    "SICKR": 4927,
+}
 SENTENCES = 26_000
 BATCH = 64
 WORDS = (
-    "a the one two man woman child dog cat horse runs sleeps eats plays near house river table ball red small".split()
-)
+    "a the one two man woman child dog cat horse runs sleeps eats plays near house river "
+    "table "
+    "ball red small"
+).split()
 
 
 def sentences() -> list[str]:
@@ -50,7 +62,9 @@ def write_sets(folder: Path, unique: list[str]) -> None:
     (folder / "sts").mkdir()
     start = 0
     for number, (name, count) in enumerate(PAIRS.items(), 1):
-        end = SENTENCES if number == len(PAIRS) else start + SENTENCES * count // sum(PAIRS.values())
+        end = (
+            SENTENCES if number == len(PAIRS) else start + SENTENCES * count // sum(PAIRS.values())
+        )
         own = unique[start:end]
         cells = own + draw.choices(own, k=2 * count - len(own))
         draw.shuffle(cells)
@@ -68,8 +82,12 @@ def random_model(layers: int) -> SentenceTransformer:
     torch.manual_seed(0)
     config = AutoConfig.from_pretrained(embedded.folder(), num_hidden_layers=layers)
     tokenizer = AutoTokenizer.from_pretrained(embedded.folder())
-    encoder = transformer_of(Transformer, AutoModel.from_config(config), tokenizer, max_seq_length=64)
-    return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), "mean")], device="cpu")
+    encoder = transformer_of(
+        Transformer, AutoModel.from_config(config), tokenizer, max_seq_length=64
+    )
+    return SentenceTransformer(
+        modules=[encoder, Pooling(encoder.get_embedding_dimension(), "mean")], device="cpu"
+    )
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -81,9 +99,13 @@ def seconds(work: Callable[[], object]) -> float:
 
 def main() -> None:
     """Measure and print the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--layers", type=int, default=2, help="layers of the model (default: 2)")
-    parser.add_argument("--rounds", type=int, default=1, help="rounds, of which the fastest count (default: 1)")
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="rounds, of which the fastest count (default: 1)"
+    )
     options = parser.parse_args()
     unique, model = sentences(), random_model(options.layers)
     evaluated = Evaluated(model, "random", embedding_sha256(model))

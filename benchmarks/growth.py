@@ -1,11 +1,13 @@
-"""Time of a step a sentence as the batch grows, in mini-batches and in one pass, beside Sentence-Transformers' losses.
+"""Time of a step a sentence as the batch grows, in mini-batches and in one pass, beside
+Sentence-Transformers' losses.
 
 Run: python benchmarks/growth.py [--rounds 3] [--sizes 64 256 1024 4096]
-The small random BERT of big_batches.py, two views of each sentence, mini-batches of the 128 rows of 64 sentences,
-tokenising included, the optimiser left out, which costs the same at every batch. MultipleNegativesRankingLoss and
-CachedMultipleNegativesRankingLoss get the column twice. In one pass the batch ends at 512. Every size of every loss
-takes its turn in each round, the small ones several times; processor time; growth is the median over rounds of the time
-a sentence at a batch to that at the first batch of the same loss. The figures go into benchmarks/results/growth.json.
+The small random BERT of big_batches.py, two views of each sentence, mini-batches of the 128 rows of
+64 sentences, tokenising included, the optimiser left out, which costs the same at every batch.
+MultipleNegativesRankingLoss and CachedMultipleNegativesRankingLoss get the column twice. In one
+pass the batch ends at 512. Every size of every loss takes its turn in each round, the small ones
+several times; processor time; growth is the median over rounds of the time a sentence at a batch to
+that at the first batch of the same loss. The figures go into benchmarks/results/growth.json.
 """
 
 import argparse
@@ -27,14 +29,27 @@ ONE_PASS, AT_LEAST = 512, 512
 
 def main() -> None:
     """Measure every size of every loss in turns and keep the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="timed rounds, after one step each for warm-up")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[64, 256, 1024, 4096], help="batches, smallest first")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="timed rounds, after one step each for warm-up"
+    )
+    parser.add_argument(
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=[64, 256, 1024, 4096],
+        help="batches, smallest first",
+    )
     options = parser.parse_args()
     model, rows = model_of("SimCSELoss"), MINI_BATCH["small"]
     losses = {
         "SimCSELoss, mini-batches": (SimCSELoss(model, mini_batch_size=rows), 1),
-        "CachedMultipleNegativesRankingLoss": (CachedMultipleNegativesRankingLoss(model, mini_batch_size=rows // 2), 2),
+        "CachedMultipleNegativesRankingLoss": (
+            CachedMultipleNegativesRankingLoss(model, mini_batch_size=rows // 2),
+            2,
+        ),
         "SimCSELoss": (SimCSELoss(model), 1),
         "MultipleNegativesRankingLoss": (MultipleNegativesRankingLoss(model), 2),
     }

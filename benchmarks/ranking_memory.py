@@ -1,8 +1,8 @@
 """Peak memory of CoSENT over B scores, beside the double sum written out.
 
 Run: python benchmarks/ranking_memory.py
-Each size runs forward and backward in its own process, which reports by how much its peak resident memory rose
-over that of the first, smallest batch.
+Each size runs forward and backward in its own process, which reports by how much its peak resident
+memory rose over that of the first, smallest batch.
 """
 
 import argparse
@@ -51,7 +51,9 @@ def measure(form: str, size: int) -> None:
 
 def main() -> None:
     """Measure every form and size."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -65,9 +67,8 @@ def main() -> None:
                 row += f"{'-':>14}"
                 continue
             command = [sys.executable, __file__, "--one", form, str(size)]
-            row += (
-                f"{float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[0]):>14.1f}"
-            )
+            ended = subprocess.run(command, check=True, capture_output=True, text=True)
+            row += f"{float(ended.stdout.split()[0]):>14.1f}"
         print(row)
 
 

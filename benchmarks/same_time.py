@@ -1,12 +1,14 @@
-"""Every way of training without labels, in the same time: the embedded model, a text, and labelled sets that score.
+"""Every way of training without labels, in the same time: the embedded model, a text, and labelled
+sets that score.
 
-Run: python benchmarks/same_time.py --text NAME=TRAIN.txt,TEST.jsonl[,TEST.jsonl...] [--text ...] --models FOLDER
-A cell is a way, a text and a seed, trained by a process of its own: it has so many seconds of one core from loading the
-libraries to its last step, 3,000 sentences drawn once, and mean pooling. Chains divide what is left between their
-stages by the steps that these take in the recipe on 10,000 sentences; rates that fall reach nothing at the end of the
-time. Nothing chooses a checkpoint, the last one counts. bfloat16 where the processor computes in it, teachers' vectors
-too. Each test set gives a score as in `st-eval --data`, times 100, and a cell their mean. A cell that is in the results
-already is not trained again; the figures go into benchmarks/results.
+Run: python benchmarks/same_time.py --text NAME=TRAIN.txt,TEST.jsonl[,TEST.jsonl...] [--text ...]
+--models FOLDER A cell is a way, a text and a seed, trained by a process of its own: it has so many
+seconds of one core from loading the libraries to its last step, 3,000 sentences drawn once, and
+mean pooling. Chains divide what is left between their stages by the steps that these take in the
+recipe on 10,000 sentences; rates that fall reach nothing at the end of the time. Nothing chooses a
+checkpoint, the last one counts. bfloat16 where the processor computes in it, teachers' vectors too.
+Each test set gives a score as in `st-eval --data`, times 100, and a cell their mean. A cell that is
+in the results already is not trained again; the figures go into benchmarks/results.
 """
 
 import argparse
@@ -52,7 +54,9 @@ NAME = "same_time"
 
 
 class Deadline(TrainerCallback):
-    """Ends each stage when its share of the time is over, and lets a falling rate fall with the time."""
+    """Ends each stage when its share of the time is over, and lets a falling rate fall with the
+    time.
+    """
 
     def __init__(self, seconds: float, parts: list[int]) -> None:
         self.over, self.parts = seconds, parts
@@ -65,7 +69,9 @@ class Deadline(TrainerCallback):
         self.ends = self.began + max(1.0, (self.over - self.began) * share)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Set the rate, which the trainer's own schedule leaves as good as constant in so many steps."""
+        """Set the rate, which the trainer's own schedule leaves as good as constant in so many
+        steps.
+        """
         if args.lr_scheduler_type != "linear":
             return
         remaining = max(0.0, (self.ends - time.process_time()) / (self.ends - self.began))
@@ -89,7 +95,10 @@ def recipe_of(way: str, text: Path, seed: int, folder: Path) -> LoadedRecipe:
     changes = [f"data.train={text}", f"seed={seed}", f"output_dir={folder}", "evaluate={}"]
     names = [stage.name for stage in load_recipe(WAYS[way]).stages if stage.loss is not None]
     for name in names:
-        changes += [f"stages.{name}.args.{key}" for key in ("eval_strategy=no", "max_steps=1000000", "bf16=auto")]
+        changes += [
+            f"stages.{name}.args.{key}"
+            for key in ("eval_strategy=no", "max_steps=1000000", "bf16=auto")
+        ]
     if way != "adapt":  # It says itself how each of its models reads.
         changes.append("model.pooling=mean")
     return load_recipe(WAYS[way], changes)
@@ -107,10 +116,14 @@ def in_bfloat16(encode: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def train(way: str, text: Path, seed: int, seconds: float, folder: Path) -> None:
-    """Train one cell; its folder then holds the run, the last stage's model apart, and the number of steps."""
+    """Train one cell; its folder then holds the run, the last stage's model apart, and the number
+    of steps.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     usual = load_recipe(WAYS[way]).stages
-    deadline = Deadline(seconds, [steps_of(stage, USUAL) or 0 for stage in usual if stage.loss is not None])
+    deadline = Deadline(
+        seconds, [steps_of(stage, USUAL) or 0 for stage in usual if stage.loss is not None]
+    )
     loaded = recipe_of(way, text, seed, folder / "run")
     if bf16_choice()["bf16"]:
         SentenceTransformer.encode = in_bfloat16(SentenceTransformer.encode)
@@ -136,22 +149,34 @@ def draw(text: Path, into: Path) -> Path:
     """The sentences that every way trains on."""
     lines = sorted(lines_of(text))
     into.parent.mkdir(parents=True, exist_ok=True)
-    into.write_text("\n".join(random.Random(0).sample(lines, min(SENTENCES, len(lines)))) + "\n", encoding="utf-8")
+    into.write_text(
+        "\n".join(random.Random(0).sample(lines, min(SENTENCES, len(lines)))) + "\n",
+        encoding="utf-8",
+    )
     return into
 
 
 def main() -> None:
     """Train and score what is missing, and keep each cell as it comes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", action="append", required=True, metavar="NAME=TRAIN.txt,TEST.jsonl[,...]")
-    parser.add_argument("--models", type=Path, required=True, help="folder for the trained models, about 20 GB")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--text", action="append", required=True, metavar="NAME=TRAIN.txt,TEST.jsonl[,...]"
+    )
+    parser.add_argument(
+        "--models", type=Path, required=True, help="folder for the trained models, about 20 GB"
+    )
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--seconds", type=float, default=130)
     parser.add_argument("--at-once", type=int, default=2, help="processes, each of one thread")
     parser.add_argument("--cell", help=argparse.SUPPRESS)  # One process's: WAY/TEXT/SEED.
     options = parser.parse_args()
-    texts = {name: [Path(file) for file in files.split(",")] for name, files in (t.split("=", 1) for t in options.text)}
+    texts = {
+        name: [Path(file) for file in files.split(",")]
+        for name, files in (t.split("=", 1) for t in options.text)
+    }
     if options.cell:
         torch.set_num_threads(1)
         way, text, seed = options.cell.split("/")
@@ -159,14 +184,34 @@ def main() -> None:
         train(way, options.models / f"{text}.txt", int(seed), options.seconds, folder)
         return
 
-    old = json.loads(file.read_text(encoding="utf-8"))["cells"] if (file := RESULTS / f"{NAME}.json").exists() else []
-    cells: dict[tuple[str, str, int], Any] = {(cell["way"], cell["text"], cell["seed"]): cell for cell in old}
+    old = (
+        json.loads(file.read_text(encoding="utf-8"))["cells"]
+        if (file := RESULTS / f"{NAME}.json").exists()
+        else []
+    )
+    cells: dict[tuple[str, str, int], Any] = {
+        (cell["way"], cell["text"], cell["seed"]): cell for cell in old
+    }
 
     def kept(way: str, text: str, seed: int, model: Path, **told: Any) -> None:
         scores = score(model, texts[text][1:])
         mean = round(statistics.mean(scores.values()), 3)
-        cells[way, text, seed] = {"way": way, "text": text, "seed": seed, "mean": mean, "scores": scores, **told}
-        keep(NAME, {"core_seconds": options.seconds, "sentences": SENTENCES, "cells": list(cells.values())})
+        cells[way, text, seed] = {
+            "way": way,
+            "text": text,
+            "seed": seed,
+            "mean": mean,
+            "scores": scores,
+            **told,
+        }
+        keep(
+            NAME,
+            {
+                "core_seconds": options.seconds,
+                "sentences": SENTENCES,
+                "cells": list(cells.values()),
+            },
+        )
         print(f"{way}, {text}, seed {seed}: {mean}", flush=True)
 
     def one(cell: tuple[str, str, int]) -> None:

@@ -1,8 +1,9 @@
-"""Tables of benchmarks/README.md and docs/adapt.md and pictures of docs/pictures, made of benchmarks/results/*.json.
+"""Tables of benchmarks/README.md and docs/adapt.md and pictures of docs/pictures, made of
+benchmarks/results/*.json.
 
 Run: python benchmarks/tables.py
-A table stands between `<!-- NAME -->` and `<!-- end of NAME -->`, where NAME is that of its results. It is never edited
-by hand: measure again, and run this.
+A table stands between `<!-- NAME -->` and `<!-- end of NAME -->`, where NAME is that of its
+results. It is never edited by hand: measure again, and run this.
 """
 
 import json
@@ -38,7 +39,10 @@ def table(heads: str, rows: Iterable[Iterable[Any]]) -> list[str]:
 
 def steps(found: Results) -> list[str]:
     """Seconds and ratios of training steps."""
-    rows = [(row["step"], row["seconds"], ratio(row["to_mnrl"]), ratio(row["to_simcse"])) for row in found["rows"]]
+    rows = [
+        (row["step"], row["seconds"], ratio(row["to_mnrl"]), ratio(row["to_simcse"]))
+        for row in found["rows"]
+    ]
     heads = "step | seconds | to MultipleNegativesRankingLoss | to SimCSELoss"
     told = f"{found['pooling']} pooling, batch {found['batch']}, {found['steps']} steps in turns"
     return [ran(found, told), *table(heads, rows)]
@@ -59,17 +63,30 @@ def memory(found: Results) -> list[str]:
         for row in found["memory"]
     ]
     told = f"{found['backbone']} backbone, mini-batches of {found['mini_batch']} rows"
-    lines = [ran(found, told), *table("loss | batch | peak, MiB | ratio | raised by the step, MiB | ratio", rows)]
+    lines = [
+        ran(found, told),
+        *table("loss | batch | peak, MiB | ratio | raised by the step, MiB | ratio", rows),
+    ]
     if time := found.get("time"):
-        lines += ["", f"A step at {time['batch']} in mini-batches takes {ratio(time['ratio'])} times one pass."]
+        lines += [
+            "",
+            f"A step at {time['batch']} in mini-batches takes {ratio(time['ratio'])} times one "
+            "pass.",
+        ]
     return lines
 
 
 def growth(found: Results) -> list[str]:
     """Time a sentence by batch."""
-    rows = [(row["loss"], f"{row['batch']:,}", row["ms_a_sentence"], ratio(row["growth"])) for row in found["rows"]]
+    rows = [
+        (row["loss"], f"{row['batch']:,}", row["ms_a_sentence"], ratio(row["growth"]))
+        for row in found["rows"]
+    ]
     told = f"mini-batches of {found['mini_batch']} rows, {found['rounds']} rounds"
-    alt = "Milliseconds a sentence over batches; time of a process over processes; memory over lines of text"
+    alt = (
+        "Milliseconds a sentence over batches; time of a process over processes; memory over "
+        "lines of text"
+    )
     lines = [ran(found, told), *table("loss | batch | ms a sentence | to the first batch", rows)]
     return [*lines, "", f"![{alt}](../docs/pictures/growth.svg)"]
 
@@ -77,7 +94,13 @@ def growth(found: Results) -> list[str]:
 def processes(found: Results) -> list[str]:
     """Time of a step in one process and in two."""
     rows = [
-        (row["way"], row["processes"], row["batch_of_all"], row["seconds_a_process"], ratio(row["ratio"]))
+        (
+            row["way"],
+            row["processes"],
+            row["batch_of_all"],
+            row["seconds_a_process"],
+            ratio(row["ratio"]),
+        )
         for row in found["rows"]
     ]
     heads = "encoded | processes | batch of all | seconds of each process | to one process"
@@ -86,7 +109,10 @@ def processes(found: Results) -> list[str]:
 
 def towers(found: Results) -> list[str]:
     """Ways of running two towers."""
-    rows = [(row["pass"], row["batch"], row["way"], row["ms"], ratio(row["ratio"])) for row in found["rows"]]
+    rows = [
+        (row["pass"], row["batch"], row["way"], row["ms"], ratio(row["ratio"]))
+        for row in found["rows"]
+    ]
     told = f"sentences of {found['tokens']} tokens, {found['rounds']} rounds"
     return [ran(found, told), *table("pass | batch | way | ms | to two calls", rows)]
 
@@ -95,14 +121,19 @@ def lines_of_text(found: Results) -> list[str]:
     """Memory and time of a run by the lines of its text, the first time and again."""
     keys = list(found["runs"][0]["first"])
     rows = [
-        (f"{row['lines']:,}", *(row[run][key] for run in ("first", "again") for key in keys)) for row in found["runs"]
+        (f"{row['lines']:,}", *(row[run][key] for run in ("first", "again") for key in keys))
+        for row in found["runs"]
     ]
     heads = ["lines", *(f"{key}, {run} run" for run in ("first", "next") for key in keys)]
     lines = [ran(found, f"{found['steps']} steps of {found['batch']}")]
     lines += table(" | ".join(heads).replace("_", " "), rows)
     least, most = found["runs"][0], found["runs"][-1]
     more = f"{most['again']['peak_mib'] - least['again']['peak_mib']:.0f} MiB"
-    return [*lines, "", f"{most['lines']:,} lines take {more} more than {least['lines']:,} in the next run."]
+    return [
+        *lines,
+        "",
+        f"{most['lines']:,} lines take {more} more than {least['lines']:,} in the next run.",
+    ]
 
 
 def accelerator(found: Results) -> list[str]:
@@ -120,7 +151,8 @@ def accelerator(found: Results) -> list[str]:
         for row in found["rows"]
     ]
     heads = (
-        "BERT | batch | sentences/s | share of the bf16 peak | padding | minutes of 1,000,000 sentences | limited by"
+        "BERT | batch | sentences/s | share of the bf16 peak | padding | minutes of 1,000,000 "
+        "sentences | limited by"
     )
     return [ran(found, f"mean {found['rows'][0]['mean_tokens']} tokens"), *table(heads, rows)]
 
@@ -130,15 +162,23 @@ def same_time(found: Results) -> list[str]:
     cells = found["cells"]
     texts, rows = list(dict.fromkeys(cell["text"] for cell in cells)), []
     for way in dict.fromkeys(cell["way"] for cell in cells):
-        own = [[cell["mean"] for cell in cells if (cell["way"], cell["text"]) == (way, text)] for text in texts]
+        own = [
+            [cell["mean"] for cell in cells if (cell["way"], cell["text"]) == (way, text)]
+            for text in texts
+        ]
         rows.append((way, *map(spread, own)))
     return table(" | ".join(["", *texts]), rows)
 
 
 def choice(found: Results) -> list[str]:
     """What the measure without labels chooses by text."""
-    rows = [(row["text"], row["models"], row["correlation"], row["chosen"], row["loss"]) for row in found["texts"]]
-    return table("text | models | rank correlation | chosen | points lost to the best by labels", rows)
+    rows = [
+        (row["text"], row["models"], row["correlation"], row["chosen"], row["loss"])
+        for row in found["texts"]
+    ]
+    return table(
+        "text | models | rank correlation | chosen | points lost to the best by labels", rows
+    )
 
 
 def spread(values: list[float]) -> str:
@@ -184,7 +224,9 @@ def filled(page: str, found: dict[str, Results]) -> str:
 
     page = re.sub(r"<!-- (\w+) -->.*?<!-- end of \1 -->", between, page, flags=re.DOTALL)
     if missing := found.keys() - seen:
-        raise SystemExit(f"tables.py: expected the marks of {', '.join(sorted(missing))}, found none.")
+        raise SystemExit(
+            f"tables.py: expected the marks of {', '.join(sorted(missing))}, found none."
+        )
     return page
 
 
@@ -210,7 +252,12 @@ def by_batch(axes: Any, found: Results, looks: Iterator[dict[str, Any]]) -> None
     rows = found["rows"]
     for loss in dict.fromkeys(row["loss"] for row in rows):
         own = [row for row in rows if row["loss"] == loss]
-        axes.plot([row["batch"] for row in own], [row["ms_a_sentence"] for row in own], label=loss, **next(looks))
+        axes.plot(
+            [row["batch"] for row in own],
+            [row["ms_a_sentence"] for row in own],
+            label=loss,
+            **next(looks),
+        )
     axes.set_xscale("log", base=2)
     batches = sorted({row["batch"] for row in rows})
     axes.set_xticks(batches, [f"{batch:,}" for batch in batches])

@@ -1,8 +1,8 @@
 """Peak memory of encoding teacher vectors, for few sentences and for many.
 
 Run: python benchmarks/teacher_memory.py [--few N] [--many N]
-Each size runs in its own process: a tiny random BERT with a projection to 768 components encodes generated
-sentences into the sharded cache, and the process reports its peak resident memory.
+Each size runs in its own process: a tiny random BERT with a projection to 768 components encodes
+generated sentences into the sharded cache, and the process reports its peak resident memory.
 """
 
 import argparse
@@ -45,22 +45,30 @@ def teacher(folder: Path) -> SentenceTransformer:
         tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", model_max_length=32
     )
     fast.save_pretrained(folder)
-    return SentenceTransformer(modules=[Transformer(str(folder)), Pooling(32, "cls"), Dense(32, 768)], device="cpu")
+    return SentenceTransformer(
+        modules=[Transformer(str(folder)), Pooling(32, "cls"), Dense(32, 768)], device="cpu"
+    )
 
 
 def encode(count: int) -> None:
     """Encode that many sentences, and print the process's peak resident memory in MiB."""
     draw = random.Random(0)
-    sentences = Dataset.from_dict({"sentence": [" ".join(draw.choices(WORDS, k=8)) for _ in range(count)]})
+    sentences = Dataset.from_dict(
+        {"sentence": [" ".join(draw.choices(WORDS, k=8)) for _ in range(count)]}
+    )
     with tempfile.TemporaryDirectory() as folder:
-        labelled = with_teacher_labels(sentences, str(count), [teacher(Path(folder))], [1.0], Path(folder, "cache"))
+        labelled = with_teacher_labels(
+            sentences, str(count), [teacher(Path(folder))], [1.0], Path(folder, "cache")
+        )
         assert len(labelled) == count
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 def main() -> None:
     """Measure both sizes and print the difference."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--few", type=int, default=10_000)
     parser.add_argument("--many", type=int, default=200_000)
     parser.add_argument("--encode", type=int, help=argparse.SUPPRESS)
@@ -71,9 +79,14 @@ def main() -> None:
     peaks = {}
     for count in (options.few, options.many):
         command = [sys.executable, __file__, "--encode", str(count)]
-        peaks[count] = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+        peaks[count] = float(
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1]
+        )
         print(f"{count:>9} sentences: {peaks[count]:.0f} MiB")
-    print(f"more for {options.many // options.few} times as many: {peaks[options.many] - peaks[options.few]:.0f} MiB")
+    print(
+        f"more for {options.many // options.few} times as many: "
+        f"{peaks[options.many] - peaks[options.few]:.0f} MiB"
+    )
 
 
 if __name__ == "__main__":

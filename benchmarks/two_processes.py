@@ -1,11 +1,12 @@
-"""What a step costs in one process and in two, each with a batch of its own, compared with the sentences of all.
+"""What a step costs in one process and in two, each with a batch of its own, compared with the
+sentences of all.
 
 Run: python benchmarks/two_processes.py [--batch 256] [--steps 7]
-The small random BERT of big_batches.py under DistributedDataParallel (gloo) on this machine, SimCSELoss with
-gather_across_devices, in one pass and in mini-batches, one thread a process, the optimiser left out. Every process
-counts its own processor time: what it adds is gathering, averaging gradients and comparing with twice the sentences.
-One process and two take turns, and a ratio is the median over rounds. The figures go into
-benchmarks/results/two_processes.json.
+The small random BERT of big_batches.py under DistributedDataParallel (gloo) on this machine,
+SimCSELoss with gather_across_devices, in one pass and in mini-batches, one thread a process, the
+optimiser left out. Every process counts its own processor time: what it adds is gathering,
+averaging gradients and comparing with twice the sentences. One process and two take turns, and a
+ratio is the median over rounds. The figures go into benchmarks/results/two_processes.json.
 """
 
 import argparse
@@ -23,13 +24,21 @@ from torch.nn.parallel import DistributedDataParallel
 
 from st_jtcse.losses import SimCSELoss
 
-WAYS: dict[str, dict[str, int]] = {"in one pass": {}, "mini-batches": {"mini_batch_size": MINI_BATCH["small"]}}
+WAYS: dict[str, dict[str, int]] = {
+    "in one pass": {},
+    "mini-batches": {"mini_batch_size": MINI_BATCH["small"]},
+}
 
 
 def work(rank: int, world: int, port: int, batch: int, steps: int, place: str) -> None:
     """Take steps in one process, the others waiting, and in all; save the first process's times."""
     torch.set_num_threads(1)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(world)}
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+    }
     model = model_of("SimCSELoss")  # Saved and read, which only the first process of a group does.
     distributed.init_process_group("gloo")
     seconds: dict[str, list[list[float]]] = {way: [] for way in WAYS}
@@ -51,9 +60,13 @@ def work(rank: int, world: int, port: int, batch: int, steps: int, place: str) -
 
 def main() -> None:
     """Measure and keep the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batch", type=int, default=256, help="sentences of each process")
-    parser.add_argument("--steps", type=int, default=7, help="timed steps a way, after one for warm-up")
+    parser.add_argument(
+        "--steps", type=int, default=7, help="timed steps a way, after one for warm-up"
+    )
     options = parser.parse_args()
     with socket.socket() as free, tempfile.TemporaryDirectory() as folder:
         free.bind(("127.0.0.1", 0))

@@ -1,9 +1,11 @@
-"""A training step of each way of making views and negatives against SimCSELoss's, in one run on one machine.
+"""A training step of each way of making views and negatives against SimCSELoss's, in one run on one
+machine.
 
 Run: python benchmarks/view_costs.py [--rounds N]
-The ways are the small recipes that extend simcse-mini: the same backbone, sentences and batch of 64. They take turns,
-and processor time counts: a ratio is the median of the rounds' own. A step makes the views, encodes them and brings the
-loss back; the optimiser, which costs all of them the same, is left out. The figures go into benchmarks/results.
+The ways are the small recipes that extend simcse-mini: the same backbone, sentences and batch of
+64. They take turns, and processor time counts: a ratio is the median of the rounds' own. A step
+makes the views, encodes them and brings the loss back; the optimiser, which costs all of them the
+same, is left out. The figures go into benchmarks/results.
 """
 
 import argparse
@@ -23,8 +25,23 @@ from st_jtcse.training.two_views import views_of
 
 BATCH, WARM_UP = 64, 1
 BASE = "simcse-mini"
-WAYS = [BASE, "crop-mini", "esimcse-mini", "esimcse-queue-mini", "consert-mini", "arccse-mini", "arccse-triplets-mini"]
-WAYS += ["sncse-mini", "promptbert-mini", "pcl-mini", "iscse-mini", "whitenedcse-mini", "tsdae-mini"]
+WAYS = [
+    BASE,
+    "crop-mini",
+    "esimcse-mini",
+    "esimcse-queue-mini",
+    "consert-mini",
+    "arccse-mini",
+    "arccse-triplets-mini",
+]
+WAYS += [
+    "sncse-mini",
+    "promptbert-mini",
+    "pcl-mini",
+    "iscse-mini",
+    "whitenedcse-mini",
+    "tsdae-mini",
+]
 WAYS += ["diffcse-mini", "infocse-mini"]
 # What a batch calls the columns of a loss.
 COLUMNS = ("sentence_", "view_b_")
@@ -48,7 +65,9 @@ def way(name: str, sentences: list[str]) -> Callable[[int], float]:
             features = [model.preprocess([row["sentence"] for row in batch])]
         else:
             made = views(batch)
-            parts = [{k.removeprefix(own): made[k] for k in made if k.startswith(own)} for own in COLUMNS]
+            parts = [
+                {k.removeprefix(own): made[k] for k in made if k.startswith(own)} for own in COLUMNS
+            ]
             features = [part for part in parts if part]
         value = loss(features, None)
         (sum(value.values()) if isinstance(value, dict) else value).backward()
@@ -60,9 +79,15 @@ def way(name: str, sentences: list[str]) -> Callable[[int], float]:
 
 def main() -> None:
     """Measure the ways, print their ratios and keep them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=12, help=f"timed rounds, after {WARM_UP} for warm-up")
-    parser.add_argument("--text", default=str(bundled.folder("recipes") / "quickstart" / "sentences.txt"))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=12, help=f"timed rounds, after {WARM_UP} for warm-up"
+    )
+    parser.add_argument(
+        "--text", default=str(bundled.folder("recipes") / "quickstart" / "sentences.txt")
+    )
     options = parser.parse_args()
     with open(options.text, encoding="utf-8") as file:
         sentences = [line.strip() for line in file if line.strip()]
@@ -75,7 +100,10 @@ def main() -> None:
     for name, own in seconds.items():
         pairs = list(zip(own, seconds[BASE]))[WARM_UP:]
         ratio = statistics.median(one / base for one, base in pairs)
-        found[name] = {"seconds": round(statistics.median(own[WARM_UP:]), 3), "ratio": round(ratio, 2)}
+        found[name] = {
+            "seconds": round(statistics.median(own[WARM_UP:]), 3),
+            "ratio": round(ratio, 2),
+        }
         print(f"{name:22s} {found[name]['seconds']:8.3f} s {ratio:6.2f}x")
     keep("view_costs", {"batch": BATCH, "rounds": options.rounds, "ways": found})
 

@@ -1,7 +1,8 @@
-"""Makes what docs/ shows of real runs: the outputs of the notebook, and terminal.md's recordings of a terminal.
+"""Makes what docs/ shows of real runs: the outputs of the notebook, and terminal.md's recordings of
+a terminal.
 
-In an empty folder, `python .../docs/recordings.py` writes both anew. It needs pyte, a terminal in memory
-(`pip install pyte`), about ten minutes on two cores, and changes nothing else.
+In an empty folder, `python .../docs/recordings.py` writes both anew. It needs pyte, a terminal in
+memory (`pip install pyte`), about ten minutes on two cores, and changes nothing else.
 """
 
 import contextlib
@@ -26,7 +27,9 @@ ROWS = 200  # More than a run has lines: nothing scrolls.
 
 
 def recorded(command: str, columns: int, shown: re.Pattern[str]) -> tuple[list[str], list[str]]:
-    """Run a command in a terminal; return the last lines when something is first shown, and all at the end."""
+    """Run a command in a terminal; return the last lines when something is first shown, and all at
+    the end.
+    """
     screen = pyte.Screen(columns, ROWS)
     stream = pyte.ByteStream(screen)
     process, terminal = pty.fork()
@@ -55,7 +58,9 @@ def anywhere(text: str) -> str:
 
 
 def run_notebook(path: Path) -> None:
-    """Run a notebook's cells and keep what they print, without the times, which change with every run."""
+    """Run a notebook's cells and keep what they print, without the times, which change with every
+    run.
+    """
     notebook, names, number = json.loads(path.read_text(encoding="utf-8")), {}, 0
     for cell in notebook["cells"]:
         if cell["cell_type"] != "code":
@@ -63,7 +68,9 @@ def run_notebook(path: Path) -> None:
         code, number = "".join(cell["source"]), number + 1
         if code.startswith("!st-train "):
             asked = [*TRAIN, *shlex.split(code.replace("\\\n", ""))[1:]]
-            said = subprocess.run(asked, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
+            said = subprocess.run(
+                asked, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+            ).stdout
         else:
             with contextlib.redirect_stdout(io.StringIO()) as out:
                 exec(code, names)
@@ -75,10 +82,15 @@ def run_notebook(path: Path) -> None:
 
 
 def record_terminals(path: Path) -> None:
-    """Run the page's commands in terminals of the widths that it names, and put what they show into its blocks."""
+    """Run the page's commands in terminals of the widths that it names, and put what they show into
+    its blocks.
+    """
     text = path.read_text(encoding="utf-8")
     for width, stage in (("80", "2/2 encoder_2"), ("100", "1/1 encoder_1")):
-        blocks = rf"(<!-- {width} columns: ([^\n]*) -->\n\n```text\n).*?(\n```\n.*?```text\n).*?(\n```\n)"
+        blocks = (
+            rf"(<!-- {width} columns: ([^\n]*) "
+            rf"-->\n\n```text\n).*?(\n```\n.*?```text\n).*?(\n```\n)"
+        )
         found = re.search(blocks, text, re.DOTALL)
         before, command, between, after = found.groups()
         during, end = recorded(command, int(width), re.compile(rf"{stage}.* [1-9]\d*/.* dev "))

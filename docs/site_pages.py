@@ -1,4 +1,5 @@
-"""What the site shows beside the pages of docs/: files of the root, and the reference made from code.
+"""What the site shows beside the pages of docs/: files of the root, and the reference made from
+code.
 
 mkdocs calls the functions whose names begin with `on_`, and Griffe the class at the end.
 """
@@ -25,13 +26,23 @@ OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/README.md": "benchmarks.md",
 }
-PUBLIC = ("st_jtcse.losses", "st_jtcse.modules", "st_jtcse.towers", "st_jtcse.evaluation", "st_jtcse.diagnostics")
+PUBLIC = (
+    "st_jtcse.losses",
+    "st_jtcse.modules",
+    "st_jtcse.towers",
+    "st_jtcse.evaluation",
+    "st_jtcse.diagnostics",
+)
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages that docs/ does not hold."""
     pages = {place: (ROOT / name).read_text(encoding="utf-8") for name, place in OUTSIDE.items()}
-    pages |= {"recipe-keys.md": "\n".join(recipe_keys()), "commands.md": "\n".join(commands()), "api.md": api()}
+    pages |= {
+        "recipe-keys.md": "\n".join(recipe_keys()),
+        "commands.md": "\n".join(commands()),
+        "api.md": api(),
+    }
     for place, text in pages.items():
         files.append(File.generated(config, place, content=text))
     return files
@@ -58,28 +69,39 @@ def table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[s
     """Yield the lines of a table; nothing without rows."""
     if rows := list(rows):
         for row in (heads, ("---",) * len(heads), *rows):
-            yield f"| {' | '.join(cell.replace('|', chr(92) + '|').replace('<', '&lt;') for cell in row)} |"
+            cells = [cell.replace("|", "\\|").replace("<", "&lt;") for cell in row]
+            yield f"| {' | '.join(cells)} |"
     yield ""
 
 
 def recipe_keys() -> Iterator[str]:
-    """Yield the page of a recipe's keys: every block of the schema with its keys, kinds, defaults and meanings."""
+    """Yield the page of a recipe's keys: every block of the schema with its keys, kinds, defaults
+    and meanings.
+    """
     from st_jtcse.recipe.schema import Recipe
 
     schema = Recipe.model_json_schema()
-    yield "# Recipe keys\n\nEvery key that a recipe may have. [Recipes](recipes.md) says how they work together.\n"
+    yield (
+        "# Recipe keys\n\nEvery key that a recipe may have. [Recipes](recipes.md) says how they "
+        "work together.\n"
+    )
     for name, block in ({"Recipe": schema} | schema["$defs"]).items():
         yield f"## {name.removesuffix('Spec')}\n\n{block.get('description', '')}\n"
         needed = block.get("required", [])
         rows = [
-            (f"`{key}`", kind(field), "required" if key in needed else default(field), field.get("description", ""))
+            (
+                f"`{key}`",
+                kind(field),
+                "required" if key in needed else default(field),
+                field.get("description", ""),
+            )
             for key, field in block["properties"].items()
         ]
         yield from table(("key", "value", "default", "meaning"), rows)
 
 
 def kind(schema: dict[str, Any]) -> str:
-    """Return what a value of a JSON schema is, in words; null, which leaves a key out, is not said."""
+    """Return what a value of a JSON schema is, in words; null, for a key left out, is not said."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2].removesuffix("Spec")
         return f"[{name}](#{name.lower()})"
@@ -91,20 +113,31 @@ def kind(schema: dict[str, Any]) -> str:
         return f"[{', '.join(kind(item) for item in schema['prefixItems'])}]"
     inner = schema.get("items") or schema.get("additionalProperties")
     of = f" of {kind(inner)}" if isinstance(inner, dict) and inner else ""
-    called = {"array": "list", "object": "mapping", "string": "text", "null": "text", "boolean": "true, false"}
+    called = {
+        "array": "list",
+        "object": "mapping",
+        "string": "text",
+        "null": "text",
+        "boolean": "true, false",
+    }
     found = schema.get("type", "any")
     return called.get(found, found) + of
 
 
 def default(field: dict[str, Any]) -> str:
-    """Return a key's default as a recipe would write it; null, which leaves a key out, is not said."""
+    """Return a key's default as a recipe writes it; null, for a key left out, is not said."""
     return "" if field.get("default") is None else f"`{json.dumps(field['default'])}`"
 
 
 def commands() -> Iterator[str]:
     """Yield the page of the commands, from their parsers."""
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
-    statuses = "0 done, 2 your input is at fault, 3 a data set cannot be had, 130 interrupted, 1 anything else"
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "scripts"
+    ]
+    statuses = (
+        "0 done, 2 your input is at fault, 3 a data set cannot be had, 130 interrupted, 1 "
+        "anything else"
+    )
     yield f"# Commands\n\nExit status: {statuses}.\n"
     for name, entry in scripts.items():
         yield from command(name, importlib.import_module(entry.partition(":")[0])._parser())
@@ -113,7 +146,10 @@ def commands() -> Iterator[str]:
 def command(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
     """Yield the part of one command, and those of the commands in it."""
     yield f"## {name}\n\n{parser.description or ''}\n"
-    inner = next((action for action in parser._actions if isinstance(action, argparse._SubParsersAction)), None)
+    inner = next(
+        (action for action in parser._actions if isinstance(action, argparse._SubParsersAction)),
+        None,
+    )
     shown = (action for action in parser._actions if action is not inner and action.dest != "help")
     yield from table(("argument", "what it does"), [told(parser, action) for action in shown])
     if parser.epilog:
@@ -125,8 +161,14 @@ def command(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
 def told(parser: argparse.ArgumentParser, action: argparse.Action) -> tuple[str, str]:
     """Return an argument as it is written, and its help with the values that it takes."""
     help_of = parser._get_formatter()
-    value = "" if action.nargs == 0 or action.choices else help_of._format_args(action, action.dest.upper())
-    choices = f" ({', '.join(f'`{choice}`' for choice in action.choices)})" if action.choices else ""
+    value = (
+        ""
+        if action.nargs == 0 or action.choices
+        else help_of._format_args(action, action.dest.upper())
+    )
+    choices = (
+        f" ({', '.join(f'`{choice}`' for choice in action.choices)})" if action.choices else ""
+    )
     written = " ".join(filter(None, [", ".join(action.option_strings), value]))
     return f"`{written}`", help_of._expand_help(action) + choices
 
@@ -136,12 +178,17 @@ def api() -> str:
     parts = ["# Python API\n"]
     for module in PUBLIC:
         names = griffe.load(module, search_paths=[str(ROOT)]).exports or []
-        parts += [f"## {module}\n", *(f"::: {module}.{getattr(name, 'name', name)}\n" for name in names)]
+        parts += [
+            f"## {module}\n",
+            *(f"::: {module}.{getattr(name, 'name', name)}\n" for name in names),
+        ]
     return "\n".join(parts)
 
 
 class RestructuredText(griffe.Extension):
-    """Writes what docstrings hold of reStructuredText as Markdown: equations, tables, roles, examples."""
+    """Writes what docstrings hold of reStructuredText as Markdown: equations, tables, roles,
+    examples.
+    """
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrite the docstring of an object, before its sections are read."""
@@ -150,7 +197,9 @@ class RestructuredText(griffe.Extension):
         text = re.sub(r":math:(`[^`]+`)", r"\1", obj.docstring.value)
         text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text)
         text = re.sub(r"(?m)^( *)\.\. math:: *(.+)$", r"\1```tex\n\1\2\n\1```", text)
-        text = re.sub(r"(?m)^( *)::\n\n((?:\1    .*\n|\n)+)", r"\1```python\n\2\n\1```\n\n", text + "\n")
+        text = re.sub(
+            r"(?m)^( *)::\n\n((?:\1    .*\n|\n)+)", r"\1```python\n\2\n\1```\n\n", text + "\n"
+        )
         text = re.sub(r"(?m)((?:^ +[+|].*\n?)+)", fenced, text)
         obj.docstring.value = text
 

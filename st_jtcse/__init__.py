@@ -1,7 +1,8 @@
 """Twin-tower contrastive sentence embeddings for Sentence-Transformers.
 
-Importing the package registers the twin and the ensemble encoder with transformers, now or as soon as it is imported,
-so that ``SentenceTransformer(path)`` loads a saved one without ``trust_remote_code``.
+Importing the package registers the twin and the ensemble encoder with transformers, now or as soon
+as it is imported, so that ``SentenceTransformer(path)`` loads a saved one without
+``trust_remote_code``.
 """
 
 from __future__ import annotations
@@ -11,11 +12,22 @@ from typing import TYPE_CHECKING, Any
 from st_jtcse.registration import register_towers
 
 if TYPE_CHECKING:
-    from st_jtcse.towers import EnsembleEncoderConfig, EnsembleEncoderModel, TwinEncoderConfig, TwinEncoderModel
+    from st_jtcse.towers import (
+        EnsembleEncoderConfig,
+        EnsembleEncoderModel,
+        TwinEncoderConfig,
+        TwinEncoderModel,
+    )
 
     __version__: str
 
-__all__ = ["EnsembleEncoderConfig", "EnsembleEncoderModel", "TwinEncoderConfig", "TwinEncoderModel", "__version__"]
+__all__ = [
+    "EnsembleEncoderConfig",
+    "EnsembleEncoderModel",
+    "TwinEncoderConfig",
+    "TwinEncoderModel",
+    "__version__",
+]
 
 register_towers()
 

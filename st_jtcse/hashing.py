@@ -43,19 +43,27 @@ def weights_sha256(module: nn.Module) -> str:
 
 def weight_files_sha256(folder: Path) -> dict[str, str]:
     """Return the hash of every weight file of a saved model, by its path in the folder."""
-    return {path.relative_to(folder).as_posix(): sha256(path) for path in sorted(folder.rglob("*.safetensors"))}
+    return {
+        path.relative_to(folder).as_posix(): sha256(path)
+        for path in sorted(folder.rglob("*.safetensors"))
+    }
 
 
 def setting_files_sha256(folder: Path) -> dict[str, str]:
-    """Return the hash of every other file of a saved model: configurations, vocabularies, modelling files."""
+    """Return the hash of every other file of a saved model: configurations, vocabularies, modelling
+    files.
+    """
     others = (
-        path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix not in (".safetensors", ".md")
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix not in (".safetensors", ".md")
     )
     return {path.relative_to(folder).as_posix(): sha256(path) for path in others}
 
 
 def embedding_sha256(model: SentenceTransformer) -> str:
-    """Return the SHA-256 of all that decides a model's embeddings: weights, pooling and other settings, tokenizers.
+    """Return the SHA-256 of all that decides a model's embeddings: weights, pooling and other
+    settings, tokenizers.
 
     Two models with the same weights and another pooling are two models.
     """
@@ -67,7 +75,9 @@ def embedding_sha256(model: SentenceTransformer) -> str:
             settings += [module.similarity_fn_name, module.max_seq_length]
         elif isinstance(module, PreTrainedModel):
             config = module.config.to_diff_dict()
-            settings.append({key: value for key, value in config.items() if key not in _CIRCUMSTANCES})
+            settings.append(
+                {key: value for key, value in config.items() if key not in _CIRCUMSTANCES}
+            )
         elif isinstance(module, Module):
             settings.append([type(module).__name__, module.get_config_dict()])
             settings.append(_tokenizer_state(getattr(module, "tokenizer", None)))

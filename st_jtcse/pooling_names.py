@@ -1,14 +1,34 @@
-"""How an encoder's tokens can make an embedding, by name; :mod:`st_jtcse.modules.loading` builds them."""
+"""How an encoder's tokens can make an embedding, by name; :mod:`st_jtcse.modules.loading` builds
+them.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
-# Those of Sentence-Transformers' Pooling, by its names; the mean of two layers' tokens; the poolers of a twin's towers.
-PoolingName = Literal["cls", "lasttoken", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "first_last", "pooler"]
+# Those of Sentence-Transformers' Pooling, by its names; the mean of two layers' tokens; the poolers
+# of a twin's towers.
+PoolingName = Literal[
+    "cls",
+    "lasttoken",
+    "max",
+    "mean",
+    "mean_sqrt_len_tokens",
+    "weightedmean",
+    "first_last",
+    "pooler",
+]
 # With what is learned, which only training can begin from nothing.
 TrainedPoolingName = Literal[
-    "cls", "lasttoken", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "first_last", "pooler", "attention"
+    "cls",
+    "lasttoken",
+    "max",
+    "mean",
+    "mean_sqrt_len_tokens",
+    "weightedmean",
+    "first_last",
+    "pooler",
+    "attention",
 ]
 # Of which a sum of towers is made by each tower alone.
 TowerPoolingName = Literal["cls", "mean", "first_last", "lasttoken", "pooler"]

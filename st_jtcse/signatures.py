@@ -24,7 +24,9 @@ _PLAIN = (int, float, bool, str, type(None), Any, dict, list, tuple)
 class Argument:
     """One argument of a function."""
 
-    annotation: Any | None  # what plain data can give for it; None if that is nothing, as for a callable
+    annotation: (
+        Any | None
+    )  # what plain data can give for it; None if that is nothing, as for a callable
     default: Any  # ``inspect.Parameter.empty`` if there is none
 
     @property
@@ -38,12 +40,20 @@ def arguments_of(function: Callable[..., Any]) -> dict[str, Argument]:
     """Return the arguments of a class's ``__init__`` by name, without the model."""
     found = {}
     for name, parameter in inspect.signature(function).parameters.items():
-        if name in ("self", "model") or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        if name in ("self", "model") or parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
             continue
         annotation = parameter.annotation
         if annotation is parameter.empty:
-            # Several of the libraries' arguments are not annotated; a plain default still tells the type.
-            annotation = type(parameter.default) if isinstance(parameter.default, (bool, int, float, str)) else None
+            # Several of the libraries' arguments are not annotated; a plain default still tells the
+            # type.
+            annotation = (
+                type(parameter.default)
+                if isinstance(parameter.default, (bool, int, float, str))
+                else None
+            )
         else:
             annotation = resolved(annotation, function.__module__)
         found[name] = Argument(settable(annotation), parameter.default)
@@ -55,18 +65,23 @@ def resolved(annotation: Any, module: str) -> Any | None:
 
     None where a name is not importable at run time, as under `TYPE_CHECKING`.
     """
-    # Annotations are looked up one by one: the name of a model class, absent at run time, must not spoil the rest.
+    # Annotations are looked up one by one: the name of a model class, absent at run time, must not
+    # spoil the rest.
     holder = types.SimpleNamespace(__annotations__={"value": annotation})
     try:
-        return typing.get_type_hints(holder, globalns=vars(sys.modules[module]), include_extras=True)["value"]
+        return typing.get_type_hints(
+            holder, globalns=vars(sys.modules[module]), include_extras=True
+        )["value"]
     except NameError:
         return None
 
 
 def settable(annotation: Any) -> Any | None:
-    """Reduce an annotation to what plain data can give; None if nothing is left of it, as of a callable.
+    """Reduce an annotation to what plain data can give; None if nothing is left of it, as of a
+    callable.
 
-    Where an enumeration may also be given as text, only its members are kept: the libraries look the text up in it.
+    Where an enumeration may also be given as text, only its members are kept: the libraries look
+    the text up in it.
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
@@ -79,28 +94,43 @@ def settable(annotation: Any) -> Any | None:
     if origin is Literal or annotation in _PLAIN or is_enum(annotation):
         return annotation
     is_container = isinstance(origin, type) and issubclass(origin, Iterable)
-    return annotation if is_container and all(item is ... or settable(item) is not None for item in arguments) else None
+    return (
+        annotation
+        if is_container and all(item is ... or settable(item) is not None for item in arguments)
+        else None
+    )
 
 
 def model_of(name: str, arguments: Mapping[str, Argument]) -> type[BaseModel]:
-    """Return a model called `name` whose fields are the arguments that plain data can give; all are optional."""
-    fields: Any = {key: (given.annotation, None) for key, given in arguments.items() if given.annotation is not None}
+    """Return a model called `name` whose fields are the arguments that plain data can give; all are
+    optional.
+    """
+    fields: Any = {
+        key: (given.annotation, None)
+        for key, given in arguments.items()
+        if given.annotation is not None
+    }
     # Strict: whole numbers fit where numbers are wanted, and nothing else bends.
-    return create_model(name, __config__=ConfigDict(strict=True, extra="ignore", protected_namespaces=()), **fields)
+    return create_model(
+        name, __config__=ConfigDict(strict=True, extra="ignore", protected_namespaces=()), **fields
+    )
 
 
 def converted(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain values by argument as the types of a :func:`model_of`, e.g. a list as the tuple that is wanted.
+    """Return plain values by argument as the types of a :func:`model_of`, e.g. a list as the tuple
+    that is wanted.
 
     Raises pydantic's ValidationError where a value does not fit.
     """
-    # Strict JSON is the reading meant for plain data: lists fit tuples and names fit enumerations, text fits no number.
+    # Strict JSON is the reading meant for plain data: lists fit tuples and names fit enumerations,
+    # text fits no number.
     found = model.model_validate_json(json.dumps(values))
     return {key: getattr(found, key) for key in values}
 
 
 def misfits(model: type[BaseModel], values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what is wrong with plain values: each argument's name, and ``expected X, found Y. Do Z.``.
+    """Return what is wrong with plain values: each argument's name, and ``expected X, found Y. Do
+    Z.``.
 
     Values that the model has no field for are passed over.
     """
@@ -108,7 +138,11 @@ def misfits(model: type[BaseModel], values: Mapping[str, Any]) -> list[tuple[str
         model.model_validate_json(json.dumps(values))
     except ValidationError as error:
         # A union tells a fault for each of its members: the first stands for all.
-        firsts = {str(details["loc"][0]): details for details in reversed(error.errors(include_url=False))}
+        firsts = {
+            str(details["loc"][0]): details for details in reversed(error.errors(include_url=False))
+        }
         kinds = {key: field.annotation for key, field in model.model_fields.items()}
-        return [(key, misfit(firsts[key], kinds[key], values[key])) for key in values if key in firsts]
+        return [
+            (key, misfit(firsts[key], kinds[key], values[key])) for key in values if key in firsts
+        ]
     return []

@@ -14,8 +14,15 @@ if TYPE_CHECKING:
 
 NAME_RULE = "letters, digits, '_', '.' or '-', starting with a letter or digit"
 
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
-# What pydantic's errors about a value of the right type say; the braces are filled from the error's context.
+_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    type(None): "null",
+}
+# What pydantic's errors about a value of the right type say; the braces are filled from the error's
+# context.
 _BOUNDS = {
     "finite_number": "a finite number",
     "greater_than": "a number above {gt}",
@@ -52,14 +59,18 @@ def shown(value: Any) -> str:
 
 
 def unknown(what: str, word: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """Say that `what`, e.g. "a key of stages[0]", was expected, and `word`, not among the `known` ones, found.
+    """Say that `what`, e.g. "a key of stages[0]", was expected, and `word`, not among the `known`
+    ones, found.
 
     `otherwise` is the way out where none is near, instead of the list of known words.
     """
     known = list(known)
     near = nearest(word, known)
     listed = f"Use one of: {', '.join(known)}." if known else "Remove it."
-    return f"expected {what}, found {shown(word)}. {f'Did you mean {near!r}?' if near else otherwise or listed}"
+    return (
+        f"expected {what}, found {shown(word)}. "
+        f"{f'Did you mean {near!r}?' if near else otherwise or listed}"
+    )
 
 
 def is_enum(annotation: Any) -> bool:
@@ -86,13 +97,18 @@ def words(annotation: Any) -> str:
 
 
 def misfit(error: ErrorDetails, annotation: Any, found: Any, about: str | None = None) -> str:
-    """Tell an error of pydantic's about the value `found`, which should be of the `annotation`, as a fault of it.
+    """Tell an error of pydantic's about the value `found`, which should be of the `annotation`, as
+    a fault of it.
 
     `about` says what the key is for, None if nothing is written about it.
     """
     if bounds := _BOUNDS.get(error["type"]):
         # pydantic turns the bounds of a number into floats; 0 reads better than 0.0.
-        bound = {key: int(to) if to == int(to) else to for key, to in error.get("ctx", {}).items() if key in bounds}
+        bound = {
+            key: int(to) if to == int(to) else to
+            for key, to in error.get("ctx", {}).items()
+            if key in bounds
+        }
         expected, remedy = bounds.format(**bound), None
     else:
         expected, remedy = words(annotation), _remedy(annotation, found)
@@ -102,9 +118,20 @@ def misfit(error: ErrorDetails, annotation: Any, found: Any, about: str | None =
 
 def _remedy(annotation: Any, found: Any) -> str | None:
     """Name the correction where the value gives it away."""
-    members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-    wanted = tuple(kind for kind in (int, float, bool) if any(words(member) == _WORDS[kind] for member in members))
-    if isinstance(found, str) and type(_unquoted(found)) in (*wanted, *((int,) if float in wanted else ())):
+    members = (
+        get_args(annotation)
+        if get_origin(annotation) in (Union, types.UnionType)
+        else (annotation,)
+    )
+    wanted = tuple(
+        kind
+        for kind in (int, float, bool)
+        if any(words(member) == _WORDS[kind] for member in members)
+    )
+    if isinstance(found, str) and type(_unquoted(found)) in (
+        *wanted,
+        *((int,) if float in wanted else ()),
+    ):
         return "Remove the quotes."
     if int in wanted and isinstance(found, float) and found.is_integer():
         return f"Write {int(found)}."

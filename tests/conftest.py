@@ -1,4 +1,6 @@
-"""Tiny random models, a word-level tokenizer and short sentences; no network, nothing outside tmp_path."""
+"""Tiny random models, a word-level tokenizer and short sentences; no network, nothing outside
+tmp_path.
+"""
 
 import functools
 import gc
@@ -39,9 +41,11 @@ torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
 # One process runs hundreds of trainings: what they free goes back.
 os.environ["ST_JTCSE_KEEP_MEMORY"] = "0"
-# A shell that runs the tests in the background has them ignore Ctrl-C, and then all that they start would too.
+# A shell that runs the tests in the background has them ignore Ctrl-C, and then all that they start
+# would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# Sentence-Transformers writes a card beside every checkpoint, and huggingface_hub compiles its template anew each time.
+# Sentence-Transformers writes a card beside every checkpoint, and huggingface_hub compiles its
+# template anew each time.
 jinja2.Environment.compile = functools.lru_cache(jinja2.Environment.compile)
 
 
@@ -60,7 +64,9 @@ def pages_without_curves():
 def pytest_addoption(parser):
     """Let faults strike at every moment instead of some."""
     parser.addoption(
-        "--all-faults", action="store_true", help="tests/faults: all, which takes a core a quarter of an hour"
+        "--all-faults",
+        action="store_true",
+        help="tests/faults: all, which takes a core a quarter of an hour",
     )
 
 
@@ -72,7 +78,9 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """Keep the millions of objects that imports leave out of the collections that accelerate asks for at every turn."""
+    """Keep the millions of objects that imports leave out of the collections that accelerate asks
+    for at every turn.
+    """
     gc.collect()
     gc.freeze()
     # A rehearsal asks for their number, and counting them takes longer than its step.
@@ -81,7 +89,8 @@ def pytest_collection_finish():
 
 
 WORDS = (
-    "a the one two three man woman child dog cat bird horse runs walks sleeps eats plays reads on in under near "
+    "a the one two three man woman child dog cat bird horse runs walks sleeps eats plays reads on "
+    "in under near "
     "street house river park table ball book apple red big small old slowly quickly not and with"
 ).split()
 
@@ -132,7 +141,13 @@ TOWER_SETTINGS = {
     "electra": {"embedding_size": 16},
     "albert": {"embedding_size": 16},
     # A window of two tokens on either side, in two layers of four.
-    "modernbert": {"local_attention": 4, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3},
+    "modernbert": {
+        "local_attention": 4,
+        "cls_token_id": 2,
+        "sep_token_id": 3,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+    },
     "qwen3": {"num_key_value_heads": 2, "head_dim": 8},
     "t5": {"d_kv": 8, "d_ff": 48},
 }
@@ -141,7 +156,13 @@ TOWER_SETTINGS = {
 def make_tower(kind, seed, **changes):
     """A tiny random encoder or decoder of a type that transformers knows."""
     sizes = make_config().to_dict()
-    names = ("vocab_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "pad_token_id")
+    names = (
+        "vocab_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "max_position_embeddings",
+        "pad_token_id",
+    )
     settings = {key: sizes[key] for key in names} | {"hidden_size": 32, "intermediate_size": 48}
     if kind == "distilbert":
         settings["hidden_dim"] = settings.pop("intermediate_size")
@@ -155,8 +176,13 @@ def make_tower(kind, seed, **changes):
 
 
 def checkpoint_activations(model):
-    """Have them computed again in the backward pass; transformers 5.18 calls that by its older name."""
-    (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+    """Have them computed again in the backward pass; transformers 5.18 calls that by its older
+    name.
+    """
+    (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )()
 
 
 def make_sentences(count, seed=0):
@@ -268,8 +294,18 @@ def offline(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def logs_as_they_were():
-    """A log level that a test leaves changed makes another fail, which one by the order; a first import may set it."""
-    names = ("st_jtcse", "transformers", "huggingface_hub", "datasets", "sentence_transformers", "mteb", "py.warnings")
+    """A log level that a test leaves changed makes another fail, which one by the order; a first
+    import may set it.
+    """
+    names = (
+        "st_jtcse",
+        "transformers",
+        "huggingface_hub",
+        "datasets",
+        "sentence_transformers",
+        "mteb",
+        "py.warnings",
+    )
     before = {name: level for name in names if (level := logging.getLogger(name).level)}
     yield
     assert {name: logging.getLogger(name).level for name in before} == before
@@ -277,14 +313,18 @@ def logs_as_they_were():
 
 @pytest.fixture
 def unrehearsed(monkeypatch):
-    """Runs begin with their first stage: what a rehearsal finds, and that it leaves no trace, is tested for itself."""
+    """Runs begin with their first stage: what a rehearsal finds, and that it leaves no trace, is
+    tested for itself.
+    """
     monkeypatch.setattr("st_jtcse.training.runner.rehearse", lambda *given: [])
     monkeypatch.setattr("st_jtcse.training.sweep.rehearse", lambda *given: [])
 
 
 @pytest.fixture
 def hub(offline, monkeypatch, tmp_path):
-    """A Hub on loopback for the client in this process; for other processes there is hub.environment(home)."""
+    """A Hub on loopback for the client in this process; for other processes there is
+    hub.environment(home).
+    """
     settings = {
         "HF_HUB_DISABLE_XET": True,
         "HF_HUB_OFFLINE": False,
@@ -300,7 +340,9 @@ def hub(offline, monkeypatch, tmp_path):
     with HubStandIn() as hub:
         # What HF_ENDPOINT sets when huggingface_hub is imported, which it is already.
         settings["ENDPOINT"] = hub.endpoint
-        settings["HUGGINGFACE_CO_URL_TEMPLATE"] = hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        settings["HUGGINGFACE_CO_URL_TEMPLATE"] = (
+            hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        )
         for name, value in settings.items():
             monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
         monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", False)
@@ -314,7 +356,9 @@ def hub(offline, monkeypatch, tmp_path):
 def make_model(folder, pooling="cls"):
     """A plain encoder folder as a SentenceTransformer."""
     encoder = Transformer(str(folder))
-    return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), pooling)], device="cpu")
+    return SentenceTransformer(
+        modules=[encoder, Pooling(encoder.get_embedding_dimension(), pooling)], device="cpu"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -342,7 +386,8 @@ def make_pairs(count, seed, **more):
     draw = random.Random(seed)
     first, second = make_sentences(count, seed), make_sentences(count, seed + 100)
     return [
-        {"sentence1": a, "sentence2": b, "score": round(draw.uniform(0, 5), 1), **more} for a, b in zip(first, second)
+        {"sentence1": a, "sentence2": b, "score": round(draw.uniform(0, 5), 1), **more}
+        for a, b in zip(first, second)
     ]
 
 
@@ -362,13 +407,17 @@ def evaluation_data(tmp_path_factory):
     """STS12 with two subsets, STS-B and SICK-R without; CR, TREC and MRPC."""
     folder = tmp_path_factory.mktemp("data")
     write_rows(
-        folder / "sts" / "sts12.test.jsonl", make_pairs(20, 1, subset="MSRpar") + make_pairs(12, 2, subset="OnWN")
+        folder / "sts" / "sts12.test.jsonl",
+        make_pairs(20, 1, subset="MSRpar") + make_pairs(12, 2, subset="OnWN"),
     )
     write_rows(folder / "sts" / "stsb.test.jsonl", make_pairs(16, 3))
     write_rows(folder / "sts" / "sickr.test.jsonl", make_pairs(15, 4))
     write_rows(folder / "transfer" / "cr.jsonl", make_labelled(60, 5))
     for split, count in (("train", 60), ("test", 18)):
-        write_rows(folder / "transfer" / f"trec.{split}.jsonl", make_labelled(count, count, ("NUM", "LOC", "HUM")))
+        write_rows(
+            folder / "transfer" / f"trec.{split}.jsonl",
+            make_labelled(count, count, ("NUM", "LOC", "HUM")),
+        )
         pairs = [
             {"sentence1": row["text"], "sentence2": other["text"], "label": row["label"]}
             for row, other in zip(make_labelled(count, count), make_labelled(count, count + 1))

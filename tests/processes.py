@@ -1,6 +1,8 @@
-"""Processes of a test's own, each the fork of one that has imported the libraries, not this package, and no more.
+"""Processes of a test's own, each the fork of one that has imported the libraries, not this
+package, and no more.
 
-A test of what happens when a process starts, as it imports them and reads its environment, starts a Python instead.
+A test of what happens when a process starts, as it imports them and reads its environment, starts a
+Python instead.
 """
 
 import gc
@@ -12,7 +14,12 @@ from pathlib import Path
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    ["pytest", "peft", "sentence_transformers.cross_encoder", "sentence_transformers.sparse_encoder"]
+    [
+        "pytest",
+        "peft",
+        "sentence_transformers.cross_encoder",
+        "sentence_transformers.sparse_encoder",
+    ]
 )
 
 
@@ -23,7 +30,9 @@ def free_port():
 
 
 def start(function, *given, said=os.devnull, **environment):
-    """Start a process that ends with a function's result as exit status; what it says goes into a file."""
+    """Start a process that ends with a function's result as exit status; what it says goes into a
+    file.
+    """
     process = _CONTEXT.Process(target=_run, args=(function, given, str(said), environment))
     process.start()
     return process
@@ -31,7 +40,12 @@ def start(function, *given, said=os.devnull, **environment):
 
 def run_two(function, *given, folder):
     """Run a function in two processes that find each other as those of torchrun do."""
-    group = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    group = {
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+    }
     files = [Path(folder, f"said-by-{rank}.txt") for rank in range(2)]
     processes = [
         start(function, *given, said=said, RANK=str(rank), LOCAL_RANK=str(rank), **group)
@@ -39,7 +53,9 @@ def run_two(function, *given, folder):
     ]
     for process in processes:
         process.join(300)
-    assert [process.exitcode for process in processes] == [0, 0], [file.read_text() for file in files]
+    assert [process.exitcode for process in processes] == [0, 0], [
+        file.read_text() for file in files
+    ]
 
 
 def run_code(code, *arguments, folder, **environment):

@@ -36,7 +36,14 @@ def test_the_pages_show_the_results_and_nothing_else_between_the_marks(script):
 def test_a_table_is_made_of_the_figures_and_replaces_what_was_between_the_marks(script):
     tables = script("tables")
     row = {"loss": "SimCSELoss", "batch": 4096, "ms_a_sentence": 2.5, "growth": [0.98, 1.024, 1.1]}
-    found = {"machine": "M", "torch": "2.13", "threads": 1, "mini_batch": 128, "rounds": 3, "rows": [row]}
+    found = {
+        "machine": "M",
+        "torch": "2.13",
+        "threads": 1,
+        "mini_batch": 128,
+        "rounds": 3,
+        "rows": [row],
+    }
     page = tables.filled("a\n<!-- growth -->\nold\n<!-- end of growth -->\nb", {"growth": found})
     assert page.splitlines()[:2] == ["a", "<!-- growth -->"] and page.splitlines()[-2:] == [
         "<!-- end of growth -->",
@@ -49,7 +56,18 @@ def test_a_table_is_made_of_the_figures_and_replaces_what_was_between_the_marks(
 
 @pytest.mark.parametrize("loss", ["SimCSELoss", "JTCSELoss"])
 def test_the_accelerators_script_measures_a_tiny_shape(script, loss, tmp_path):
-    arguments = ["--shapes", "tiny", "--losses", loss, "--batches", "4", "--steps", "1", "--results", str(tmp_path)]
+    arguments = [
+        "--shapes",
+        "tiny",
+        "--losses",
+        loss,
+        "--batches",
+        "4",
+        "--steps",
+        "1",
+        "--results",
+        str(tmp_path),
+    ]
     script("gpu").main(arguments)
     found = json.loads((tmp_path / "gpu.json").read_text())
     assert found["device"] == ("cuda" if torch.cuda.is_available() else "cpu")
@@ -57,7 +75,8 @@ def test_the_accelerators_script_measures_a_tiny_shape(script, loss, tmp_path):
     assert 18 < row["mean_tokens"] < 32 and 0 < row["padding"] < 0.9
     assert row["sentences_per_second"] == pytest.approx(4 / row["step_seconds"])
     assert row["epoch_seconds"] >= 250_000 * row["step_seconds"]
-    # Six products forward and back a token and weight, 12 x 32 x 32 a layer; of the last layer keys and values only.
+    # Six products forward and back a token and weight, 12 x 32 x 32 a layer; of the last layer keys
+    # and values only.
     done = row["peak_share"] * row["step_seconds"] * row["peak_tflops"] * 1e12
     tokens = 4 * row["mean_tokens"] * (2 if loss == "SimCSELoss" else 4)
     assert 0.5 < done / (6 * (12 + 2) * 32 * 32 * tokens) < 2
@@ -71,7 +90,9 @@ def test_a_cell_ends_when_its_time_is_over_and_chains_divide_it(script, monkeypa
     deadline = same_time.Deadline(100.0, [1, 3])
     group = {"initial_lr": 0.4, "lr": 0.4}
     optimizer, state = SimpleNamespace(param_groups=[group]), SimpleNamespace(global_step=0)
-    constant, falling = (SimpleNamespace(lr_scheduler_type=kind, warmup_steps=2) for kind in ("constant", "linear"))
+    constant, falling = (
+        SimpleNamespace(lr_scheduler_type=kind, warmup_steps=2) for kind in ("constant", "linear")
+    )
     over = []
     for args, times in ((constant, (39.9, 40.0)), (falling, (70.0, 100.0))):
         deadline.on_train_begin(args, state, None)
@@ -79,20 +100,27 @@ def test_a_cell_ends_when_its_time_is_over_and_chains_divide_it(script, monkeypa
             deadline.on_step_begin(args, state, None, optimizer=optimizer)
             deadline.on_step_end(args, state, control := SimpleNamespace())
             over.append((group["lr"], control.should_training_stop))
-    # A quarter of 80 seconds, then what is left; of a rate that falls half the warm-up and half the time are over.
+    # A quarter of 80 seconds, then what is left; of a rate that falls half the warm-up and half the
+    # time are over.
     assert over == [(0.4, False), (0.4, True), (pytest.approx(0.1), False), (0.0, True)]
     assert deadline.steps == 4 and deadline.last == 100.0
 
 
 def test_every_way_of_the_comparison_is_a_recipe_without_an_end_or_a_choice(script, tmp_path):
     same_time = script("same_time")
-    text = same_time.draw(BENCHMARKS.parent / "recipes" / "quickstart" / "sentences.txt", tmp_path / "own" / "text.txt")
+    text = same_time.draw(
+        BENCHMARKS.parent / "recipes" / "quickstart" / "sentences.txt",
+        tmp_path / "own" / "text.txt",
+    )
     drawn = text.read_text().splitlines()
     assert len(drawn) == len(set(drawn)) == min(same_time.SENTENCES, 2400)
     for way in same_time.WAYS:
         loaded = same_time.recipe_of(way, text, 3, tmp_path / "run")
         for stage in loaded.stages:
-            assert stage.loss is None or (stage.args["max_steps"], stage.args["eval_strategy"]) == (1_000_000, "no")
+            assert stage.loss is None or (stage.args["max_steps"], stage.args["eval_strategy"]) == (
+                1_000_000,
+                "no",
+            )
             assert stage.evaluate is None or not stage.evaluate.sets
         assert loaded.recipe.seed == 3
 

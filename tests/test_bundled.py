@@ -47,5 +47,7 @@ def test_two_recipes_of_one_name_are_a_defect(package):
     root = package.parent / "recipes"
     recipe(root / "simcse" / "bert.yaml")
     recipe(root / "jtcse" / "bert.yaml")
-    with pytest.raises(RuntimeError, match=r"two bundled recipes are called 'bert': .*jtcse.* and .*simcse"):
+    with pytest.raises(
+        RuntimeError, match=r"two bundled recipes are called 'bert': .*jtcse.* and .*simcse"
+    ):
         bundled.recipes()

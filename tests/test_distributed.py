@@ -17,9 +17,12 @@ from st_jtcse.recipe.sentence_blocks import ViewSpec
 from st_jtcse.training.view_collator import ViewCollator
 
 SENTENCES = make_sentences(12, seed=4)
-LABELS = torch.nn.functional.normalize(torch.randn(12, 8, generator=torch.Generator().manual_seed(0)))
+LABELS = torch.nn.functional.normalize(
+    torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
+)
 EARLIER = make_sentences(12, seed=5)
-# Past sentences, a margin, and a third view of each sentence; groups of past sentences; whitened views.
+# Past sentences, a margin, and a third view of each sentence; groups of past sentences; whitened
+# views.
 OPTIONS = {
     "options": {"queue_size": 9, "momentum": 0.5, "angular_margin": 10.0, "soft_negatives": 0.5},
     "groups": {"queue_size": 20, "instance_smoothing": 0.5, "smoothing_neighbours": 4},
@@ -54,12 +57,16 @@ def half_a_batch(towers, result):
         if name.endswith("sharded"):
             shard(model, checkpoint=not WAYS[way])
         else:
-            loss.model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+            loss.model = torch.nn.parallel.DistributedDataParallel(
+                model, find_unused_parameters=True
+            )
             loss.model.preprocess = model.preprocess
         torch.manual_seed(rank)  # What is drawn apart is the first process's.
         value = total(loss([features(name, model, SENTENCES[half])], LABELS[half]))
         value.backward()
-        gradients = {key: whole(p.grad) for key, p in model.named_parameters() if p.grad is not None}
+        gradients = {
+            key: whole(p.grad) for key, p in model.named_parameters() if p.grad is not None
+        }
         found[f"{name} {way}"] = {"loss": value.detach(), "gradients": gradients}
         if has_past(loss):
             found[f"{name} {way}"]["queue"] = loss.past.rows()
@@ -76,7 +83,11 @@ def reading(towers, half, rank):
     loss = SimCSELoss(model, reading="masked_tokens", reading_weight=1.0).double()
     torch.manual_seed(rank)
     loss([model.preprocess(SENTENCES[half])])["masked_tokens"].backward()
-    return {name: weight.grad for name, weight in loss.reader.named_parameters() if weight.grad is not None}
+    return {
+        name: weight.grad
+        for name, weight in loss.reader.named_parameters()
+        if weight.grad is not None
+    }
 
 
 def shard(model, checkpoint):
@@ -108,7 +119,9 @@ def features(name, model, sentences):
     """A batch with the views that the case has."""
     if name != "options":
         return model.preprocess(sentences)
-    made = ViewCollator(model.preprocess, model=model, views=VIEWS, seed=7)([{"sentence": text} for text in sentences])
+    made = ViewCollator(model.preprocess, model=model, views=VIEWS, seed=7)(
+        [{"sentence": text} for text in sentences]
+    )
     return {key.removeprefix("sentence_"): value for key, value in made.items()}
 
 
@@ -143,7 +156,9 @@ def of_two_processes(tower_folders, tmp_path_factory):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", LOSSES)
-def test_two_processes_have_the_gradient_of_the_union_batch(tower_folders, of_two_processes, name, way):
+def test_two_processes_have_the_gradient_of_the_union_batch(
+    tower_folders, of_two_processes, name, way
+):
     model = make(name, tuple(map(str, tower_folders)))
     loss = build(name, model)
     torch.manual_seed(0)
@@ -160,13 +175,19 @@ def test_two_processes_have_the_gradient_of_the_union_batch(tower_folders, of_tw
     used = {key for key, gradient in expected.items() if gradient.abs().max() > 0}
     assert len(used) > 60 and used <= found["gradients"].keys()
     for key in used:
-        torch.testing.assert_close(found["gradients"][key], expected[key], rtol=1e-8, atol=1e-10, msg=key)
+        torch.testing.assert_close(
+            found["gradients"][key], expected[key], rtol=1e-8, atol=1e-10, msg=key
+        )
 
 
 def test_both_processes_train_one_reader(tower_folders, of_two_processes):
-    first, second = (reading(tuple(map(str, tower_folders)), slice(at, at + 6), at // 6) for at in (0, 6))
+    first, second = (
+        reading(tuple(map(str, tower_folders)), slice(at, at + 6), at // 6) for at in (0, 6)
+    )
     for found in of_two_processes["read"]:
         assert found.keys() == first.keys() and len(first) > 30
         for name, gradient in found.items():
-            torch.testing.assert_close(gradient, (first[name] + second[name]) / 2, rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(
+                gradient, (first[name] + second[name]) / 2, rtol=1e-9, atol=1e-9
+            )
     assert (first["output.weight"] - second["output.weight"]).abs().max() > 1e-6

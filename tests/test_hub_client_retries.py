@@ -1,6 +1,8 @@
-"""What the real client does when the Hub fails: which requests it repeats, how often, what the caller sees.
+"""What the real client does when the Hub fails: which requests it repeats, how often, what the
+caller sees.
 
-Pushing adds only what is missing here, so these are facts about huggingface_hub to notice when they change.
+Pushing adds only what is missing here, so these are facts about huggingface_hub to notice when they
+change.
 """
 
 import subprocess
@@ -102,7 +104,9 @@ def push_everything(api, weights):
 
 @pytest.mark.parametrize("code", [429, 503])
 @pytest.mark.parametrize("name", PUSHING)
-def test_passing_failures_are_retried_where_the_client_backs_off(hub, api, weights, waits, name, code):
+def test_passing_failures_are_retried_where_the_client_backs_off(
+    hub, api, weights, waits, name, code
+):
     method, path, retried = PUSHING[name]
     hub.requests.clear()
     hub.fail(method, path, status=code, headers={"Retry-After": "7"})
@@ -198,8 +202,16 @@ def test_old_additions_or_no_parent_make_a_second_commit_after_a_lost_answer(hub
     parent = hub.repositories["org/model"].head.oid
     additions = [CommitOperationAdd("b.txt", b"b")]
     hub.lose_answer("POST", COMMIT)
-    outcome(lambda: api.create_commit("org/model", additions, commit_message="More", parent_commit=parent))
-    error = outcome(lambda: api.create_commit("org/model", additions, commit_message="More", parent_commit=parent))
+    outcome(
+        lambda: api.create_commit(
+            "org/model", additions, commit_message="More", parent_commit=parent
+        )
+    )
+    error = outcome(
+        lambda: api.create_commit(
+            "org/model", additions, commit_message="More", parent_commit=parent
+        )
+    )
     assert status(error) == 412
     assert len(hub.repositories["org/model"].commits) == 4
 
@@ -218,13 +230,19 @@ def push_with_xet(hub, tmp_path, names):
         print([kind.__name__ for kind in type(error).__mro__], error)
     """
     environment = {**hub.environment(tmp_path / "home", hub.write_token), "HF_HUB_DISABLE_XET": "0"}
-    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
 
 
 def test_with_xet_upload_folder_repeats_a_commit_whose_answer_is_lost(hub, api, tmp_path):
     hub.lose_answer("POST", COMMIT)
     assert push_with_xet(hub, tmp_path, ["config.json"]).stdout == ""
-    assert [commit.message for commit in hub.repositories["org/model"].commits] == ["initial commit", "Add", "Add"]
+    assert [commit.message for commit in hub.repositories["org/model"].commits] == [
+        "initial commit",
+        "Add",
+        "Add",
+    ]
 
 
 def test_with_xet_a_refused_upload_is_no_error_of_the_client(hub, api, tmp_path):
@@ -237,7 +255,8 @@ def test_with_xet_a_refused_upload_is_no_error_of_the_client(hub, api, tmp_path)
 
 
 def test_a_large_download_closed_halfway_is_resumed_by_range(hub, api, waits):
-    # The client keeps what it has read in pieces of 10 MiB: what is left of a piece is asked for again.
+    # The client keeps what it has read in pieces of 10 MiB: what is left of a piece is asked for
+    # again.
     weights = np.random.default_rng(0).bytes(24 * 2**20)
     push(api, weights)
     hub.requests.clear()
@@ -258,12 +277,18 @@ def test_a_download_gives_up_after_six_closed_connections_in_a_row(hub, pushed, 
 
 def test_a_reset_download_is_not_resumed(hub, pushed):
     hub.cut("GET", "/download/*", after_bytes=1_000_000, reset=True)
-    assert isinstance(outcome(lambda: hf_hub_download("org/model", "model.safetensors")), httpx2.ReadError)
+    assert isinstance(
+        outcome(lambda: hf_hub_download("org/model", "model.safetensors")), httpx2.ReadError
+    )
     assert hub.count("GET", "/download/*") == 1
 
 
-@pytest.mark.parametrize(("code", "retried"), [(408, True), (429, True), (500, False), (503, False), (401, False)])
-def test_a_download_waits_for_a_rate_limit_but_not_for_a_server_that_is_down(hub, pushed, waits, code, retried):
+@pytest.mark.parametrize(
+    ("code", "retried"), [(408, True), (429, True), (500, False), (503, False), (401, False)]
+)
+def test_a_download_waits_for_a_rate_limit_but_not_for_a_server_that_is_down(
+    hub, pushed, waits, code, retried
+):
     hub.fail("GET", "/download/*", status=code)
     error = outcome(lambda: hf_hub_download("org/model", "model.safetensors"))
     if retried:
@@ -274,7 +299,9 @@ def test_a_download_waits_for_a_rate_limit_but_not_for_a_server_that_is_down(hub
 
 
 @pytest.mark.parametrize("code", [408, 429, 500, 503])
-def test_the_question_for_a_file_is_asked_once_at_once_and_then_with_pauses(hub, pushed, waits, code):
+def test_the_question_for_a_file_is_asked_once_at_once_and_then_with_pauses(
+    hub, pushed, waits, code
+):
     hub.fail("HEAD", WEIGHTS, status=code, times=3)
     assert outcome(lambda: hf_hub_download("org/model", "model.safetensors")) is None
     assert (hub.count("HEAD", WEIGHTS), waits) == (4, [1, 2])

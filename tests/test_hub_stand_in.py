@@ -1,4 +1,6 @@
-"""The stand-in for the Hub against the real client: what is pushed comes back, and the Hub's rules hold."""
+"""The stand-in for the Hub against the real client: what is pushed comes back, and the Hub's rules
+hold.
+"""
 
 import json
 import subprocess
@@ -68,15 +70,22 @@ def test_a_pushed_folder_comes_back_byte_by_byte_from_one_commit(hub, api, folde
     assert [commit.message for commit in repository.commits] == ["initial commit", "Add the model"]
     assert sorted(repository.head.added) == sorted(contents(folder))
     back = Path(snapshot_download("org/model", endpoint=hub.endpoint, cache_dir=tmp_path / "cache"))
-    assert {".gitattributes": repository.files()[".gitattributes"], **contents(folder)} == contents(back)
+    assert {".gitattributes": repository.files()[".gitattributes"], **contents(folder)} == contents(
+        back
+    )
 
 
 def test_weights_go_by_lfs_to_another_host_that_sees_no_token(hub, api, folder):
     api.create_repo("org/model", private=True)
     api.upload_folder(repo_id="org/model", folder_path=folder)
     hf_hub_download("org/model", "model.safetensors", endpoint=hub.endpoint, token=hub.write_token)
-    large = [request for request in hub.requests if request.path.startswith(("/upload/", "/download/"))]
-    assert [(request.method, request.token_sent) for request in large] == [("PUT", False), ("GET", False)]
+    large = [
+        request for request in hub.requests if request.path.startswith(("/upload/", "/download/"))
+    ]
+    assert [(request.method, request.token_sent) for request in large] == [
+        ("PUT", False),
+        ("GET", False),
+    ]
     assert all(request.token_sent for request in hub.requests if request not in large)
     blobs = hub.repositories["org/model"].head.files
     assert [path for path, blob in blobs.items() if blob.lfs] == ["model.safetensors"]
@@ -87,7 +96,11 @@ def test_model_info_describes_the_files_and_the_card(hub, api, folder):
     api.create_repo("org/model")
     oid = api.upload_folder(repo_id="org/model", folder_path=folder).oid
     info = api.model_info("org/model", files_metadata=True)
-    assert (info.sha, info.library_name, info.pipeline_tag) == (oid, "sentence-transformers", "sentence-similarity")
+    assert (info.sha, info.library_name, info.pipeline_tag) == (
+        oid,
+        "sentence-transformers",
+        "sentence-similarity",
+    )
     assert {"sentence-transformers", "jtcse", "safetensors", "license:apache-2.0"} <= set(info.tags)
     weights = next(sibling for sibling in info.siblings if sibling.rfilename == "model.safetensors")
     assert weights.size == weights.lfs.size == 3_000_000
@@ -117,11 +130,17 @@ def test_trees_and_paths_are_listed_as_the_client_reads_them(api, folder):
 
 def test_a_commit_adds_and_deletes_together_or_not_at_all(hub, api):
     api.create_repo("org/model")
-    first = api.create_commit("org/model", [CommitOperationAdd("old/a.txt", b"a")], commit_message="one").oid
+    first = api.create_commit(
+        "org/model", [CommitOperationAdd("old/a.txt", b"a")], commit_message="one"
+    ).oid
     changes = [CommitOperationAdd("new.txt", b"b"), CommitOperationDelete("old/")]
     api.create_commit("org/model", changes, commit_message="two", parent_commit=first)
     assert set(hub.repositories["org/model"].files()) == {".gitattributes", "new.txt"}
-    assert [commit.title for commit in api.list_repo_commits("org/model")] == ["two", "one", "initial commit"]
+    assert [commit.title for commit in api.list_repo_commits("org/model")] == [
+        "two",
+        "one",
+        "initial commit",
+    ]
 
     late = [CommitOperationAdd("late.txt", b"c")]
     with pytest.raises(HfHubHTTPError, match="A commit has happened since") as error:
@@ -138,7 +157,9 @@ def test_commits_at_the_same_time_come_one_after_the_other(hub, api):
     api.create_repo("org/model")
 
     def push(number):
-        api.upload_file(path_or_fileobj=b"%d" % number, path_in_repo=f"{number}.txt", repo_id="org/model")
+        api.upload_file(
+            path_or_fileobj=b"%d" % number, path_in_repo=f"{number}.txt", repo_id="org/model"
+        )
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(push, range(8)))
@@ -157,7 +178,9 @@ def test_a_repository_is_made_once_and_under_an_allowed_name(hub, api):
     # The client's own check of names lets this one pass.
     with pytest.raises(BadRequestError, match=r'cannot end with "\.git" or "\.ipynb"'):
         api.create_repo("org/model.ipynb")
-    with pytest.raises(HfHubHTTPError, match='rights to create a model under the namespace "elsewhere"') as error:
+    with pytest.raises(
+        HfHubHTTPError, match='rights to create a model under the namespace "elsewhere"'
+    ) as error:
         api.create_repo("elsewhere/model")
     assert status_of(error) == 403
     api.delete_repo("org/model")
@@ -192,7 +215,9 @@ def test_a_wrong_token_is_told_from_a_missing_repository(hub, api):
     wrong = HfApi(endpoint=hub.endpoint, token="wrong")
     with pytest.raises(HfHubHTTPError, match="Invalid user token"):
         wrong.whoami()
-    with pytest.raises(HfHubHTTPError, match="Invalid credentials in Authorization header") as error:
+    with pytest.raises(
+        HfHubHTTPError, match="Invalid credentials in Authorization header"
+    ) as error:
         wrong.model_info("org/model")
     assert (type(error.value), status_of(error)) == (HfHubHTTPError, 401)
 
@@ -206,22 +231,33 @@ def test_a_private_repository_looks_missing_to_others(hub, api, folder, tmp_path
                 api.model_info(missing, token=token)
             assert status_of(error) == status
         with pytest.raises(RepositoryNotFoundError):
-            snapshot_download("org/model", endpoint=hub.endpoint, token=token, cache_dir=tmp_path / "others")
+            snapshot_download(
+                "org/model", endpoint=hub.endpoint, token=token, cache_dir=tmp_path / "others"
+            )
     assert snapshot_download("org/model", endpoint=hub.endpoint, token=hub.read_token)
     api.update_repo_settings("org/model", private=False)
     assert api.model_info("org/model", token=False).private is False
     with pytest.raises(HfHubHTTPError) as error:
-        api.upload_file(path_or_fileobj=b"", path_in_repo="a", repo_id="org/model", token=hub.stranger_token)
+        api.upload_file(
+            path_or_fileobj=b"", path_in_repo="a", repo_id="org/model", token=hub.stranger_token
+        )
     assert status_of(error) == 403
 
 
 def test_collections_are_made_once_and_take_each_model_once(hub, api):
     api.create_repo("org/model")
     made = api.create_collection("Models of the paper", namespace="org", exists_ok=True)
-    assert api.create_collection("Models of the paper", namespace="org", exists_ok=True).slug == made.slug
+    assert (
+        api.create_collection("Models of the paper", namespace="org", exists_ok=True).slug
+        == made.slug
+    )
     for _ in range(2):
-        collection = api.add_collection_item(made.slug, "org/model", "model", note="BERT", exists_ok=True)
-    assert [(item.item_id, item.item_type, item.note) for item in collection.items] == [("org/model", "model", "BERT")]
+        collection = api.add_collection_item(
+            made.slug, "org/model", "model", note="BERT", exists_ok=True
+        )
+    assert [(item.item_id, item.item_type, item.note) for item in collection.items] == [
+        ("org/model", "model", "BERT")
+    ]
     with pytest.raises(HfHubHTTPError) as error:
         api.add_collection_item(made.slug, "org/model", "model")
     assert status_of(error) == 409
@@ -232,16 +268,22 @@ def test_collections_are_made_once_and_take_each_model_once(hub, api):
 @pytest.mark.parametrize(
     ("metadata", "fault"),
     [
-        ("base_model: /home/someone/backbone", '"base_model" with value "/home/someone/backbone" is not valid'),
+        (
+            "base_model: /home/someone/backbone",
+            '"base_model" with value "/home/someone/backbone" is not valid',
+        ),
         ("tags: jtcse", '"tags" must be an array of strings'),
         ("license: [", "YAML Metadata Error"),
         (
-            'model-index: [{"name": "m", "results": [{"task": {"type": "STS"}, "dataset": {"type": "sts12"}}]}]',
+            'model-index: [{"name": "m", "results": [{"task": {"type": "STS"}, "dataset": {"type": '
+            '"sts12"}}]}]',
             r'"model-index\[0\]\.results\[0\]\.dataset\.name" is required',
         ),
     ],
 )
-def test_a_card_with_wrong_metadata_is_refused_before_anything_is_sent(hub, api, folder, metadata, fault):
+def test_a_card_with_wrong_metadata_is_refused_before_anything_is_sent(
+    hub, api, folder, metadata, fault
+):
     api.create_repo("org/model")
     (folder / "README.md").write_text(f"---\n{metadata}\n---\n# A model\n")
     with pytest.raises(ValueError, match=f"Invalid metadata in README.md.\n- {fault}"):
@@ -271,7 +313,9 @@ def test_a_fresh_process_loads_the_pushed_model_by_its_name(hub, api, model, tmp
     model.save_pretrained(str(tmp_path / "saved"))
     api.create_repo("org/jtcse-bert", private=True)
     oid = api.upload_folder(repo_id="org/jtcse-bert", folder_path=tmp_path / "saved").oid
-    assert metadata_load(tmp_path / "saved" / "README.md")["library_name"] == "sentence-transformers"
+    assert (
+        metadata_load(tmp_path / "saved" / "README.md")["library_name"] == "sentence-transformers"
+    )
     command = [sys.executable, "-c", LOAD, json.dumps(sentences), str(tmp_path)]
     environment = hub.environment(tmp_path / "home", hub.read_token)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -282,7 +326,9 @@ def test_a_fresh_process_loads_the_pushed_model_by_its_name(hub, api, model, tmp
     assert done.stdout.split()[-1] == oid
 
 
-def test_the_environment_of_a_process_holds_no_setting_of_whoever_runs_the_tests(hub, tmp_path, monkeypatch):
+def test_the_environment_of_a_process_holds_no_setting_of_whoever_runs_the_tests(
+    hub, tmp_path, monkeypatch
+):
     monkeypatch.setenv("HF_TOKEN", "somebody's")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("https_proxy", "http://elsewhere")

@@ -1,4 +1,6 @@
-"""Every bundled recipe, found by globbing: it validates, sources its values, and goes on tiny models."""
+"""Every bundled recipe, found by globbing: it validates, sources its values, and goes on tiny
+models.
+"""
 
 import json
 import math
@@ -8,7 +10,14 @@ import shutil
 
 import pytest
 import yaml
-from conftest import WORDS, make_config, make_sentences, make_tokenizer, save_encoder, save_translator
+from conftest import (
+    WORDS,
+    make_config,
+    make_sentences,
+    make_tokenizer,
+    save_encoder,
+    save_translator,
+)
 from test_tables_and_figures import COMMANDS
 from transformers import BertForMaskedLM
 
@@ -23,7 +32,9 @@ RECIPES = bundled.recipes()
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """Stand-ins for what recipes load: backbones, one with other words, one deep; translators, text and pairs."""
+    """Stand-ins for what recipes load: backbones, one with other words, one deep; translators, text
+    and pairs.
+    """
     folder = tmp_path_factory.mktemp("tiny")
     shape = {"num_hidden_layers": 2, "max_position_embeddings": 160}
     save_encoder(folder / "backbone", 1, **shape)
@@ -45,10 +56,15 @@ def tiny(tmp_path_factory):
 def tiny_pairs(tiny, block):
     """The stand-in's columns that hold what the block's own labels hold."""
     if block.get("labels") == "none":
-        return {"file": str(tiny / "pairs.jsonl"), "columns": ["sentence1", "sentence2", "sentence1"]}
+        return {
+            "file": str(tiny / "pairs.jsonl"),
+            "columns": ["sentence1", "sentence2", "sentence1"],
+        }
     if block.get("labels") == "classes" and "bins" not in block:
         return {"file": str(tiny / "pairs.jsonl"), "columns": ["sentence1", "sentence2", "label"]}
-    score = {(0, 1): "binary", (1, 5): "binary", (0, 2): "label"}.get(tuple(block.get("score_range", (0, 5))), "score")
+    score = {(0, 1): "binary", (1, 5): "binary", (0, 2): "label"}.get(
+        tuple(block.get("score_range", (0, 5))), "score"
+    )
     return {"file": str(tiny / "pairs.jsonl"), "columns": ["sentence1", "sentence2", score]}
 
 
@@ -75,7 +91,9 @@ def shrink(value, tiny):
     shrink_models(shrunk, tiny)
     if "pivots" in shrunk:
         translator = str(tiny / "translator")
-        shrunk["pivots"] = [{"name": name, "forward": translator, "back": translator} for name in value["pivots"]]
+        shrunk["pivots"] = [
+            {"name": name, "forward": translator, "back": translator} for name in value["pivots"]
+        ]
         shrunk["max_length"] = 12
     if "train" in shrunk:
         shrunk["train"] = str(tiny / "text.txt")
@@ -94,16 +112,31 @@ def shrink(value, tiny):
     return shrunk
 
 
-# One of each shape; what differs from one of these in constants, or has its stages from them, is rehearsed alone.
+# One of each shape; what differs from one of these in constants, or has its stages from them, is
+# rehearsed alone.
 RUN = ["simcse-mini", "tncse-mini-uc", "rankcse-listnet-mini", "lsrns-mini", "lsrns-losses-mini"]
 RUN += ["cosent-mini", "cosent-cross-mini", "cosent-lambda-mini", "cosent-threshold-mini"]
 # With round trips, several tokenizers, classes.
 RUN += ["edfse-bert", "jtcse-roberta-uc", "cosent-baselines-nli-bert"]
 
 # Their stages are those of another recipe that is rehearsed, on other data or with other constants.
-ALIKE = {"jtcse-terms-bert", "tncse-single-bert", "lsrns-scorers-bert", "cosent-baselines-zh", "cosent-cross-zh"}
+ALIKE = {
+    "jtcse-terms-bert",
+    "tncse-single-bert",
+    "lsrns-scorers-bert",
+    "cosent-baselines-zh",
+    "cosent-cross-zh",
+}
 ALIKE |= {"cosent-baselines-sickr-bert", "cosent-baselines-paraphrase-bert"}
-ALIKE |= {"arccse-bert", "consert-bert", "esimcse-bert", "iscse-bert", "pcl-bert", "pcl-mini", "promptbert"}
+ALIKE |= {
+    "arccse-bert",
+    "consert-bert",
+    "esimcse-bert",
+    "iscse-bert",
+    "pcl-bert",
+    "pcl-mini",
+    "promptbert",
+}
 ALIKE |= {"whitenedcse-bert", "infocse-bert"}
 # On images, which tests/training/test_images.py makes.
 ALIKE |= {"lsrns-stl10-resnet18", "lsrns-stl10-vit"}
@@ -114,12 +147,18 @@ SWEPT = {name for name, path in RECIPES.items() if "\nsweep:" in path.read_text(
 
 
 def ends_of_sweep(name):
-    """What a recipe's sweep is with the first and the last value of each key; nothing where it has none."""
+    """What a recipe's sweep is with the first and the last value of each key; nothing where it has
+    none.
+    """
     swept = load(RECIPES[name]).data.get("sweep")
     if swept is None:
         return {}
     blocks = [swept] if isinstance(swept, dict) else [swept[0], swept[-1]]
-    return {"sweep": [{key: values[:1] + values[1:][-1:] for key, values in block.items()} for block in blocks]}
+    return {
+        "sweep": [
+            {key: values[:1] + values[1:][-1:] for key, values in block.items()} for block in blocks
+        ]
+    }
 
 
 @pytest.fixture
@@ -127,18 +166,28 @@ def command(tiny, tmp_path):
     """What runs a recipe on the stand-ins, two steps a stage."""
 
     def write(name, **changes):
-        recipe = shrink(load(RECIPES[name]).data, tiny) | {"cache_dir": str(tiny / "cache")} | changes
+        recipe = (
+            shrink(load(RECIPES[name]).data, tiny) | {"cache_dir": str(tiny / "cache")} | changes
+        )
         if name.endswith("roberta-uc"):  # RoBERTa towers, and a BERT as the fused checkpoint
             recipe["stages"][3]["model"]["members"][1]["model"] = str(tiny / "other-words")
         for stage in recipe["stages"]:
             stage.get("args", {}).pop("max_steps", None)
             stage.get("args", {}).pop("per_device_train_batch_size", None)
-        recipe["args"] = recipe.get("args", {}) | {"per_device_train_batch_size": 8, "eval_strategy": "steps"}
+        recipe["args"] = recipe.get("args", {}) | {
+            "per_device_train_batch_size": 8,
+            "eval_strategy": "steps",
+        }
         text = yaml.safe_dump(recipe)
         if name == "ablation-mini":  # with cross-attention after up to six
             text = text.replace(str(tiny / "backbone"), str(tiny / "six-layers"))
         (tmp_path / "recipe.yaml").write_text(text)
-        small = ["args.max_steps=2", "args.eval_steps=2", "args.logging_steps=1", "args.use_cpu=true"]
+        small = [
+            "args.max_steps=2",
+            "args.eval_steps=2",
+            "args.logging_steps=1",
+            "args.use_cpu=true",
+        ]
         options = [part for setting in small for part in ("--set", setting)]
         return [str(tmp_path / "recipe.yaml"), "--output-dir", str(tmp_path / "run"), *options]
 
@@ -147,10 +196,16 @@ def command(tiny, tmp_path):
 
 # tests/test_docs.py runs these two as README shows them.
 @pytest.mark.parametrize(
-    "name", [name for name in RECIPES if name not in {*RUN, *ALIKE, "adapt", "quickstart"} or name in SWEPT - ALIKE]
+    "name",
+    [
+        name
+        for name in RECIPES
+        if name not in {*RUN, *ALIKE, "adapt", "quickstart"} or name in SWEPT - ALIKE
+    ],
 )
 def test_recipe_takes_a_step_of_each_stage_on_tiny_models(name, command, tmp_path):
-    # The small recipes sweep the same keys; of the terms' combinations two single terms and no training at all.
+    # The small recipes sweep the same keys; of the terms' combinations two single terms and no
+    # training at all.
     changes = {} if name.endswith("-mini") else ends_of_sweep(name)
     if name == "jtcse-terms-mini":
         changes = {"sweep": load(RECIPES[name]).data["sweep"][-3:]}
@@ -159,7 +214,9 @@ def test_recipe_takes_a_step_of_each_stage_on_tiny_models(name, command, tmp_pat
 
 
 def changes_of_the_page():
-    """What the page of tables and figures changes in recipes, each once; other models have stand-ins anyway."""
+    """What the page of tables and figures changes in recipes, each once; other models have
+    stand-ins anyway.
+    """
     found = {}
     for command in COMMANDS:
         _, name, *words = shlex.split(command)
@@ -176,7 +233,9 @@ ELSEWHERE = (
     "stages.student.loss",
 )
 ELSEWHERE += ("sweep={model.pooling: [cls, mean, first_last, attention]}",)
-CHANGES = {key: value for key, value in changes_of_the_page().items() if not key.startswith(ELSEWHERE)}
+CHANGES = {
+    key: value for key, value in changes_of_the_page().items() if not key.startswith(ELSEWHERE)
+}
 
 
 @pytest.mark.parametrize(("name", "changes"), CHANGES.values(), ids=CHANGES)
@@ -194,7 +253,9 @@ def test_recipe_runs_two_steps_on_tiny_models(name, command, tmp_path, request):
     changes = ends_of_sweep(name)
     assert main(command(name, **changes)) == 0
     runs = sorted((tmp_path / "run").rglob("results.json"))
-    assert len(runs) == sum(math.prod(map(len, block.values())) for block in changes.get("sweep", [{}]))
+    assert len(runs) == sum(
+        math.prod(map(len, block.values())) for block in changes.get("sweep", [{}])
+    )
     stages = yaml.safe_load((tmp_path / "recipe.yaml").read_text())["stages"]
     for run in runs:
         results = json.loads(run.read_text())
@@ -215,7 +276,9 @@ def test_recipe_has_a_header_and_says_where_its_values_come_from(name):
     # A value that is inherited has its source where it is written.
     sourced = r"\b(learning_rate|temperature|cross_[arw]\w+|\w+_weight|direction|dropout|max_steps|scale): "
     for line in text.splitlines():
-        if re.search(sourced, line) and not line.lstrip(" -").startswith(("#", "stages.", "{stages.")):
+        if re.search(sourced, line) and not line.lstrip(" -").startswith(
+            ("#", "stages.", "{stages.")
+        ):
             assert "#" in line, f"{name}: {line.strip()} has no source"
 
 
@@ -225,13 +288,21 @@ def test_jtcse_and_tncse_have_the_papers_constants():
         return recipe, next(stage for stage in recipe.stages if stage.name == "joint")
 
     recipe, stage = joint("jtcse-bert")
-    assert stage.args["learning_rate"] == 1.3e-6 and recipe.args["per_device_train_batch_size"] == 64
-    assert (stage.model.cross_attention_every, stage.model.cross_residual, stage.model.dropout) == (2, "stream", None)
+    assert (
+        stage.args["learning_rate"] == 1.3e-6 and recipe.args["per_device_train_batch_size"] == 64
+    )
+    assert (stage.model.cross_attention_every, stage.model.cross_residual, stage.model.dropout) == (
+        2,
+        "stream",
+        None,
+    )
     assert stage.loss.arguments == {"temperature": 0.05, "direction": "random", "ictm_weight": 0.5}
     recipe, stage = joint("tncse-bert")
     assert stage.args["learning_rate"] == 1e-6 and stage.model.dropout == 2.5e-4
     assert stage.model.cross_attention_every is None
-    assert stage.loss.arguments["cross_weight"] == 0 and stage.loss.arguments["direction"] == "1_to_2"
+    assert (
+        stage.loss.arguments["cross_weight"] == 0 and stage.loss.arguments["direction"] == "1_to_2"
+    )
     assert [s.args["learning_rate"] for s in recipe.stages[:2]] == [1.5e-5, 2e-5]
 
 
@@ -249,8 +320,14 @@ def test_cosent_has_the_papers_constants(name):
     recipe = load_recipe(name).recipe
     args = recipe.args
     assert (args["num_train_epochs"], args["per_device_train_batch_size"]) == COSENT[name][:2]
-    assert (args["lr_scheduler_type"], args["warmup_steps"], args["weight_decay"]) == ("linear", 0.1, 0.01)
-    assert recipe.stages[0].loss.type == "CoSENTLoss" and recipe.stages[0].loss.arguments == {"scale": 20.0}
+    assert (args["lr_scheduler_type"], args["warmup_steps"], args["weight_decay"]) == (
+        "linear",
+        0.1,
+        0.01,
+    )
+    assert recipe.stages[0].loss.type == "CoSENTLoss" and recipe.stages[0].loss.arguments == {
+        "scale": 20.0
+    }
     for stage in recipe.stages:
         assert (stage.model.pooling, stage.model.max_seq_length) == (COSENT[name][2], 128)
         assert stage.args == {"learning_rate": 2e-5}
@@ -263,7 +340,11 @@ def test_rankcse_has_the_papers_constants(ranking):
     assert (recipe.args["per_device_train_batch_size"], recipe.args["eval_steps"]) == (128, 125)
     assert (stage.args["learning_rate"], stage.model.max_seq_length) == (3e-5, 32)
     assert [teacher.weight for teacher in stage.teachers] == [0.33333333, 0.66666667]
-    own = {"listnet": {"teacher_temperature": 0.025}, "cosent": {"cosent_scale": 20.0}, "listmle": {}}[ranking]
+    own = {
+        "listnet": {"teacher_temperature": 0.025},
+        "cosent": {"cosent_scale": 20.0},
+        "listmle": {},
+    }[ranking]
     weights = {"consistency_weight": 1.0, "distillation_weight": 1.0}
     assert stage.loss.arguments == {"ranking": ranking, "temperature": 0.05} | weights | own
 
@@ -276,7 +357,10 @@ def test_lsrns_has_the_papers_constants(name):
     assert {key: recipe.args[key] for key in wanted} == wanted
     assert stage.args["learning_rate"] in (1e-5, 2e-5, 3e-5) and stage.model.training_head == "kept"
     assert stage.loss.arguments["temperature"] == 0.05 and stage.loss.arguments["ranks"] == "soft"
-    assert (stage.loss.arguments["retention"], stage.loss.arguments["rank_loss"]) == ("linear", "listnet")
+    assert (stage.loss.arguments["retention"], stage.loss.arguments["rank_loss"]) == (
+        "linear",
+        "listnet",
+    )
 
 
 REPORTED = {
@@ -300,4 +384,8 @@ def test_a_plain_encoder_has_its_pooling_said():
             if stage.model.base is not None and name not in ("adapt", "quickstart", "whitening"):
                 assert "pooling" in stage.model.model_fields_set, f"{name}: {stage.name}"
             for frozen in (*(stage.model.members or ()), *stage.teachers):
-                assert frozen.pooling or frozen.model == "embedded" or frozen.model.startswith("stage:"), name
+                assert (
+                    frozen.pooling
+                    or frozen.model == "embedded"
+                    or frozen.model.startswith("stage:")
+                ), name

@@ -1,4 +1,6 @@
-"""Whichever is imported first, saved twins and ensembles load without a flag; each order in a process of its own."""
+"""Whichever is imported first, saved twins and ensembles load without a flag; each order in a
+process of its own.
+"""
 
 import os
 import subprocess
@@ -51,7 +53,8 @@ import st_jtcse
 for folder in sys.argv[1:]:
     assert SentenceTransformer(folder, device="cpu").encode(["a dog"]).shape == (1, 32)
 """
-# The file's own import of transformers is the first: the towers are half imported when they are to be registered.
+# The file's own import of transformers is the first: the towers are half imported when they are to
+# be registered.
 TOWERS_FIRST = f"""
 import sys
 from st_jtcse.towers.modeling_twin_encoder import TwinEncoderModel
@@ -66,16 +69,21 @@ from transformers import AutoConfig
 def saved(tower_folders, tmp_path_factory):
     folders = [tmp_path_factory.mktemp("saved") / name for name in ("twin", "ensemble")]
     for folder, model in zip(
-        folders, (make_pipeline(tower_folders), ensemble_of(tower_folders, (0.5, 0.5), pooling="cls"))
+        folders,
+        (make_pipeline(tower_folders), ensemble_of(tower_folders, (0.5, 0.5), pooling="cls")),
     ):
         save_for_inference(model, folder)
     return [str(folder) for folder in folders]
 
 
-@pytest.mark.parametrize("script", [PACKAGE_FIRST, TOWERS_FIRST], ids=["package first", "towers first"])
+@pytest.mark.parametrize(
+    "script", [PACKAGE_FIRST, TOWERS_FIRST], ids=["package first", "towers first"]
+)
 def test_a_saved_model_loads_without_a_flag(script, saved):
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, "-c", script, *saved], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *saved], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 

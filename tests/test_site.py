@@ -1,4 +1,6 @@
-"""The site: every page of it and every link, the reference that is made from code, and nothing fetched."""
+"""The site: every page of it and every link, the reference that is made from code, and nothing
+fetched.
+"""
 
 import html
 import importlib
@@ -30,7 +32,9 @@ def words(page):
 
 
 def test_the_reference_holds_every_key_option_and_public_name(site):
-    keys, commands, api = (words(site / f"{page}.html") for page in ("recipe-keys", "commands", "api"))
+    keys, commands, api = (
+        words(site / f"{page}.html") for page in ("recipe-keys", "commands", "api")
+    )
     for block in (Recipe, StageSpec, ModelSpec):
         for key, field in block.model_fields.items():
             assert f" {key} " in keys and field.description.replace("`", "") in keys, key
@@ -46,10 +50,14 @@ def test_pages_of_the_root_are_found_and_their_links_lead_to_the_site(site):
     for page in ("adapt", "recipes", "benchmarks", "contributing"):
         assert f'href="{page}.html"' in start and (site / f"{page}.html").is_file()
     found = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
-    assert {"Which loss for your data", "Reliability", "Benchmarks"} <= {page["title"] for page in found["docs"]}
+    assert {"Which loss for your data", "Reliability", "Benchmarks"} <= {
+        page["title"] for page in found["docs"]
+    }
 
 
 def test_no_page_fetches_anything(site):
     for page in site.rglob("*.html"):
-        for tag in re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", page.read_text(encoding="utf-8")):
+        for tag in re.findall(
+            r"<(?:script|link|img|iframe)\b[^>]*>", page.read_text(encoding="utf-8")
+        ):
             assert not re.search(r'(?:src|href)="(?:https?:)?//', tag), f"{page.name}: {tag}"

@@ -1,4 +1,6 @@
-"""The papers' tables and figures: none is missing, what the page names can be run, our figures are where it says."""
+"""The papers' tables and figures: none is missing, what the page names can be run, our figures are
+where it says.
+"""
 
 import re
 import shlex
@@ -17,13 +19,19 @@ from st_jtcse.recipe.load import load_recipe
 DOCS = Path(__file__).parents[1] / "docs"
 ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI")
 NUMBERS = {
-    "JTCSE": [*(f"Table {number}" for number in ROMAN), *(f"Fig. {number}" for number in range(1, 11))],
+    "JTCSE": [
+        *(f"Table {number}" for number in ROMAN),
+        *(f"Fig. {number}" for number in range(1, 11)),
+    ],
     "TNCSE": [
         *(f"Table {number}" for number in range(1, 7)),
         *(f"Supplement {number}" for number in ("II-1", "IV-1", "IV-2", "IV-3", "IV-4", "IV-5")),
         *(f"Fig. {number}" for number in range(1, 6)),
     ],
-    "CoSENT": [*(f"Table {number}" for number in ROMAN[:10]), *(f"Fig. {number}" for number in range(1, 6))],
+    "CoSENT": [
+        *(f"Table {number}" for number in ROMAN[:10]),
+        *(f"Fig. {number}" for number in range(1, 6)),
+    ],
     "LS-RNS": [*(f"Table {number}" for number in range(1, 8)), "Fig. 1", "Fig. 2"],
     "EDFSE and RankCSE": ["EDFSE", "EDFSE-D", "RankCSE", "RankCSE+UC", "UC D"],
 }
@@ -46,7 +54,9 @@ def rows():
 
 
 ROWS = list(rows())
-COMMANDS = sorted(set(re.findall(r"`(st-[^`]+ [^`]+)`", (DOCS / "tables-and-figures.md").read_text())))
+COMMANDS = sorted(
+    set(re.findall(r"`(st-[^`]+ [^`]+)`", (DOCS / "tables-and-figures.md").read_text()))
+)
 
 
 @pytest.mark.parametrize("paper", NUMBERS)
@@ -60,9 +70,13 @@ def test_every_table_and_figure_has_a_row(paper):
 
 def test_a_row_says_how_far_it_is():
     for _, number, _, command, ours, _, state in ROWS:
-        assert re.fullmatch("measured|Hub and GPU|measured; Hub and GPU|out of reach, because .+", state), number
+        assert re.fullmatch(
+            "measured|Hub and GPU|measured; Hub and GPU|out of reach, because .+", state
+        ), number
         assert command or state.startswith("out of reach"), number
-        assert ("](" in ours) == state.startswith("measured") or state.startswith("out of reach"), number
+        assert ("](" in ours) == state.startswith("measured") or state.startswith("out of reach"), (
+            number
+        )
 
 
 def test_a_figure_of_ours_stands_on_the_page_that_it_names():
@@ -78,10 +92,15 @@ def test_a_command_resolves(command):
     if program == "st-train" and options.list is None:
         written = bundled.recipes()[options.recipe].read_text()
         assert set(options.stages) <= stages_of(options.recipe)
-        # Every recipe as written is loaded, and most rehearsed, in test_recipes.py; here what is changed and swept.
+        # Every recipe as written is loaded, and most rehearsed, in test_recipes.py; here what is
+        # changed and swept.
         if options.overrides or "\nsweep:" in written:
             recipe = load_recipe(options.recipe, options.overrides).recipe
-            last = {key: values[-1] for key, values in recipe.sweep[-1].items()} if recipe.sweep else {}
+            last = (
+                {key: values[-1] for key, values in recipe.sweep[-1].items()}
+                if recipe.sweep
+                else {}
+            )
             assert load_recipe(options.recipe, options.overrides, last).stages
     # What it is about is the stage of a recipe, and a suite.
     for name, stage in re.findall(r"runs/([\w-]+)/(\w+)", command):
@@ -95,7 +114,10 @@ def test_a_table_with_a_recipe_of_its_own_is_found_by_its_number():
     for paper, number, _, command, *_ in ROWS:
         own = number.startswith("Table") and re.search(r"`st-train [\w-]+`", command)
         for part in re.findall(r"\b[IVX\d]+\b", number) if own else ():
-            assert any(re.search(rf"{paper}\b.* Table {part}\b", text) for text in told), (paper, part)
+            assert any(re.search(rf"{paper}\b.* Table {part}\b", text) for text in told), (
+                paper,
+                part,
+            )
 
 
 @cache

@@ -4,7 +4,9 @@ import sys
 from types import TracebackType
 
 
-def _tell_interruption(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _tell_interruption(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
     """Tell an interruption before the command began as the command would."""
     if not issubclass(kind, KeyboardInterrupt):
         return sys.__excepthook__(kind, error, trace)

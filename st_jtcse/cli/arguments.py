@@ -25,12 +25,16 @@ def positive(text: str, wanted: str = "a positive number") -> int:
 
 def add_count(parser: argparse.ArgumentParser, option: str, default: int, about: str) -> None:
     """Add an option whose value is a whole number above 0."""
-    parser.add_argument(option, type=positive, default=default, metavar="N", help=f"{about} (default: {default})")
+    parser.add_argument(
+        option, type=positive, default=default, metavar="N", help=f"{about} (default: {default})"
+    )
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
     """Add the option that lets a model's own code run."""
-    parser.add_argument("--trust-remote-code", action="store_true", help="run code that comes with a model")
+    parser.add_argument(
+        "--trust-remote-code", action="store_true", help="run code that comes with a model"
+    )
 
 
 @contextmanager

@@ -39,11 +39,17 @@ def verdict(sentence: str, word: str) -> None:
 
 @contextmanager
 def quiet_libraries(*, errors_only: bool = True) -> Iterator[None]:
-    """Hold back progress bars, and load reports unless they may be logged: stderr is for faults, each one line."""
+    """Hold back progress bars, and load reports unless they may be logged: stderr is for faults,
+    each one line.
+    """
     from huggingface_hub.utils import logging as hub
     from transformers.utils import logging as theirs
 
-    of_hub, of_theirs, had_bars = hub.get_verbosity(), theirs.get_verbosity(), theirs.is_progress_bar_enabled()
+    of_hub, of_theirs, had_bars = (
+        hub.get_verbosity(),
+        theirs.get_verbosity(),
+        theirs.is_progress_bar_enabled(),
+    )
     if errors_only:
         hub.set_verbosity_error()
         theirs.set_verbosity_error()
@@ -60,7 +66,11 @@ def quiet_libraries(*, errors_only: bool = True) -> Iterator[None]:
 @contextmanager
 def no_bars_of_datasets() -> Iterator[None]:
     """Hold back datasets' progress bars; apart, since importing datasets takes a second."""
-    from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+    from datasets.utils import (
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
 
     had_bars = not are_progress_bars_disabled()
     disable_progress_bars()
@@ -72,7 +82,9 @@ def no_bars_of_datasets() -> Iterator[None]:
 
 
 class _Lines(logging.Handler):
-    """Writes what is logged on stderr, whatever that is at the time: a display of progress may stand before it."""
+    """Writes what is logged on stderr, whatever that is at the time: a display of progress may
+    stand before it.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -84,16 +96,22 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def own_lines(*, speaks: bool = True) -> Iterator[None]:
-    """Show on stderr what the package logs, and nothing of libraries, whose words any handler of all logs still gets.
+    """Show on stderr what the package logs, and nothing of libraries, whose words any handler of
+    all logs still gets.
 
     Of a distributed run's processes one `speaks`.
     """
     own, *libraries = loggers = [logging.getLogger(name) for name in ("st_jtcse", *_WITH_HANDLERS)]
-    before = [(logger, logger.level, logger.handlers[:], logger.propagate) for logger in (logging.root, *loggers)]
+    before = [
+        (logger, logger.level, logger.handlers[:], logger.propagate)
+        for logger in (logging.root, *loggers)
+    ]
     for library in libraries:
         library.handlers, library.propagate = [], True
     logging.root.setLevel(logging.INFO)
-    logging.root.addHandler(logging.NullHandler())  # Without any, logging would print warnings itself.
+    logging.root.addHandler(
+        logging.NullHandler()
+    )  # Without any, logging would print warnings itself.
     own.setLevel(logging.DEBUG)
     lines = _Lines(logging.INFO) if speaks else logging.NullHandler()
     own.addHandler(lines)
@@ -111,9 +129,16 @@ def own_lines(*, speaks: bool = True) -> Iterator[None]:
 @naming("stdout")
 def show_recipes(groups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
     """Print recipes under their headings, a line each: name, what it needs, and what it is."""
-    lines = [(name, str(recipe.get("needs", ""))) for recipes in groups.values() for name, recipe in recipes.items()]
+    lines = [
+        (name, str(recipe.get("needs", "")))
+        for recipes in groups.values()
+        for name, recipe in recipes.items()
+    ]
     names, needs = (max(map(len, column)) for column in zip(*lines))
     for heading, recipes in groups.items():
         say(heading, "bold")
         for name, recipe in recipes.items():
-            say(f"  {name:<{names}}  {recipe.get('needs', ''):<{needs}}  {recipe.get('description', '')}")
+            say(
+                f"  {name:<{names}}  {recipe.get('needs', ''):<{needs}}  "
+                f"{recipe.get('description', '')}"
+            )

@@ -15,8 +15,10 @@ from st_jtcse.errors import UserError
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-convergence",
-        description="Steps and seconds of training to a Spearman score on dev, for every stage of some runs of "
-        "st-train. Stages of one name are one stage under several seeds, over the same data. Leaves convergence.json, "
+        description="Steps and seconds of training to a Spearman score on dev, for every stage of "
+        "some runs of "
+        "st-train. Stages of one name are one stage under several seeds, over the same data. "
+        "Leaves convergence.json, "
         ".png and .svg.",
         epilog="Example: st-convergence runs/s1 runs/s2 runs/s3 --score 84 --output-dir report",
     )
@@ -24,7 +26,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=runs)
     score = "the score on dev to reach, x 100 (default: the best that every run reaches)"
     parser.add_argument("--score", type=float, metavar="S", help=score)
-    parser.add_argument("--output-dir", type=Path, required=True, metavar="DIR", help="folder to write the report to")
+    parser.add_argument(
+        "--output-dir",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="folder to write the report to",
+    )
     return parser
 
 
@@ -44,7 +52,9 @@ def _run(options: argparse.Namespace) -> None:
         save(picture, options.output_dir, "convergence")
         write_atomically(options.output_dir / "convergence.json", told)
     except OSError as error:
-        raise UserError(f"--output-dir: {options.output_dir} cannot be written: {error.strerror}.") from error
+        raise UserError(
+            f"--output-dir: {options.output_dir} cannot be written: {error.strerror}."
+        ) from error
     console.show(report.convergence_table(rows, score, curves))
     console.say(f"Wrote {options.output_dir}.")
 

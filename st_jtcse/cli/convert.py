@@ -1,4 +1,6 @@
-"""st-convert: between the two encoder folders that the papers' authors publish and one saved twin."""
+"""st-convert: between the two encoder folders that the papers' authors publish and one
+saved twin.
+"""
 
 from __future__ import annotations
 
@@ -25,26 +27,38 @@ def _run(options: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-convert",
-        description="Convert between two plain encoder folders and one saved twin; every weight is kept bit by bit.",
-        epilog="Examples: st-convert join encoder_1 encoder_2 my-twin; st-convert split my-twin encoders",
+        description="Convert between two plain encoder folders and one saved twin; every weight is "
+        "kept bit by bit.",
+        epilog="Examples: st-convert join encoder_1 encoder_2 my-twin; st-convert split my-twin "
+        "encoders",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     join = commands.add_parser("join", help="two encoders -> a twin that SentenceTransformer loads")
     join.set_defaults(convert=_join)
     join.add_argument("tower_1", metavar="TOWER_1", help="folder or Hub id of encoder I")
-    join.add_argument("tower_2", metavar="TOWER_2", help="folder or Hub id of encoder II, of the same shape")
+    join.add_argument(
+        "tower_2", metavar="TOWER_2", help="folder or Hub id of encoder II, of the same shape"
+    )
     join.add_argument("output", metavar="OUTPUT", help="folder of the twin, new or empty")
-    every = "cross-attention after every K-th layer, for further training; none for no such layer (default: 2)"
+    every = (
+        "cross-attention after every K-th layer, for further training; none for no such layer "
+        "(default: 2)"
+    )
     join.add_argument("--cross-attention-every", type=_period, default=2, metavar="K", help=every)
     residual = (
-        "residual of the cross stream: its own stream; local: the tower's hidden state; layers: its own, through the "
+        "residual of the cross stream: its own stream; local: the tower's hidden state; layers: "
+        "its own, through the "
         "ordinary layers too (default: stream)"
     )
-    join.add_argument("--cross-residual", choices=("stream", "local", "layers"), default="stream", help=residual)
+    join.add_argument(
+        "--cross-residual", choices=("stream", "local", "layers"), default="stream", help=residual
+    )
     join.add_argument("--max-seq-length", type=_length, metavar="N", help="longest input in tokens")
     without = "draw random poolers for encoders that have none, which are refused otherwise"
     join.add_argument("--random-pooler", action="store_true", help=without)
-    split = commands.add_parser("split", help="a twin -> OUTPUT/tower_1 and OUTPUT/tower_2, plain encoders")
+    split = commands.add_parser(
+        "split", help="a twin -> OUTPUT/tower_1 and OUTPUT/tower_2, plain encoders"
+    )
     split.set_defaults(convert=_split)
     split.add_argument("twin", metavar="TWIN", help="folder or Hub id of a saved twin")
     split.add_argument("output", metavar="OUTPUT", help="folder of the two encoders, new or empty")

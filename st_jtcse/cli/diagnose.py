@@ -16,24 +16,43 @@ from st_jtcse.errors import UserError
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-diagnose",
-        description="Look inside models: alignment and uniformity, cosines by gold score, E_CLS, attention, moduli, a "
+        description="Look inside models: alignment and uniformity, cosines by gold score, E_CLS, "
+        "attention, moduli, a "
         "map, cost, pairs they disagree on; as numbers, pictures and a page.",
-        epilog="Example: st-diagnose runs/quickstart/joint runs/quickstart/distilled --pairs pairs.jsonl "
+        epilog="Example: st-diagnose runs/quickstart/joint runs/quickstart/distilled --pairs "
+        "pairs.jsonl "
         "--output-dir diagnosis",
     )
-    parser.add_argument("models", nargs="+", metavar="MODEL", help="folder or Hub id of a model, or embedded")
+    parser.add_argument(
+        "models", nargs="+", metavar="MODEL", help="folder or Hub id of a model, or embedded"
+    )
     graded = "graded pairs: .jsonl, .csv or .parquet with sentence1, sentence2, score"
     parser.add_argument("--pairs", required=True, type=Path, metavar="FILE", help=graded)
-    parser.add_argument("--output-dir", required=True, type=Path, metavar="DIR", help="folder to write, new or empty")
+    parser.add_argument(
+        "--output-dir",
+        required=True,
+        type=Path,
+        metavar="DIR",
+        help="folder to write, new or empty",
+    )
     bounds: Any = {"nargs": 2, "type": float, "default": (0.0, 5.0), "metavar": ("LOW", "HIGH")}
-    parser.add_argument("--score-range", **bounds, help="lowest and highest score possible (default: 0 5)")
+    parser.add_argument(
+        "--score-range", **bounds, help="lowest and highest score possible (default: 0 5)"
+    )
     sentence = "sentence whose attention is shown (default: the first of the pairs)"
     parser.add_argument("--sentence", metavar="TEXT", help=sentence)
-    parser.add_argument("--map", choices=("pca", "tsne"), default="pca", help="how the map is made (default: pca)")
-    add_count(parser, "--sample-size", 250, "pairs drawn for the map, E_CLS, the moduli and the speed")
+    parser.add_argument(
+        "--map", choices=("pca", "tsne"), default="pca", help="how the map is made (default: pca)"
+    )
+    add_count(
+        parser, "--sample-size", 250, "pairs drawn for the map, E_CLS, the moduli and the speed"
+    )
     cases = "pairs to show that the models, or one model and the gold scores, rank most differently"
     add_count(parser, "--cases", 0, cases)
-    bare = "show the moduli also without the LayerNorms of this name in the encoder, where * is anything; repeatable"
+    bare = (
+        "show the moduli also without the LayerNorms of this name in the encoder, where * is "
+        "anything; repeatable"
+    )
     parser.add_argument("--without-layer-norms", **REPEATED, metavar="NAME", help=bare)
     seeded = "seed of that draw, of t-SNE and of poolers that a checkpoint lacks (default: 42)"
     parser.add_argument("--seed", type=int, default=42, help=seeded)
@@ -60,7 +79,13 @@ def _diagnose(options: argparse.Namespace) -> None:
     check_new(options.output_dir)
     pairs = load_pairs(Source(file=options.pairs), tuple(options.score_range))
     sentence = pairs.sentences1[0] if options.sentence is None else options.sentence.strip()
-    asked = (options.map, options.sample_size, options.seed, options.cases, tuple(options.without_layer_norms))
+    asked = (
+        options.map,
+        options.sample_size,
+        options.seed,
+        options.cases,
+        tuple(options.without_layer_norms),
+    )
     plan = Plan(pairs, tuple(options.score_range), sentence, *asked)
     diagnoses = []
     # By the last part of their paths, or by the whole where that leaves doubt.
@@ -88,11 +113,16 @@ def _diagnose(options: argparse.Namespace) -> None:
 def _run(options: argparse.Namespace) -> None:
     low, high = options.score_range
     if not low < high:
-        raise UserError(f"--score-range: expected a lower and a higher score, found {low:g} and {high:g}.")
+        raise UserError(
+            f"--score-range: expected a lower and a higher score, found {low:g} and {high:g}."
+        )
     if not options.pairs.is_file():
         raise UserError(f"--pairs: {options.pairs} is not a file; check the path.")
     if options.sentence is not None and not options.sentence.strip():
-        raise UserError("--sentence: expected a sentence, found nothing; leave it out for the first of the pairs.")
+        raise UserError(
+            "--sentence: expected a sentence, found nothing; leave it out for the first of the "
+            "pairs."
+        )
     for model in options.models:
         if options.models.count(model) > 1:
             raise UserError(f"The model {model!r} is given twice; give each once.")

@@ -1,4 +1,6 @@
-"""st-eval: the papers' evaluations and sets of one's own, of one model or of several beside the first."""
+"""st-eval: the papers' evaluations and sets of one's own, of one model or of several beside the
+first.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +23,43 @@ if TYPE_CHECKING:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-eval",
-        description="Evaluate models on the papers' tables, MTEB tasks and SentEval's sets, and on files of your own. "
-        "With several models you learn whether each is better than, equal to or worse than the first.",
+        description="Evaluate models on the papers' tables, MTEB tasks and SentEval's sets, and on "
+        "files of your own. "
+        "With several models you learn whether each is better than, equal to or worse than the "
+        "first.",
         epilog="Examples: st-eval runs/quickstart/joint --suite sts7 --output-dir results/joint; "
         "st-eval embedded runs/mine/student --data intents.jsonl --data pairs.csv",
     )
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="folder or Hub id of a model, or embedded")
-    parser.add_argument("--suite", dest="suites", **REPEATED, metavar="NAME", help="a paper's table; --list shows them")
+    parser.add_argument(
+        "models", nargs="*", metavar="MODEL", help="folder or Hub id of a model, or embedded"
+    )
+    parser.add_argument(
+        "--suite",
+        dest="suites",
+        **REPEATED,
+        metavar="NAME",
+        help="a paper's table; --list shows them",
+    )
     task = "an MTEB task, or senteval/NAME; subsets and splits separated by commas"
-    parser.add_argument("--task", dest="tasks", **REPEATED, metavar="NAME[:SUBSET][@SPLIT]", help=task)
-    data = "a labelled file to measure on; or one folder with local copies of data sets, used before the Hub's"
+    parser.add_argument(
+        "--task", dest="tasks", **REPEATED, metavar="NAME[:SUBSET][@SPLIT]", help=task
+    )
+    data = (
+        "a labelled file to measure on; or one folder with local copies of data sets, used "
+        "before the Hub's"
+    )
     parser.add_argument("--data", type=Path, **REPEATED, metavar="PATH", help=data)
     files = "folder to write results and pictures to; several models get a folder each in it"
     parser.add_argument("--output-dir", type=Path, metavar="DIR", help=files)
     card = "keep the results in MODEL/evaluation and show them in the model's card"
     parser.add_argument("--card", action="store_true", help=card)
     add_pooling(parser, "how to pool the encoder, instead of by the model's own modules")
-    parser.add_argument("--revision", metavar="NAME", help="commit, tag or branch of a model on the Hub")
-    parser.add_argument("--device", metavar="NAME", help="e.g. cpu or cuda:1 (default: the fastest available)")
+    parser.add_argument(
+        "--revision", metavar="NAME", help="commit, tag or branch of a model on the Hub"
+    )
+    parser.add_argument(
+        "--device", metavar="NAME", help="e.g. cpu or cuda:1 (default: the fastest available)"
+    )
     add_count(parser, "--batch-size", 64, "texts per batch")
     add_trust(parser)
     parser.add_argument("--list", action="store_true", help="list the suites")
@@ -50,7 +71,11 @@ def _run(options: argparse.Namespace) -> int:
         from st_jtcse.evaluation.suites import suites
 
         rows = [
-            [name, str(suite.source), str(len(suite.rows)) if suite.rows else f"unpublished; use {suite.instead}"]
+            [
+                name,
+                str(suite.source),
+                str(len(suite.rows)) if suite.rows else f"unpublished; use {suite.instead}",
+            ]
             for name, suite in suites().items()
         ]
         console.show(Table(["suite", "source", "tasks"], rows, "suites", names=3))
@@ -66,10 +91,16 @@ def _check(options: argparse.Namespace) -> None:
     folders = [path for path in options.data if path.is_dir()]
     options.files = [path for path in options.data if not path.is_dir()]
     if len(folders) > 1:
-        raise UserError(f"--data: expected at most one folder, found {len(folders)}; name the files in the others.")
+        raise UserError(
+            f"--data: expected at most one folder, found {len(folders)}; name the files in the "
+            "others."
+        )
     options.folder = folders[0] if folders else None
     if not options.suites and not options.tasks and not options.files:
-        raise UserError("Nothing to evaluate: give --suite, --task or --data FILE; st-eval --list shows the suites.")
+        raise UserError(
+            "Nothing to evaluate: give --suite, --task or --data FILE; st-eval --list shows the "
+            "suites."
+        )
     options.output_dirs = [options.output_dir]
     if len(options.models) > 1:
         options.output_dirs = _folders(options.models, options.output_dir)
@@ -82,12 +113,17 @@ def _check(options: argparse.Namespace) -> None:
     if options.pooling is not None:
         raise UserError("--card shows the scores of the model as it is; leave out --pooling.")
     if not Path(options.models[0]).is_dir():
-        raise UserError(f"--card: {options.models[0]} is not a folder, so it has no card; download the model first.")
+        raise UserError(
+            f"--card: {options.models[0]} is not a folder, so it has no card; download the model "
+            "first."
+        )
 
     from st_jtcse.hub.card_results import EVALUATION
     from st_jtcse.hub.cards import updated_card
 
-    updated_card(Path(options.models[0]))  # What cannot be read is told before the work, not after it.
+    updated_card(
+        Path(options.models[0])
+    )  # What cannot be read is told before the work, not after it.
     options.output_dirs = [Path(options.models[0], EVALUATION)]
 
 
@@ -95,7 +131,9 @@ def _folders(models: Sequence[str], parent: Path | None) -> list[Path | None]:
     """Return a folder of results for each of several models, of its name."""
     names = [Path(model).name for model in models]
     if again := next((model for model, name in zip(models, names) if names.count(name) > 1), None):
-        raise UserError(f"Several models are called {Path(again).name!r}; rename the folder of one.")
+        raise UserError(
+            f"Several models are called {Path(again).name!r}; rename the folder of one."
+        )
     return [None if parent is None else parent / name for name in names]
 
 
@@ -117,17 +155,22 @@ def _evaluate(options: argparse.Namespace) -> int:
             table, own = own_sets(options.files)
         tables.append(table)
     evaluated = [
-        evaluate_one(options, at, tables, {**jobs, **own}, list(own.values())) for at in range(len(options.models))
+        evaluate_one(options, at, tables, {**jobs, **own}, list(own.values()))
+        for at in range(len(options.models))
     ]
     missing = list(dict.fromkeys(key for found in evaluated for key in found))
     if missing:
-        console.err.print(f"{len(missing)} of {len(jobs) + len(own)} tasks have no result: {', '.join(missing)}.")
+        console.err.print(
+            f"{len(missing)} of {len(jobs) + len(own)} tasks have no result: {', '.join(missing)}."
+        )
         return NO_DATA
     return 0
 
 
 KEPT = "to go on after the finished tasks, repeat the command"
-main = command(_parser, _run, interrupted=lambda options: KEPT if options.output_dir else "nothing was kept")
+main = command(
+    _parser, _run, interrupted=lambda options: KEPT if options.output_dir else "nothing was kept"
+)
 
 if __name__ == "__main__":
     sys.exit(main())

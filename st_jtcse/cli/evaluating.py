@@ -24,15 +24,23 @@ from st_jtcse.reports.evaluation_report import FEW, suite_table, write_evaluatio
 
 
 def evaluate_one(
-    options: argparse.Namespace, at: int, tables: Sequence[Suite], jobs: Mapping[str, Any], own: Sequence[OwnSetJob]
+    options: argparse.Namespace,
+    at: int,
+    tables: Sequence[Suite],
+    jobs: Mapping[str, Any],
+    own: Sequence[OwnSetJob],
 ) -> list[str]:
-    """Evaluate one of the models, beside the first of several, and return the keys of tasks without a result."""
+    """Evaluate one of the models, beside the first of several, and return the keys of tasks without
+    a result.
+    """
     model, folder = options.models[at], options.output_dirs[at]
     with choices_by_flag():
         how = ("pooling", "revision", "trust_remote_code", "device")
         evaluated = load_model(model, **{name: getattr(options, name) for name in how})
     if evaluated.note and options.card:
-        raise UserError("--card shows what the model's own modules reach, and it has none; leave out --card.")
+        raise UserError(
+            "--card shows what the model's own modules reach, and it has none; leave out --card."
+        )
     if evaluated.note:
         console.say(evaluated.note)
     if options.card:  # Others will read it: where the model lies here is nothing to them.
@@ -55,7 +63,9 @@ def evaluate_one(
     base = options.models[0]
     both = [job for job in own if {base, model} <= job.statistics.keys()]
     if at > 0 and both:
-        found = compare({job.own.name: (job.own, job.statistics[base], job.statistics[model]) for job in both})
+        found = compare(
+            {job.own.name: (job.own, job.statistics[base], job.statistics[model]) for job in both}
+        )
         told = [verdict.as_dict() for verdict in found]
         results.data["beside"] = {"model": Path(base).name, "verdicts": told}
         results.write()
@@ -72,7 +82,9 @@ def evaluate_one(
 
 @contextmanager
 def _displayed(keys: Sequence[str]) -> Iterator[Callable[[str, Any], None]]:
-    """Say which of some tasks runs, on a terminal with the time that it has taken so far, and how each ended."""
+    """Say which of some tasks runs, on a terminal with the time that it has taken so far, and how
+    each ended.
+    """
     is_terminal = console.err.is_interactive
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console.err, transient=True, disable=not is_terminal) as shown:
@@ -84,7 +96,11 @@ def _displayed(keys: Sequence[str]) -> Iterator[Callable[[str, Any], None]]:
             if outcome is None:
                 shown.add_task(place, total=None)  # No total: the bar pulses.
             if outcome is not None or not is_terminal:
-                ended = outcome if isinstance(outcome, str) else outcome and f"done in {outcome.seconds:.0f} s"
+                ended = (
+                    outcome
+                    if isinstance(outcome, str)
+                    else outcome and f"done in {outcome.seconds:.0f} s"
+                )
                 console.err.print(f"{place}: {ended or 'begun'}")
 
         yield told

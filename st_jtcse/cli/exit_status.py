@@ -26,13 +26,15 @@ def command(
     run: Callable[[argparse.Namespace], int | None],
     interrupted: str | Callable[[argparse.Namespace], str],
 ) -> Callable[..., int]:
-    """Make a command, which takes its arguments, by default those of the process, and returns the exit status.
+    """Make a command, which takes its arguments, by default those of the process, and returns the
+    exit status.
 
-    That is what `run` returned, None for 0; 2 if the user's input, disk or place is at fault, 3 if a data set cannot be
-    had, 1 if the Hub did not take a model, 130 if interrupted, each told in one line; 1 for anything else, which is no
-    fault of the user: told in a line that names its place and the file that its traceback was kept in. `interrupted`
-    says what an interruption leaves; for some commands the options decide it. Where nobody reads stdout any more, the
-    command ends with 1.
+    That is what `run` returned, None for 0; 2 if the user's input, disk or place is at fault, 3 if
+    a data set cannot be had, 1 if the Hub did not take a model, 130 if interrupted, each told in
+    one line; 1 for anything else, which is no fault of the user: told in a line that names its
+    place and the file that its traceback was kept in. `interrupted` says what an interruption
+    leaves; for some commands the options decide it. Where nobody reads stdout any more, the command
+    ends with 1.
     """
 
     def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +42,11 @@ def command(
         try:
             try:
                 made = parser()
-                made.add_argument("--version", action="version", version=f"%(prog)s (st-jtcse) {st_jtcse.__version__}")
+                made.add_argument(
+                    "--version",
+                    action="version",
+                    version=f"%(prog)s (st-jtcse) {st_jtcse.__version__}",
+                )
                 if "_ARGCOMPLETE" in os.environ:  # A shell asks how the line may go on.
                     import argcomplete
 
@@ -79,7 +85,9 @@ def _deliver_output() -> None:
 
 
 def _flush(stream: IO[str]) -> OSError | None:
-    """Write what a stream still holds; one that cannot take it is led nowhere, lest Python fails on it at its end."""
+    """Write what a stream still holds; one that cannot take it is led nowhere, lest Python fails on
+    it at its end.
+    """
     try:
         stream.flush()
     except OSError as error:
@@ -90,13 +98,23 @@ def _flush(stream: IO[str]) -> OSError | None:
 
 
 def _unexpected(error: Exception) -> str:
-    """Keep an error's traceback in a file, or print it where there can be none, and return a line about it."""
+    """Keep an error's traceback in a file, or print it where there can be none, and return a line
+    about it.
+    """
     # The innermost frame of this package, or of all where the package has none.
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
-    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(Path(__file__).parents[1])]
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__
+    ]
+    ours = [
+        frame for frame in frames if Path(frame.filename).is_relative_to(Path(__file__).parents[1])
+    ]
     place = "{0.filename}:{0.lineno}".format((ours or frames)[-1])
     message = " ".join(str(error).split())
-    said = f" ({message if len(message) <= _LONGEST else f'{message[:_LONGEST]}...'})" if message else ""
+    said = (
+        f" ({message if len(message) <= _LONGEST else f'{message[:_LONGEST]}...'})"
+        if message
+        else ""
+    )
     trace = "".join(traceback.format_exception(error))
     try:
         number, kept = tempfile.mkstemp(prefix="st-jtcse-", suffix=".txt")
@@ -106,6 +124,7 @@ def _unexpected(error: Exception) -> str:
         sys.stderr.write(trace)
         kept = "the lines above"
     return (
-        f"{type(error).__name__} at {place}{said}. Unless memory, disk or network failed, this is a defect of st-jtcse "
+        f"{type(error).__name__} at {place}{said}. Unless memory, disk or network failed, this is "
+        "a defect of st-jtcse "
         f"or of a library, not a fault of yours: please report it with {kept}."
     )

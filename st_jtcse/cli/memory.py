@@ -1,4 +1,6 @@
-"""Has glibc keep the memory that a training step frees: on many machines fresh pages cost a good part of a step."""
+"""Has glibc keep the memory that a training step frees: on many machines fresh pages cost a good
+part of a step.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,16 @@ _OWN = ("MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 def keep_memory() -> None:
-    """Serve large blocks from the heap too, and never give the heap's end back; before torch is imported.
+    """Serve large blocks from the heap too, and never give the heap's end back; before torch is
+    imported.
 
     Nothing is done without glibc, and where its user has set it up himself.
     """
-    if sys.platform != "linux" or platform.libc_ver()[0] != "glibc" or os.environ.get(SWITCH) == "0":
+    if (
+        sys.platform != "linux"
+        or platform.libc_ver()[0] != "glibc"
+        or os.environ.get(SWITCH) == "0"
+    ):
         return
     if any(name in os.environ for name in _OWN):
         return

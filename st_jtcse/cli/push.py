@@ -14,13 +14,20 @@ from st_jtcse.reports.table import Table
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-push",
-        description="Push a saved model to the Hugging Face Hub in one commit, with its results in its card.",
+        description="Push a saved model to the Hugging Face Hub in one commit, with its results in "
+        "its card.",
         epilog="Example: st-push runs/quickstart/joint me/my-first-twin --dry-run",
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="the saved model")
-    parser.add_argument("repo", metavar="REPO", help="owner/name on the Hub; a name alone is one of your account")
-    parser.add_argument("--public", action="store_true", help="make a new repository public (default: private)")
-    parser.add_argument("--collection", metavar="TITLE", help="add the model to this collection of the same owner")
+    parser.add_argument(
+        "repo", metavar="REPO", help="owner/name on the Hub; a name alone is one of your account"
+    )
+    parser.add_argument(
+        "--public", action="store_true", help="make a new repository public (default: private)"
+    )
+    parser.add_argument(
+        "--collection", metavar="TITLE", help="add the model to this collection of the same owner"
+    )
     parser.add_argument("--force", action="store_true", help="replace a model of another kind")
     parser.add_argument("--dry-run", action="store_true", help="list files and sizes, send nothing")
     return parser

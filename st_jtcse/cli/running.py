@@ -1,4 +1,6 @@
-"""The work of `st-train` once its recipe is loaded: runs, a line that shows on a terminal how far they are, pushes."""
+"""The work of `st-train` once its recipe is loaded: runs, a line that shows on a terminal how far
+they are, pushes.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,12 @@ from st_jtcse.training.sweep import Run
 _NARROW = Column(no_wrap=True, overflow="ellipsis")
 
 
-def train(options: argparse.Namespace, loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str]) -> None:
-    """Run stages of a recipe, or of each run of its sweep, show how far it is and what came of it, and push that."""
+def train(
+    options: argparse.Namespace, loaded: LoadedRecipe, runs: Sequence[Run], names: Sequence[str]
+) -> None:
+    """Run stages of a recipe, or of each run of its sweep, show how far it is and what came of it,
+    and push that.
+    """
     # Every process must know which one writes, before the first of them does.
     speaks = PartialState(cpu=bool(loaded.recipe.args.get("use_cpu"))).is_main_process
     # Before the training, which may take days: without a token there would be no push after it.
@@ -52,21 +58,29 @@ def train(options: argparse.Namespace, loaded: LoadedRecipe, runs: Sequence[Run]
 
 
 def _push_plan(recipe: Recipe, asked: bool, chosen: Sequence[str]) -> PushSpec | None:
-    """Return where a run's models go: what the recipe says, else, if asked, the last stage's under the recipe's name.
+    """Return where a run's models go: what the recipe says, else, if asked, the last stage's under
+    the recipe's name.
 
-    None if nothing is to be pushed. Raises UserError for a name that cannot be right, no token, no chosen or finished
-    stage to push, and several models of a stage.
+    None if nothing is to be pushed. Raises UserError for a name that cannot be right, no token, no
+    chosen or finished stage to push, and several models of a stage.
     """
     if recipe.push is None and not asked:
         return None
-    plan = recipe.push or PushSpec(repos={recipe.stages[-1].name: recipe.name}, private=True, collection=None)
+    plan = recipe.push or PushSpec(
+        repos={recipe.stages[-1].name: recipe.name}, private=True, collection=None
+    )
     if recipe.sweep or recipe.seeds:
         raise UserError(
-            f"{recipe.name} trains several models per stage, so none is the one to push; push one with st-push."
+            f"{recipe.name} trains several models per stage, so none is the one to push; push one "
+            "with st-push."
         )
-    if not any(stage in chosen or Path(recipe.output_dir, stage, TRAINING_RECORD).is_file() for stage in plan.repos):
+    if not any(
+        stage in chosen or Path(recipe.output_dir, stage, TRAINING_RECORD).is_file()
+        for stage in plan.repos
+    ):
         raise UserError(
-            f"The stages to push ({', '.join(plan.repos)}) are neither chosen nor finished; choose one with --stage."
+            f"The stages to push ({', '.join(plan.repos)}) are neither chosen nor finished; choose "
+            "one with --stage."
         )
     for repo in plan.repos.values():
         check_repo(repo)
@@ -75,7 +89,9 @@ def _push_plan(recipe: Recipe, asked: bool, chosen: Sequence[str]) -> PushSpec |
 
 
 def _pushed(recipe: Recipe, plan: PushSpec) -> list[str]:
-    """Push the finished stages that the plan names, and return the models' addresses; raises as `push` does."""
+    """Push the finished stages that the plan names, and return the models' addresses; raises as
+    `push` does.
+    """
     return [
         push(Path(recipe.output_dir, stage), repo, private=plan.private, collection=plan.collection)
         for stage, repo in plan.repos.items()
@@ -109,29 +125,41 @@ class _Display(TrainerCallback):
         self._progress = progress
         self._stages = stages
         self._told: dict[str, float] = {}
-        self._task = progress.add_task(f"before {stages[0]}", total=None, told="")  # No total: the bar pulses.
+        self._task = progress.add_task(
+            f"before {stages[0]}", total=None, told=""
+        )  # No total: the bar pulses.
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Take up a stage, at the step that it goes on from."""
         name = Path(str(args.output_dir)).name
         self._told = {}
         told = f"{self._stages.index(name) + 1}/{len(self._stages)} {name}"
         self._turn_to(told, state.max_steps, state.global_step)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Count a step."""
         self._progress.update(self._task, completed=state.global_step)
 
-    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Show the loss."""
         self._tell(loss=(kw.get("logs") or {}).get("loss"))
 
-    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Show the best of dev so far."""
         found = dev_of(args, kw.get("metrics") or {})
         self._tell(dev=None if found is None else max(found, self._told.get("dev", found)))
 
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Say that the stage is saved and the next prepared."""
         self._turn_to(f"after {Path(str(args.output_dir)).name}")
 
@@ -148,7 +176,9 @@ class _Display(TrainerCallback):
 
 @contextmanager
 def displayed(stages: Sequence[str], *, speaks: bool) -> Iterator[list[TrainerCallback]]:
-    """Show how far the training of some stages is, by the callbacks given, where stderr is a terminal."""
+    """Show how far the training of some stages is, by the callbacks given, where stderr is a
+    terminal.
+    """
     columns = (
         TextColumn("{task.description}", markup=False, table_column=_NARROW),
         BarColumn(bar_width=None, table_column=Column(ratio=1)),
@@ -157,5 +187,7 @@ def displayed(stages: Sequence[str], *, speaks: bool) -> Iterator[list[TrainerCa
         TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
     )
     quiet = not (speaks and console.err.is_interactive)
-    with Progress(*columns, console=console.err, transient=True, expand=True, disable=quiet) as progress:
+    with Progress(
+        *columns, console=console.err, transient=True, expand=True, disable=quiet
+    ) as progress:
         yield [_Display(progress, stages)]

@@ -17,22 +17,38 @@ from st_jtcse.errors import UserError
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-score",
-        description="Have a language model judge each sentence's nearest neighbours, for the pair_scores of LSRNSLoss.",
-        epilog="Example: st-score my.txt --scorer embedded --judge my-language-model --output scores.jsonl",
+        description="Have a language model judge each sentence's nearest neighbours, for the "
+        "pair_scores of LSRNSLoss.",
+        epilog="Example: st-score my.txt --scorer embedded --judge my-language-model --output "
+        "scores.jsonl",
     )
-    parser.add_argument("text", type=Path, metavar="TEXT", help="the training sentences: .txt, .jsonl, .csv, .parquet")
+    parser.add_argument(
+        "text",
+        type=Path,
+        metavar="TEXT",
+        help="the training sentences: .txt, .jsonl, .csv, .parquet",
+    )
     scorer = "model that finds the neighbours to judge: a folder, a Hub id or embedded"
     parser.add_argument("--scorer", required=True, metavar="MODEL", help=scorer)
     add_pooling(parser, "pooling of the scorer, if it is a plain encoder")
-    parser.add_argument("--judge", required=True, metavar="MODEL", help="folder or Hub id of a text-generation model")
-    parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="the scores, .jsonl; a new file")
+    parser.add_argument(
+        "--judge",
+        required=True,
+        metavar="MODEL",
+        help="folder or Hub id of a text-generation model",
+    )
+    parser.add_argument(
+        "--output", required=True, type=Path, metavar="FILE", help="the scores, .jsonl; a new file"
+    )
     add_count(parser, "--neighbours", 5, "neighbours of each sentence to judge")
     prompt = "your own prompt, a text file that holds {sentence1} and {sentence2}"
     parser.add_argument("--prompt", type=Path, metavar="FILE", help=prompt)
     add_count(parser, "--max-new-tokens", 8, "of an answer")
     add_count(parser, "--batch-size", 16, "pairs per batch")
     parser.add_argument("--bf16", action="store_true", help="run the judge in bfloat16")
-    parser.add_argument("--cache-dir", type=Path, metavar="DIR", help="folder of the answers (default: st-train's)")
+    parser.add_argument(
+        "--cache-dir", type=Path, metavar="DIR", help="folder of the answers (default: st-train's)"
+    )
     return parser
 
 
@@ -46,11 +62,14 @@ def _run(options: argparse.Namespace) -> None:
         try:
             prompt = options.prompt.read_text(encoding="utf-8").rstrip("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"--prompt: {options.prompt} cannot be read; give a text file.") from error
+            raise UserError(
+                f"--prompt: {options.prompt} cannot be read; give a text file."
+            ) from error
     with console.quiet_libraries():
         scores = _judged(options, prompt)
     lines = [
-        json.dumps({"sentence1": first, "sentence2": second, "score": score}, ensure_ascii=False) + "\n"
+        json.dumps({"sentence1": first, "sentence2": second, "score": score}, ensure_ascii=False)
+        + "\n"
         for (first, second), score in scores.items()
         if score is not None
     ]
@@ -75,7 +94,11 @@ def _judged(options: argparse.Namespace, prompt: str | None) -> dict[tuple[str, 
     if (different := len(set(sentences))) < 2:
         raise UserError(f"{options.text} holds one sentence, and pairs need two; give more text.")
     needs_index(different)  # Refuses what it lacks before the models are loaded.
-    how = {"max_new_tokens": options.max_new_tokens, "batch_size": options.batch_size, "bf16": options.bf16}
+    how = {
+        "max_new_tokens": options.max_new_tokens,
+        "batch_size": options.batch_size,
+        "bf16": options.bf16,
+    }
     judge = Judge(options.judge, PROMPT if prompt is None else prompt, **how)
     with faults_of("--scorer"), choices_by_flag():
         scorer = load_sentence_transformer(options.scorer, pooling=options.pooling)

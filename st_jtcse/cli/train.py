@@ -20,22 +20,37 @@ from st_jtcse.recipe import first_recipes
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-train",
-        description="Train sentence embeddings from a recipe: a YAML file, or the name of a bundled one.",
-        epilog="Examples: st-train quickstart; st-train jtcse-mini --set data.train=my.txt --output-dir runs/mine; "
+        description="Train sentence embeddings from a recipe: a YAML file, or the name of a "
+        "bundled one.",
+        epilog="Examples: st-train quickstart; st-train jtcse-mini --set data.train=my.txt "
+        "--output-dir runs/mine; "
         "st-train init, which writes a recipe for what you have",
     )
-    recipe = parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="path, or name of a bundled recipe")
+    recipe = parser.add_argument(
+        "recipe", nargs="?", metavar="RECIPE", help="path, or name of a bundled recipe"
+    )
     recipes_complete(recipe)
     change = "change a value, e.g. seed=1 or stages.joint.args.learning_rate=2e-5; repeatable"
     parser.add_argument("--set", dest="overrides", **REPEATED, metavar="KEY=VALUE", help=change)
-    parser.add_argument("--output-dir", metavar="DIR", help="folder of the run, instead of the recipe's")
-    parser.add_argument("--stage", dest="stages", **REPEATED, metavar="NAME", help="run this stage only; repeatable")
-    parser.add_argument("--resume", action="store_true", help="continue the run in the output folder")
+    parser.add_argument(
+        "--output-dir", metavar="DIR", help="folder of the run, instead of the recipe's"
+    )
+    parser.add_argument(
+        "--stage", dest="stages", **REPEATED, metavar="NAME", help="run this stage only; repeatable"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="continue the run in the output folder"
+    )
     rehearsed = "check everything in a short rehearsal, print the plan, write nothing"
     parser.add_argument("--dry-run", action="store_true", help=rehearsed)
-    where = "afterwards push the models that the recipe's 'push' names; default: the last one, to a private repository"
+    where = (
+        "afterwards push the models that the recipe's 'push' names; default: the last one, to "
+        "a private repository"
+    )
     parser.add_argument("--push", action="store_true", help=where)
-    listed = "list the bundled recipes by what you need for them; with WORD, only those that mention it"
+    listed = (
+        "list the bundled recipes by what you need for them; with WORD, only those that mention it"
+    )
     parser.add_argument("--list", nargs="?", const="", metavar="WORD", help=listed)
     whole = "print a whole recipe, with what it extends and every default"
     recipes_complete(parser.add_argument("--show", metavar="NAME", help=whole))
@@ -53,7 +68,11 @@ def _run(options: argparse.Namespace) -> None:
         name, file = options.copy
         with faults_of("--copy"):
             data = first_recipes.copy(name, Path(file))
-        console.say("\n  ".join([f"Wrote {file}{', and the data that it reads:' if data else '.'}", *map(str, data)]))
+        console.say(
+            "\n  ".join(
+                [f"Wrote {file}{', and the data that it reads:' if data else '.'}", *map(str, data)]
+            )
+        )
         console.say(f"Edit it, then check it: st-train {shlex.quote(file)} --dry-run")
         return
     if options.recipe is None and options.show is None:
@@ -75,24 +94,32 @@ def _run(options: argparse.Namespace) -> None:
         return
     overrides = list(options.overrides)
     if options.output_dir is not None:
-        overrides.append(f"output_dir={json.dumps(options.output_dir)}")  # Quoted: a folder may be called 2024.
+        overrides.append(
+            f"output_dir={json.dumps(options.output_dir)}"
+        )  # Quoted: a folder may be called 2024.
     loaded = load_recipe(options.recipe, overrides)
     names = loaded.choose(options.stages)
     runs = sweep.plan_runs(loaded, options.recipe, overrides)
     if options.dry_run:
         with console.own_lines():
             table, told = plan.plan([run.loaded for run in runs] or [loaded], names)
-        files = [run.folder for run in runs] or RunFolder(Path(loaded.recipe.output_dir)).expected(names)
+        files = [run.folder for run in runs] or RunFolder(Path(loaded.recipe.output_dir)).expected(
+            names
+        )
         console.show(table)
         for heading, lines in (told | {"Files": list(map(str, files))}).items():
             console.say("\n  ".join([f"{heading}:", *lines]))
-        console.say("Everything fits together. To start the run, repeat the command without --dry-run.")
+        console.say(
+            "Everything fits together. To start the run, repeat the command without --dry-run."
+        )
         return
     running.train(options, loaded, runs, names)
 
 
 KEPT = "to go on from the last checkpoint, repeat the command with --resume"
-_train = command(_parser, _run, interrupted=lambda options: "nothing was written" if options.dry_run else KEPT)
+_train = command(
+    _parser, _run, interrupted=lambda options: "nothing was written" if options.dry_run else KEPT
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,6 @@
-"""Arrow files of the cache: they appear whole or not at all, and are checked before they are read."""
+"""Arrow files of the cache: they appear whole or not at all, and are checked before they
+are read.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,12 @@ _WRITE_ERRORS = {
 }
 
 
-def write_stream(partial: Path, cache_dir: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write an Arrow stream into a file of `cache_dir`, to the disk; nothing is left of one that fails."""
+def write_stream(
+    partial: Path, cache_dir: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> None:
+    """Write an Arrow stream into a file of `cache_dir`, to the disk; nothing is left of one that
+    fails.
+    """
     try:
         with write_errors_told(cache_dir), partial.open("wb") as file:
             with pa.ipc.new_stream(file, schema) as writer:
@@ -55,8 +61,12 @@ def write_whole(
     batches: Iterable[pa.RecordBatch],
     last: Callable[[], Any] | None = None,
 ) -> None:
-    """Write a file that :func:`is_whole` knows by its settings; `last` says what is known at the end only."""
-    write_stream(partial, final.parent, schema.with_metadata({_METADATA: settings.encode()}), batches)
+    """Write a file that :func:`is_whole` knows by its settings; `last` says what is known at the
+    end only.
+    """
+    write_stream(
+        partial, final.parent, schema.with_metadata({_METADATA: settings.encode()}), batches
+    )
     # Behind the end of the Arrow stream, where its readers do not look.
     with write_errors_told(final.parent), partial.open("ab") as file:
         if last is not None:
@@ -86,7 +96,8 @@ def is_whole(final: Path, settings: str) -> bool:
         stored = (stream.schema.metadata or {}).get(_METADATA, b"").decode()
     if stored != settings:
         raise UserError(
-            f"{final} was made with other settings ({_first_difference(stored, settings)}); delete it, or choose "
+            f"{final} was made with other settings ({_first_difference(stored, settings)}); delete "
+            "it, or choose "
             "another cache_dir."
         )
     return True
@@ -123,5 +134,6 @@ def write_errors_told(cache_dir: Path) -> Iterator[None]:
         if reason is None:
             raise
         raise UserError(
-            f"{cache_dir}: {reason}, or choose another cache_dir, and run again; finished shards are kept."
+            f"{cache_dir}: {reason}, or choose another cache_dir, and run again; finished shards "
+            "are kept."
         ) from error

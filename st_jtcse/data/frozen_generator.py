@@ -10,7 +10,13 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+)
 
 from st_jtcse.errors import UserError
 from st_jtcse.modules.whole_models import check_tokenizer, is_unreadable, loading_whole, reason_of
@@ -21,22 +27,31 @@ _Written = TypeVar("_Written")
 class FrozenGenerator:
     """A sequence-to-sequence model that translates, or a causal one, and its tokenizer.
 
-    Its name is a folder, a Hub id or ``id@revision``; UserError where it cannot be loaded, as safetensors and whole.
+    Its name is a folder, a Hub id or ``id@revision``; UserError where it cannot be loaded, as
+    safetensors and whole.
     """
 
-    def __init__(self, name: str, *, translates: bool, batch_size: int, bf16: bool, **tokenizer_settings: Any) -> None:
+    def __init__(
+        self, name: str, *, translates: bool, batch_size: int, bf16: bool, **tokenizer_settings: Any
+    ) -> None:
         self.name = name
         self.batch_size = batch_size
         path, _, branch = (name, "", "") if Path(name).is_dir() else name.partition("@")
-        # Said, not left out: transformers would otherwise ask on the terminal whether to run the folder's code.
+        # Said, not left out: transformers would otherwise ask on the terminal whether to run the
+        # folder's code.
         source: dict[str, Any] = {"revision": branch or None, "trust_remote_code": False}
         kind = "sequence-to-sequence" if translates else "text-generation"
         try:
             config = AutoConfig.from_pretrained(path, **source)
             if bool(config.is_encoder_decoder) != translates:
                 raise UserError(
-                    f"The model {name!r} is not a {kind} model but of type {config.model_type}; give one like "
-                    + ("Helsinki-NLP/opus-mt-en-fr." if translates else "HuggingFaceTB/SmolLM2-135M-Instruct.")
+                    f"The model {name!r} is not a {kind} model but of type {config.model_type}; "
+                    "give one like "
+                    + (
+                        "Helsinki-NLP/opus-mt-en-fr."
+                        if translates
+                        else "HuggingFaceTB/SmolLM2-135M-Instruct."
+                    )
                 )
             with warnings.catch_warnings():
                 # Marian's normaliser is built but never used: MarianTokenizer does not call it.
@@ -47,7 +62,9 @@ class FrozenGenerator:
             check_tokenizer(self.tokenizer, name)
             dtype = torch.bfloat16 if bf16 else torch.float32
             with loading_whole():
-                found: Any = (AutoModelForSeq2SeqLM if translates else AutoModelForCausalLM).from_pretrained(
+                found: Any = (
+                    AutoModelForSeq2SeqLM if translates else AutoModelForCausalLM
+                ).from_pretrained(
                     path, **source, use_safetensors=True, dtype=dtype, output_loading_info=True
                 )
         except ImportError as error:
@@ -59,22 +76,31 @@ class FrozenGenerator:
             if not is_unreadable(error):
                 raise
             raise UserError(
-                f"The model {name!r} cannot be loaded as a {kind} model ({reason_of(error, Path(path))[:200]}); check "
-                "the name, give a local folder, or, where its weights are pickled only, name a revision that holds "
+                f"The model {name!r} cannot be loaded as a {kind} model "
+                f"({reason_of(error, Path(path))[:200]}); check "
+                "the name, give a local folder, or, where its weights are pickled only, name a "
+                "revision that holds "
                 f"safetensors: '{path}@refs/pr/N'."
             ) from error
         self.model, loaded = found[0].eval(), found[1]
         # They would be drawn at random.
         if loaded["missing_keys"]:
             raise UserError(
-                f"The model {name!r} is incomplete: its weights lack {min(loaded['missing_keys'])}; save it with its "
+                f"The model {name!r} is incomplete: its weights lack "
+                f"{min(loaded['missing_keys'])}; save it with its "
                 "language modelling head."
             )
 
-    def longest_first(self, lengths: Sequence[int], write: Callable[[list[int]], Iterable[_Written]]) -> list[_Written]:
-        """Return what `write` gives for each text by its row: little padding, and memory runs out at once or never."""
+    def longest_first(
+        self, lengths: Sequence[int], write: Callable[[list[int]], Iterable[_Written]]
+    ) -> list[_Written]:
+        """Return what `write` gives for each text by its row: little padding, and memory runs out
+        at once or never.
+        """
         # Only here: where every answer is in the cache, the accelerator is not touched.
-        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        accelerator = (
+            torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        )
         local = dist.get_node_local_rank(fallback_rank=0)
         self.model.to(torch.device(accelerator.type, local) if accelerator else torch.device("cpu"))
         order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
@@ -87,5 +113,9 @@ class FrozenGenerator:
 
 def settings_text(settings: dict[str, Any]) -> str:
     """Write a configuration as JSON, without what says where and by what it was saved."""
-    kept = {key: settings[key] for key in settings if key not in ("_name_or_path", "transformers_version")}
+    kept = {
+        key: settings[key]
+        for key in settings
+        if key not in ("_name_or_path", "transformers_version")
+    }
     return json.dumps(kept, sort_keys=True, default=str)

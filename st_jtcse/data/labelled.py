@@ -47,26 +47,33 @@ def load_labelled(
 
     Args:
         sources: Where to read; the last of a source's columns is the label, unless there is none.
-        kind: ``"scores"``: graded similarity. ``"classes"``: whole numbers from 0. ``"none"``: texts only.
+        kind: ``"scores"``: graded similarity. ``"classes"``: whole numbers from 0. ``"none"``:
+            texts only.
         score_range: Lowest and highest score allowed.
-        mapping: Label as written -> number, e.g. ``{"contradiction": 0, "neutral": 1, "entailment": 2}``.
-        bins: For ``"classes"``: the labels are scores, and the class is the bin of ``score_range``, of this many equal
-            ones.
+        mapping: Label as written -> number, e.g. ``{"contradiction": 0, "neutral": 1, "entailment":
+            2}``.
+        bins: For ``"classes"``: the labels are scores, and the class is the bin of ``score_range``,
+            of this many equal ones.
 
     Raises:
-        UserError: A source is missing or faulty (up to five rows are named), no row is left, all scores are equal, or
-            they are classes.
+        UserError: A source is missing or faulty (up to five rows are named), no row is left, all
+            scores are equal, or they are classes.
     """
     default = COLUMNS["scores" if bins else kind]
     has_labels = kind != "none"
     labels = _Labels(kind == "classes" and not bins, score_range, mapping, bins)
     end = -1 if has_labels else None
-    # One text and a class is what losses of a whole batch take; a score or nothing at all is said of two or more.
-    count = max(1 if kind == "classes" and not bins else 2, len((sources[0].columns or default)[:end]))
+    # One text and a class is what losses of a whole batch take; a score or nothing at all is said
+    # of two or more.
+    count = max(
+        1 if kind == "classes" and not bins else 2, len((sources[0].columns or default)[:end])
+    )
     for source in sources:
         texts = (source.columns or default)[:end]
         if len(texts) != count:
-            raise UserError(f"{source.label}: expected {count} text columns, found {', '.join(texts)}.")
+            raise UserError(
+                f"{source.label}: expected {count} text columns, found {', '.join(texts)}."
+            )
     skipped = 0
     first_rows: dict[float, str] = {}
 
@@ -91,7 +98,9 @@ def load_labelled(
         labels.check_scores(columns[-1], sources[0])
     table = {f"sentence{number}": pa.array(column) for number, column in enumerate(columns[:-1], 1)}
     if has_labels:
-        table["label"] = pa.array(columns[-1]).cast(pa.float32() if kind == "scores" else pa.int64())
+        table["label"] = pa.array(columns[-1]).cast(
+            pa.float32() if kind == "scores" else pa.int64()
+        )
     return Labelled(Dataset(pa.table(table)), skipped, rows_sha256(rows), first_rows)
 
 
@@ -121,18 +130,21 @@ class _Labels:
             if key not in self.mapping:
                 known = ", ".join(self.mapping)
                 raise UserError(
-                    f"{row.place}: expected one of {known} in {name!r}, found {brief(given)}; extend mapping."
+                    f"{row.place}: expected one of {known} in {name!r}, found {brief(given)}; "
+                    "extend mapping."
                 )
             given = self.mapping[key]
         value = number(given)
         if value is None:
             raise UserError(
-                f"{row.place}: expected a number in {name!r}, found {brief(given)}; correct the row, or give mapping."
+                f"{row.place}: expected a number in {name!r}, found {brief(given)}; correct the "
+                "row, or give mapping."
             )
         if self.are_classes:
             if not 0 <= value < _CLASSES or not math.isclose(value, round(value)):
                 raise UserError(
-                    f"{row.place}: expected a class, a whole number from 0, in {name!r}, found {value:g}; correct the "
+                    f"{row.place}: expected a class, a whole number from 0, in {name!r}, found "
+                    f"{value:g}; correct the "
                     "row, or read the labels as scores."
                 )
             return float(round(value))
@@ -141,14 +153,21 @@ class _Labels:
         return float(min(int(share * self.bins), self.bins - 1)) if self.bins else share
 
     def check_scores(self, labels: Sequence[float], source: Source) -> None:
-        """Refuse scores that rank nothing, and whole numbers that end below the range, as NLI's classes do in 0..5."""
+        """Refuse scores that rank nothing, and whole numbers that end below the range, as NLI's
+        classes do in 0..5.
+        """
         if len(set(labels)) == 1:
-            raise UserError(f"{source.label}: every score is the same, so nothing can be ranked; grade the pairs.")
+            raise UserError(
+                f"{source.label}: every score is the same, so nothing can be ranked; grade the "
+                "pairs."
+            )
         low, high = self.score_range
         scores = {low + label * (high - low) for label in labels}
         whole = all(math.isclose(score, round(score), abs_tol=1e-9) for score in scores)
         if whole and self.mapping is None and not math.isclose(max(scores), high):
             raise UserError(
-                f"{source.label}: every score is a whole number and none reaches {high:g}, so they look like classes; "
-                f"set score_range to [{low:g}, {max(scores):g}] if they are grades, or give mapping."
+                f"{source.label}: every score is a whole number and none reaches {high:g}, so they "
+                "look like classes; "
+                f"set score_range to [{low:g}, {max(scores):g}] if they are grades, or give "
+                "mapping."
             )

@@ -14,7 +14,8 @@ from st_jtcse.data.nearest import EXACT, index_of, needs_index
 from st_jtcse.errors import UserError
 
 Vectors = npt.NDArray[np.float32]
-_COPY = 0.9999  # Cosine from which on two texts are copies, which would only repeat a text's own vector.
+# Cosine from which on two texts are copies, which would only repeat a text's own vector.
+_COPY = 0.9999
 # Where the share of neighbours begins to shrink, and where it is nothing: see topic_weight.
 _TOPICS, _WORDINGS = 0.16, 0.20
 _SAMPLE = 3000
@@ -28,13 +29,18 @@ def neighbourhood_means(
     chunk: int = 1024,
     exact: int = EXACT,
 ) -> Vectors:
-    r"""Mix each vector's direction with the mean of its nearest neighbours', as one step of mean shift does.
+    r"""Mix each vector's direction with the mean of its nearest neighbours', as one step of mean
+    shift does.
 
     With u the unit vectors, N(i) the `count` nearest others and w_ij = max(u_i · u_j, 0):
 
-    .. math:: m_i = \sum_{j \in N(i)} w_{ij} u_j, \qquad t_i = (1 - \alpha) u_i + \alpha \frac{m_i}{\|m_i\|}
+    .. math::
 
-    A text's copies are not its neighbours; a text without neighbours of positive cosine keeps its own direction.
+        m_i = \sum_{j \in N(i)} w_{ij} u_j, \qquad t_i = (1 - \alpha) u_i + \alpha
+        \frac{m_i}{\|m_i\|}
+
+    A text's copies are not its neighbours; a text without neighbours of positive cosine keeps its
+    own direction.
 
     Args:
         vectors: One vector a text, (n, H).
@@ -60,16 +66,19 @@ def neighbourhood_means(
     for rows, near, cosines in nearest(unit, others, count, chunk):
         mean = _unit(np.einsum("bk,bkh->bh", np.maximum(cosines, 0.0), others[near]))
         own = unit[rows]
-        mixed[rows] = (1 - weight) * own + weight * np.where(mean.any(axis=1, keepdims=True), mean, own)
+        mixed[rows] = (1 - weight) * own + weight * np.where(
+            mean.any(axis=1, keepdims=True), mean, own
+        )
     return _unit(mixed)
 
 
 def topic_weight(vectors: npt.NDArray[Any], count: int, most: float = 0.5) -> float:
-    r"""Return how far :func:`neighbourhood_means` may draw vectors, by how much their texts have topics.
+    r"""Return how far :func:`neighbourhood_means` may draw vectors, by how much their texts have
+    topics.
 
-    Where a text has topics its neighbours are about equally near. Where it has near-duplicates that mean different
-    things, the first is far nearer than the others, and a mean would blur them. With c_k the mean cosine of a text and
-    its k-th neighbour, k = `count`, and c that of any two texts:
+    Where a text has topics its neighbours are about equally near. Where it has near-duplicates that
+    mean different things, the first is far nearer than the others, and a mean would blur them. With
+    c_k the mean cosine of a text and its k-th neighbour, k = `count`, and c that of any two texts:
 
     .. math:: d = \frac{c_1 - c_k}{1 - c}, \qquad
         \alpha = \alpha_{\max} \min\left(1, \max\left(0, \frac{0.20 - d}{0.20 - 0.16}\right)\right)
@@ -87,17 +96,22 @@ def topic_weight(vectors: npt.NDArray[Any], count: int, most: float = 0.5) -> fl
     """
     unit = _unit_of_enough(vectors, count)
     some = unit[:: -(-len(unit) // _SAMPLE)]
-    ordered = np.concatenate([-np.sort(-cosines, axis=1) for _, _, cosines in _nearest(some, unit, count)])
+    ordered = np.concatenate(
+        [-np.sort(-cosines, axis=1) for _, _, cosines in _nearest(some, unit, count)]
+    )
     first, last = ordered.mean(axis=0)[[0, -1]]
     fall = (first - last) / (1 - float(unit.mean(axis=0) @ unit.mean(axis=0)))
     return most * float(np.clip((_WORDINGS - fall) / (_WORDINGS - _TOPICS), 0.0, 1.0))
 
 
-def with_neighbourhood_means(dataset: Dataset, count: int, weight: float | None) -> tuple[Dataset, float]:
-    """Draw the column ``label`` towards its neighbours by :func:`neighbourhood_means`; each vector keeps its length.
+def with_neighbourhood_means(
+    dataset: Dataset, count: int, weight: float | None
+) -> tuple[Dataset, float]:
+    """Draw the column ``label`` towards its neighbours by :func:`neighbourhood_means`; each vector
+    keeps its length.
 
-    A weight of None is :func:`topic_weight`'s. Returns the data set and the weight; raises UserError where there are no
-    more than `count` rows, or faiss is needed and not installed.
+    A weight of None is :func:`topic_weight`'s. Returns the data set and the weight; raises
+    UserError where there are no more than `count` rows, or faiss is needed and not installed.
     """
     vectors = dataset.with_format("numpy")["label"][:]
     weight = topic_weight(vectors, count) if weight is None else weight
@@ -112,14 +126,19 @@ def with_neighbourhood_means(dataset: Dataset, count: int, weight: float | None)
 
 def _unit_of_enough(vectors: npt.NDArray[Any], count: int) -> Vectors:
     if len(vectors) <= count:
-        raise UserError(f"The {count} nearest neighbours of a text need more than {len(vectors)} texts; add text.")
+        raise UserError(
+            f"The {count} nearest neighbours of a text need more than {len(vectors)} texts; add "
+            "text."
+        )
     return _unit(vectors.astype(np.float32))
 
 
 def _nearest(
     unit: Vectors, others: Vectors, count: int, chunk: int = 1024
 ) -> Iterator[tuple[slice, npt.NDArray[np.int64], Vectors]]:
-    """Yield some rows at a time, their nearest others, (b, count), in no order, and the cosines of these."""
+    """Yield some rows at a time, their nearest others, (b, count), in no order, and the cosines of
+    these.
+    """
     for start in range(0, len(unit), chunk):
         rows = slice(start, start + chunk)
         cosines = unit[rows] @ others.T
@@ -132,19 +151,26 @@ def _nearest(
 def _nearest_indexed(
     unit: Vectors, others: Vectors, count: int, chunk: int = 1024
 ) -> Iterator[tuple[slice, npt.NDArray[np.int64], Vectors]]:
-    """Yield what :func:`_nearest` does, but for what the index misses; what is missing has a cosine of -1."""
+    """Yield what :func:`_nearest` does, but for what the index misses; what is missing has a cosine
+    of -1.
+    """
     index = index_of(others)
     for start in range(0, len(unit), chunk):
         rows = slice(start, start + chunk)
         queries = unit[rows]
-        near, cosines = np.zeros((len(queries), count), np.int64), np.zeros((len(queries), count), np.float32)
+        near, cosines = (
+            np.zeros((len(queries), count), np.int64),
+            np.zeros((len(queries), count), np.float32),
+        )
         asked, most = np.arange(len(queries)), count + 1
         while len(asked):
             found, at = index.search(queries[asked], most)
             copies = found > _COPY
             found[copies | (at < 0)] = -1.0
             best = np.argpartition(-found, count - 1, axis=1)[:, :count]
-            near[asked], cosines[asked] = (np.take_along_axis(each, best, axis=1) for each in (at, found))
+            near[asked], cosines[asked] = (
+                np.take_along_axis(each, best, axis=1) for each in (at, found)
+            )
             # Copies may have taken the others' places.
             asked = asked[(copies.sum(axis=1) > most - count) & (at[:, -1] >= 0)]
             most *= 4

@@ -1,4 +1,6 @@
-"""Sentence pairs with a score: graded ones for evaluation, and those of a corpus that were judged beforehand."""
+"""Sentence pairs with a score: graded ones for evaluation, and those of a corpus that were judged
+beforehand.
+"""
 
 from __future__ import annotations
 
@@ -47,15 +49,23 @@ def load_pairs(source: Source, score_range: tuple[float, float]) -> Pairs:
         first, second = texts_of(row, names[:2])
         given = row.values[names[2]]
         if (score := number(given)) is None:
-            raise UserError(f"{row.place}: expected a number in {names[2]!r}, found {brief(given)}; correct the row.")
+            raise UserError(
+                f"{row.place}: expected a number in {names[2]!r}, found {brief(given)}; correct "
+                "the row."
+            )
         return first, second, in_range(row, score, score_range)
 
     rows = _three_columns(source, "pairs", parse)
     if len(rows) < 2:
-        raise UserError(f"{source.label} holds {len(rows)} pairs; a rank correlation needs at least 2.")
+        raise UserError(
+            f"{source.label} holds {len(rows)} pairs; a rank correlation needs at least 2."
+        )
     first, second, scores = zip(*rows)
     if len(set(scores)) == 1:
-        raise UserError(f"{source.label}: every score is {scores[0]:g}, so nothing can be ranked; grade the pairs.")
+        raise UserError(
+            f"{source.label}: every score is {scores[0]:g}, so nothing can be ranked; grade the "
+            "pairs."
+        )
     return Pairs(list(first), list(second), list(scores), rows_sha256(rows))
 
 
@@ -67,8 +77,8 @@ def load_pair_scores(source: Source, sentences: Collection[str]) -> PairScores:
         sentences: The corpus.
 
     Raises:
-        UserError: The source is missing or faulty, names a sentence that the corpus has not, or gives a pair two
-            scores; up to five rows are named.
+        UserError: The source is missing or faulty, names a sentence that the corpus has not, or
+            gives a pair two scores; up to five rows are named.
     """
     known = set(sentences)
     seen: dict[frozenset[str], tuple[float, str]] = {}
@@ -76,24 +86,35 @@ def load_pair_scores(source: Source, sentences: Collection[str]) -> PairScores:
     def parse(row: Row, names: Sequence[str]) -> _Pair | None:
         given = row.values[names[2]]
         if (score := number(given)) is None or not 0 <= score <= 1:
-            raise UserError(f"{row.place}: expected a score in [0, 1], found {brief(given)}; correct the row.")
+            raise UserError(
+                f"{row.place}: expected a score in [0, 1], found {brief(given)}; correct the row."
+            )
         first, second = texts_of(row, names[:2])
         for name, text in zip(names, (first, second)):
             if text not in known:
                 raise UserError(
-                    f"{row.place}: {name!r} is not a sentence of the training data; remove the row, or score that data."
+                    f"{row.place}: {name!r} is not a sentence of the training data; remove the "
+                    "row, or score that data."
                 )
         earlier, place = seen.setdefault(frozenset((first, second)), (score, row.place))
         if earlier != score:
-            raise UserError(f"{row.place}: the pair has the score {score:g} here and {earlier:g} at {place}; keep one.")
+            raise UserError(
+                f"{row.place}: the pair has the score {score:g} here and {earlier:g} at {place}; "
+                "keep one."
+            )
         return (first, second, score) if place == row.place else None
 
     pairs = _three_columns(source, "judged pairs", parse)
     return PairScores(pairs, rows_sha256(pairs))
 
 
-def _three_columns(source: Source, what: str, parse: Callable[[Row, Sequence[str]], _Pair | None]) -> list[_Pair]:
+def _three_columns(
+    source: Source, what: str, parse: Callable[[Row, Sequence[str]], _Pair | None]
+) -> list[_Pair]:
     columns = source.columns or COLUMNS
     if len(columns) != 3:
-        raise UserError(f"{source.label}: 'columns' of {what} are [first, second, score], found {list(columns)}.")
+        raise UserError(
+            f"{source.label}: 'columns' of {what} are [first, second, score], found "
+            f"{list(columns)}."
+        )
     return list(checked_rows([source], what, columns, parse))

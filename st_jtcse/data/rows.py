@@ -1,4 +1,6 @@
-"""Rows of local files and of `datasets.load_dataset`, checked; each has the place to name when it is faulty."""
+"""Rows of local files and of `datasets.load_dataset`, checked; each has the place to name when it
+is faulty.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ _BUFFER = 10_000  # Rows of a stream that are mixed.
 _DEEPEST = 500  # Levels of JSON: far above any row, far below what a parser's stack holds.
 _QUOTED, _BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"'), re.compile(rb"[\[\]{}]")
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # The halves of characters beyond U+FFFF; alone, they are no text.
+_HALF = re.compile(
+    r"\\u[dD][89a-fA-F]"
+)  # The halves of characters beyond U+FFFF; alone, they are no text.
 _Parsed = TypeVar("_Parsed")
 
 
@@ -41,7 +45,9 @@ class Source:
     dataset: str | None = None  # Hub id or folder for `datasets.load_dataset`
     config: str | None = None  # configuration of `dataset`
     split: str = "train"  # split of `dataset`
-    fit_split: str | None = None  # split of `dataset`, of labelled images, that a classifier is fitted on
+    fit_split: str | None = (
+        None  # split of `dataset`, of labelled images, that a classifier is fitted on
+    )
     data_files: str | None = None  # file inside `dataset`
     revision: str | None = None  # commit, tag or branch of `dataset`
     columns: tuple[str, ...] | None = None  # columns to read; None for the defaults of the reader
@@ -52,7 +58,9 @@ class Source:
     @property
     def label(self) -> str:
         """The source's name in messages."""
-        return str(self.file) if self.file is not None else f"dataset {self.dataset!r} ({self.split})"
+        return (
+            str(self.file) if self.file is not None else f"dataset {self.dataset!r} ({self.split})"
+        )
 
     @property
     def is_text(self) -> bool:
@@ -62,7 +70,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Row:
-    """A row's cells by column, and its place in messages: file and line, or source and row number, both from 1."""
+    """A row's cells by column, and its place in messages: file and line, or source and row number,
+    both from 1.
+    """
 
     place: str
     values: dict[str, Any]
@@ -76,19 +86,28 @@ class Row:
         """Return a cell's text, stripped; what is no text is refused."""
         text = self.values[name]
         if not isinstance(text, str):
-            raise UserError(f"{self.place}: expected text in {name!r}, found {brief(text)}; correct the row.")
+            raise UserError(
+                f"{self.place}: expected text in {name!r}, found {brief(text)}; correct the row."
+            )
         return text.strip()
 
     def image(self, name: str) -> dict[str, Any]:
-        """Return a cell's image as `datasets` has it, a file's path or bytes; one that cannot be read is refused."""
+        """Return a cell's image as `datasets` has it, a file's path or bytes; one that cannot be
+        read is refused.
+        """
         image = self.values[name]
         if not isinstance(image, dict):
-            raise UserError(f"{self.place}: expected an image in {name!r}, found {brief(image)}; correct the row.")
+            raise UserError(
+                f"{self.place}: expected an image in {name!r}, found {brief(image)}; correct the "
+                "row."
+            )
         try:
             content = Path(image["path"]).read_bytes() if image["bytes"] is None else image["bytes"]
             Image().decode_example({"path": None, "bytes": content})
         except ImportError:
-            raise UserError("Images are read by Pillow, found none; pip install 'st-jtcse[images]'.") from None
+            raise UserError(
+                "Images are read by Pillow, found none; pip install 'st-jtcse[images]'."
+            ) from None
         except Exception as error:  # As many as there are formats.
             raise UserError(
                 f"{self.place}: the image cannot be read ({_short(error)}); replace or remove it."
@@ -103,16 +122,20 @@ def checked_rows(
     parse: Callable[[Row, Sequence[str]], _Parsed | None],
     hint: str = " or name the columns with 'columns'",
 ) -> Iterator[_Parsed]:
-    """Read rows with columns, those of `default` where a source names none, and parse each; None leaves a row out.
+    """Read rows with columns, those of `default` where a source names none, and parse each; None
+    leaves a row out.
 
-    What `parse` finds wrong is told at the end, up to five rows at once; `what` the rows are is for messages, as is
-    the `hint` what else than adding it helps where a column is missing.
+    What `parse` finds wrong is told at the end, up to five rows at once; `what` the rows are is for
+    messages, as is the `hint` what else than adding it helps where a column is missing.
     """
     faults: list[str] = []
     for source in sources:
         columns = source.columns or default
         if source.is_text:
-            raise UserError(f"{source.label}: {what} need columns, found a text file; give .jsonl, .csv or .parquet.")
+            raise UserError(
+                f"{source.label}: {what} need columns, found a text file; give .jsonl, .csv or "
+                ".parquet."
+            )
         for row in read_rows(source):
             if missing := [name for name in columns if name not in row.values]:
                 wanted = f"expected the columns {', '.join(columns)}, found {row.columns}"
@@ -166,13 +189,21 @@ def rows_sha256(rows: Iterable[Sequence[Any]]) -> str:
 def read_rows(source: Source) -> Iterator[Row]:
     """Read a source's rows, up to its limit.
 
-    A text file's lines are the column ``sentence``; a folder's images ``image``, with ``label``, their own folder.
+    A text file's lines are the column ``sentence``; a folder's images ``image``, with ``label``,
+    their own folder.
     """
-    return islice(_hub_rows(source) if source.file is None else _file_rows(source.file), source.limit)
+    return islice(
+        _hub_rows(source) if source.file is None else _file_rows(source.file), source.limit
+    )
 
 
 def _file_rows(path: Path) -> Iterator[Row]:
-    readers = {".txt": _text_rows, ".jsonl": _jsonl_rows, ".csv": _csv_rows, ".parquet": _parquet_rows}
+    readers = {
+        ".txt": _text_rows,
+        ".jsonl": _jsonl_rows,
+        ".csv": _csv_rows,
+        ".parquet": _parquet_rows,
+    }
     if path.is_dir():
         return _image_rows(path)
     if not path.is_file():
@@ -181,7 +212,8 @@ def _file_rows(path: Path) -> Iterator[Row]:
         raise UserError(f"{path} is empty; give a file with text.")
     if path.suffix not in readers:
         raise UserError(
-            f"{path}: expected a file ending in {', '.join(readers)}, found {path.suffix or 'no ending'!r}; rename or "
+            f"{path}: expected a file ending in {', '.join(readers)}, found "
+            f"{path.suffix or 'no ending'!r}; rename or "
             "convert it."
         )
     return readers[path.suffix](path)
@@ -192,12 +224,15 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     with path.open("rb") as file:
         for number, raw in enumerate(file, 1):
             if b"\0" in raw:
-                raise UserError(f"{path}:{number}: expected text, found a binary file; give a UTF-8 text file.")
+                raise UserError(
+                    f"{path}:{number}: expected text, found a binary file; give a UTF-8 text file."
+                )
             try:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 raise UserError(
-                    f"{path}:{number}: expected UTF-8, found the byte 0x{raw[error.start]:02x}; convert the file."
+                    f"{path}:{number}: expected UTF-8, found the byte 0x{raw[error.start]:02x}; "
+                    "convert the file."
                 ) from None
             yield number, line.rstrip("\r\n")
 
@@ -227,9 +262,14 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
         except UnicodeEncodeError as error:
             values, why = None, f" with {error.object[error.start : error.end]!a}, half a character"
         except (ValueError, RecursionError) as error:
-            why = "" if isinstance(error, json.JSONDecodeError) else " with too many digits or levels"
+            why = (
+                "" if isinstance(error, json.JSONDecodeError) else " with too many digits or levels"
+            )
         if not isinstance(values, dict):
-            raise UserError(f"{path}:{number}: expected a JSON object, found {line[:40]!r}{why}; correct the line.")
+            raise UserError(
+                f"{path}:{number}: expected a JSON object, found {line[:40]!r}{why}; correct the "
+                "line."
+            )
         yield Row(f"{path}:{number}", values)
 
 
@@ -239,17 +279,22 @@ def _csv_rows(path: Path) -> Iterator[Row]:
         for values in table:
             if None in values or None in values.values():
                 raise UserError(
-                    f"{path}:{table.line_num}: expected {len(table.fieldnames or ())} cells, as in the first line; "
+                    f"{path}:{table.line_num}: expected {len(table.fieldnames or ())} cells, as in "
+                    "the first line; "
                     "quote cells that hold commas."
                 )
             yield Row(f"{path}:{table.line_num}", values)
     except csv.Error as error:
-        raise UserError(f"{path}:{table.reader.line_num}: not CSV ({error}); correct the line.") from None
+        raise UserError(
+            f"{path}:{table.reader.line_num}: not CSV ({error}); correct the line."
+        ) from None
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
     try:
-        rows = (values for batch in pq.ParquetFile(path).iter_batches() for values in batch.to_pylist())
+        rows = (
+            values for batch in pq.ParquetFile(path).iter_batches() for values in batch.to_pylist()
+        )
         for number, values in enumerate(rows, 1):
             yield Row(f"{path} row {number}", values)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -262,12 +307,15 @@ def _hub_rows(source: Source) -> Iterator[Row]:
     try:
         rows = load_dataset(str(source.dataset), source.config, streaming=source.streaming, **where)
         if source.seed is not None:
-            rows = (rows.take(source.limit) if source.limit else rows).shuffle(source.seed, buffer_size=_BUFFER)
+            rows = (rows.take(source.limit) if source.limit else rows).shuffle(
+                source.seed, buffer_size=_BUFFER
+            )
     except (OSError, ValueError, DatasetsError) as error:
         reason = _short(error.__cause__ or error)
         kind = DataUnavailable if isinstance(error, ConnectionError) else UserError
         raise kind(
-            f"{source.label} cannot be loaded ({reason}); check the name, connect to the Hub, or give a local file "
+            f"{source.label} cannot be loaded ({reason}); check the name, connect to the Hub, or "
+            "give a local file "
             "with 'file'."
         ) from error
     for name, feature in rows.features.items():
@@ -278,22 +326,35 @@ def _hub_rows(source: Source) -> Iterator[Row]:
 
 
 def _check_depth(source: Source) -> None:
-    """Refuse local JSON so deep that the parser behind `datasets` would overrun its stack, and end the process."""
+    """Refuse local JSON so deep that the parser behind `datasets` would overrun its stack, and end
+    the process.
+    """
     folder = "" if source.dataset == "json" else glob.escape(str(source.dataset))
-    pattern = os.path.join(folder, source.data_files or "**/*.json*") if folder else source.data_files or ""
+    pattern = (
+        os.path.join(folder, source.data_files or "**/*.json*")
+        if folder
+        else source.data_files or ""
+    )
     for name in glob.glob(pattern, recursive=True):
         if not os.path.isfile(name) or (folder and ".json" not in name):
             continue
         depth = 0
         with gzip.open(name) if name.endswith(".gz") else open(name, "rb") as file:
             for number, line in enumerate(file, 1):
-                opened, closed = (sum(map(line.count, marks)) for marks in ((b"[", b"{"), (b"]", b"}")))
-                if opened == closed < _DEEPEST:  # As in nearly all lines of JSONL: no need to look closer.
+                opened, closed = (
+                    sum(map(line.count, marks)) for marks in ((b"[", b"{"), (b"]", b"}"))
+                )
+                if (
+                    opened == closed < _DEEPEST
+                ):  # As in nearly all lines of JSONL: no need to look closer.
                     continue
                 for mark in _BRACKET.findall(_QUOTED.sub(b"", line)):
                     depth += 1 if mark in b"[{" else -1
                     if depth > _DEEPEST:
-                        raise UserError(f"{name}:{number}: expected at most {_DEEPEST} levels, found more; flatten it.")
+                        raise UserError(
+                            f"{name}:{number}: expected at most {_DEEPEST} levels, found more; "
+                            "flatten it."
+                        )
 
 
 def _short(error: BaseException) -> str:

@@ -1,4 +1,6 @@
-"""Training sentences, or images in their place: held, or read from the disk, or streamed while they are trained on."""
+"""Training sentences, or images in their place: held, or read from the disk, or streamed while they
+are trained on.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from datasets import Dataset, Features, Image, IterableDataset, Value, concatena
 from datasets.table import MemoryMappedTable
 from filelock import FileLock
 
-from st_jtcse.data.arrow_files import DEFAULT_CACHE, is_whole, last_words, write_errors_told, write_whole
+from st_jtcse.data.arrow_files import (
+    DEFAULT_CACHE,
+    is_whole,
+    last_words,
+    write_errors_told,
+    write_whole,
+)
 from st_jtcse.data.images import IMAGE, image_column
 from st_jtcse.data.rows import Row, Source, checked_rows, read_rows
 from st_jtcse.errors import UserError
@@ -37,12 +45,13 @@ _SCHEMA = pa.schema({"sentence": pa.string(), "document": pa.int64()})
 class Sentences:
     """Loaded training sentences."""
 
-    # Columns ``sentence``, of texts or images, and ``document``: the number of its document, rising; blank lines and
-    # sources part them
+    # Columns ``sentence``, of texts or images, and ``document``: the number of its document,
+    # rising; blank lines and sources part them
     rows: Dataset
     skipped_blank: int  # blank lines and cells that were left out
     sha256: str  # hash of the sentences, newline-separated
-    # Data sets that are read while they are trained on; the sentences are their first, without documents
+    # Data sets that are read while they are trained on; the sentences are their first, without
+    # documents
     streams: tuple[Source, ...] = ()
     memory: mmap.mmap | None = None  # where the rows of large files are mapped
 
@@ -52,17 +61,24 @@ class Sentences:
         return self.rows.select_columns("sentence")
 
     def release(self) -> None:
-        """Give back the memory of what was read of large files; a system else keeps megabytes around each row."""
+        """Give back the memory of what was read of large files; a system else keeps megabytes
+        around each row.
+        """
         if self.memory is not None and hasattr(self.memory, "madvise"):
             self.memory.madvise(mmap.MADV_DONTNEED)
 
     def stream(self, seed: int) -> IterableDataset | None:
-        """Return the sentences of streams, pass after pass without an end, in an order of the seed; None without any.
+        """Return the sentences of streams, pass after pass without an end, in an order of the seed;
+        None without any.
 
-        In each pass the files of a data set come in another order, and sentences leave a buffer at random.
+        In each pass the files of a data set come in another order, and sentences leave a buffer at
+        random.
         """
         # A tuple: the items of a list are what `datasets` deals out.
-        given, features = {"sources": self.streams, "seed": seed}, Features({"sentence": Value("string")})
+        given, features = (
+            {"sources": self.streams, "seed": seed},
+            Features({"sentence": Value("string")}),
+        )
         return IterableDataset.from_generator(_passes, features, given) if self.streams else None
 
     @property
@@ -71,13 +87,16 @@ class Sentences:
         return isinstance(self.dataset.features["sentence"], Image)
 
 
-def load_sentences(sources: Sequence[Source], cache_dir: Path | None = None, streaming: bool = False) -> Sentences:
+def load_sentences(
+    sources: Sequence[Source], cache_dir: Path | None = None, streaming: bool = False
+) -> Sentences:
     """Read sentences, in the order of the sources, and within one by row and then by column.
 
-    Blank ones are skipped and counted; the others are stripped at both ends and otherwise untouched. Large files are
-    converted once into a file of `cache_dir`, None for the default, which is memory-mapped then and ever after. Of data
-    sets that are `streaming` only the first sentences are read. Where the first row holds an image, all of them are
-    read, in the column ``image`` or the first one named.
+    Blank ones are skipped and counted; the others are stripped at both ends and otherwise
+    untouched. Large files are converted once into a file of `cache_dir`, None for the default,
+    which is memory-mapped then and ever after. Of data sets that are `streaming` only the first
+    sentences are read. Where the first row holds an image, all of them are read, in the column
+    ``image`` or the first one named.
 
     Raises:
         UserError: A source is missing or faulty, or holds no sentence, or images cannot be read.
@@ -92,7 +111,10 @@ def load_sentences(sources: Sequence[Source], cache_dir: Path | None = None, str
         table, found = pa.Table.from_batches(reader.batches(), _SCHEMA), reader.found()
         # Without a fingerprint of its own, all of it would be pickled for one.
         return Sentences(Dataset(table, fingerprint=found[1][:16]), *found)
-    read = [(sha256(file), file.suffix, source.columns, source.limit) for file, source in zip(files, sources)]
+    read = [
+        (sha256(file), file.suffix, source.columns, source.limit)
+        for file, source in zip(files, sources)
+    ]
     settings = json.dumps({"text": read, "large": 1})
     key = hashlib.sha256(settings.encode()).hexdigest()[:16]
     final = (cache_dir or DEFAULT_CACHE) / f"text-{key}.arrow"
@@ -102,8 +124,17 @@ def load_sentences(sources: Sequence[Source], cache_dir: Path | None = None, str
             # Of several processes one converts, and the others wait for its file.
             with FileLock(final.with_suffix(".lock")):
                 if not is_whole(final, settings):
-                    logger.info("text: converting %s, kept in %s", ", ".join(map(str, files)), final.parent)
-                    write_whole(final.with_suffix(".partial"), final, settings, _SCHEMA, reader.batches(), reader.found)
+                    logger.info(
+                        "text: converting %s, kept in %s", ", ".join(map(str, files)), final.parent
+                    )
+                    write_whole(
+                        final.with_suffix(".partial"),
+                        final,
+                        settings,
+                        _SCHEMA,
+                        reader.batches(),
+                        reader.found,
+                    )
     with final.open("rb") as file:
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     table = MemoryMappedTable(pa.ipc.open_stream(pa.py_buffer(memory)).read_all(), str(final))
@@ -115,14 +146,19 @@ def _first_of(sources: Sequence[Source]) -> Sentences:
     streams = tuple(replace(source, streaming=True) for source in sources)
     found = list(islice(_pass(streams), _LOOK))
     if not found:
-        raise UserError(f"{sources[0].label} holds no sentence, only blank lines; give a source with text.")
+        raise UserError(
+            f"{sources[0].label} holds no sentence, only blank lines; give a source with text."
+        )
     rows = Dataset.from_dict({"sentence": found})
     return Sentences(rows, 0, sentences_sha256(rows), streams)
 
 
 def _passes(sources: Sequence[Source], seed: int) -> Iterator[dict[str, str]]:
     for number in count(seed):
-        yield from ({"sentence": text} for text in _pass([replace(source, seed=number) for source in sources]))
+        yield from (
+            {"sentence": text}
+            for text in _pass([replace(source, seed=number) for source in sources])
+        )
 
 
 def _pass(sources: Sequence[Source]) -> Iterator[str]:
@@ -130,7 +166,9 @@ def _pass(sources: Sequence[Source]) -> Iterator[str]:
 
 
 class _Reader:
-    """Reads sources as Arrow batches, a long one never as Python strings, and counts and hashes on the way."""
+    """Reads sources as Arrow batches, a long one never as Python strings, and counts and hashes on
+    the way.
+    """
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources, self._skipped, self._digest = sources, 0, hashlib.sha256()
@@ -146,9 +184,13 @@ class _Reader:
                 self._skipped += len(block) - len(found)
                 self._digest.update("".join(f"{text}\n" for text in found).encode())
                 any_text |= bool(found)
-                yield pa.RecordBatch.from_arrays([pa.array(found, pa.string()), documents], schema=_SCHEMA)
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array(found, pa.string()), documents], schema=_SCHEMA
+                )
             if not any_text:
-                raise UserError(f"{source.label} holds no sentence, only blank lines; give a source with text.")
+                raise UserError(
+                    f"{source.label} holds no sentence, only blank lines; give a source with text."
+                )
 
     def found(self) -> tuple[int, str]:
         """Return how many blank ones there were, and the others' hash."""
@@ -169,18 +211,22 @@ def _load_images(sources: Sequence[Source]) -> Sentences:
 
 
 def hold_out(sentences: Sentences) -> tuple[Sentences, Sentences]:
-    """Split training sentences: those to train on, and a tenth of the different ones, at most 1,000, to measure by.
+    """Split training sentences: those to train on, and a tenth of the different ones, at most
+    1,000, to measure by.
 
-    Which ones follows from the sentences alone. Raises UserError for fewer than 100 different sentences.
+    Which ones follows from the sentences alone. Raises UserError for fewer than 100 different
+    sentences.
     """
     texts = (text for rows in sentences.dataset.iter(10_000) for text in rows["sentence"])
-    # A number each in place of the text: two of ten million texts share one in one of 300,000 cases.
+    # A number each in place of the text: two of ten million texts share one in one of 300,000
+    # cases.
     numbers = np.fromiter(map(hash, texts), np.int64, len(sentences.dataset))
     different, first = np.unique(numbers, return_index=True)
     in_order = np.argsort(first)
     if len(first) < _LEAST:
         raise UserError(
-            f"the training text has {len(first)} different sentences, and 'dev: unlabelled' needs {_LEAST}; add "
+            f"the training text has {len(first)} different sentences, and 'dev: unlabelled' needs "
+            f"{_LEAST}; add "
             f"{_LEAST - len(first)}, or give evaluate.dev a set with labels."
         )
     draw = np.random.default_rng(int(sentences.sha256[:16], 16))
@@ -194,24 +240,39 @@ def without(anchors: Sentences, held_out: Sentences) -> Sentences:
     texts = set(held_out.dataset["sentence"][:])
     kept = [row for row, text in enumerate(anchors.dataset["sentence"]) if text not in texts]
     if not kept:
-        raise UserError("every sentence of 'anchors' is held out of the training text to measure by; name others.")
+        raise UserError(
+            "every sentence of 'anchors' is held out of the training text to measure by; name "
+            "others."
+        )
     return _part(anchors, np.array(kept))
 
 
 def with_next(sentences: Sentences) -> Dataset:
-    r"""Return the sentences with a column ``neighbour``: the next one of the document, behind its last the one before.
+    r"""Return the sentences with a column ``neighbour``: the next one of the document, behind its
+    last the one before.
 
     Alone in its document a sentence is its own neighbour.
     """
-    rows, same = np.arange(len(sentences.rows)), np.diff(sentences.rows.with_format("numpy")["document"][:]) == 0
+    rows, same = (
+        np.arange(len(sentences.rows)),
+        np.diff(sentences.rows.with_format("numpy")["document"][:]) == 0,
+    )
     after, before = np.append(same, False), np.append(False, same)
-    neighbours = sentences.dataset.select(np.where(after, rows + 1, np.where(before, rows - 1, rows)))
-    return concatenate_datasets([sentences.dataset, neighbours.rename_column("sentence", "neighbour")], axis=1)
+    neighbours = sentences.dataset.select(
+        np.where(after, rows + 1, np.where(before, rows - 1, rows))
+    )
+    return concatenate_datasets(
+        [sentences.dataset, neighbours.rename_column("sentence", "neighbour")], axis=1
+    )
 
 
 def kept_whole(dataset: Dataset) -> int:
     """Count the sentences of one word, of which no view of words makes another."""
-    return sum(len(text.split(maxsplit=1)) < 2 for batch in dataset.iter(10_000) for text in batch["sentence"])
+    return sum(
+        len(text.split(maxsplit=1)) < 2
+        for batch in dataset.iter(10_000)
+        for text in batch["sentence"]
+    )
 
 
 def sentences_sha256(sentences: Dataset) -> str:
@@ -233,14 +294,17 @@ def texts_in(source: Source) -> Iterator[str]:
         for column in _columns(source, row):
             if column not in row.values:
                 raise UserError(
-                    f"{row.place}: expected the column {column!r}, found {row.columns}; name the sentence columns with "
+                    f"{row.place}: expected the column {column!r}, found {row.columns}; name the "
+                    "sentence columns with "
                     "'columns'."
                 )
             yield "" if row.values[column] is None else row.text(column)
 
 
 def _columns(source: Source, row: Row) -> tuple[str, ...]:
-    """Columns of a row's sentences; of a data set with one text column and none called ``sentence``, that one."""
+    """Columns of a row's sentences; of a data set with one text column and none called
+    ``sentence``, that one.
+    """
     if source.columns and not source.is_text:
         return source.columns
     if source.dataset is not None and "sentence" not in row.values:

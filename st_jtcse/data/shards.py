@@ -1,4 +1,6 @@
-"""Columns computed from sentences once: in shards, resumable, over processes, and kept as one Arrow file."""
+"""Columns computed from sentences once: in shards, resumable, over processes, and kept as one Arrow
+file.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,13 @@ class Job:
     """Columns to compute from every sentence."""
 
     kind: str  # what they are, in one word; the file's name starts with it
-    settings: dict[str, Any]  # all that decides the result, as JSON: hashes of sentences and models, and the options
+    settings: dict[
+        str, Any
+    ]  # all that decides the result, as JSON: hashes of sentences and models, and the options
     sentences: Dataset  # with a column `sentence`
-    compute: Callable[[list[str]], pa.Table]  # a shard's sentences to its columns, row by row, and from nothing else
+    compute: Callable[
+        [list[str]], pa.Table
+    ]  # a shard's sentences to its columns, row by row, and from nothing else
     shard_size: int  # sentences a shard: what an interruption loses at most, in each process
     row_bytes: int = 0  # what a sentence's columns take on the disk, where that is known beforehand
 
@@ -50,12 +56,14 @@ class Job:
 
 
 def cached_columns(job: Job, cache_dir: Path) -> Dataset:
-    """Return a job's columns, memory-mapped, a row a sentence; what an earlier or interrupted run has computed is used.
+    """Return a job's columns, memory-mapped, a row a sentence; what an earlier or interrupted run
+    has computed is used.
 
-    In a distributed run every process computes its share of the shards. The file is the same, byte for byte, however
-    often the work was interrupted and however many processes shared it. Of several runs at once the first to finish
-    wins, and the others take its file. UserError where `cache_dir`, which is safe to delete, cannot be written or has
-    too little space, or a file in it was made with other settings.
+    In a distributed run every process computes its share of the shards. The file is the same, byte
+    for byte, however often the work was interrupted and however many processes shared it. Of
+    several runs at once the first to finish wins, and the others take its file. UserError where
+    `cache_dir`, which is safe to delete, cannot be written or has too little space, or a file in it
+    was made with other settings.
     """
     final = cache_dir / f"{job.kind}-{hashlib.sha256(job.text.encode()).hexdigest()[:16]}.arrow"
     folder = final.with_suffix(".shards")
@@ -84,28 +92,42 @@ def _compute(job: Job, folder: Path, final: Path) -> None:
     with write_errors_told(folder.parent):
         folder.mkdir(parents=True, exist_ok=True)
     if to_do:
-        logger.info("%s: computing %d of %d sentences, kept in %s", job.kind, to_do, total, folder.parent)
-    bar = {"desc": job.kind, "unit": " sentences", "file": sys.stdout, "disable": processes.rank() > 0}
+        logger.info(
+            "%s: computing %d of %d sentences, kept in %s", job.kind, to_do, total, folder.parent
+        )
+    bar = {
+        "desc": job.kind,
+        "unit": " sentences",
+        "file": sys.stdout,
+        "disable": processes.rank() > 0,
+    }
     with tqdm(initial=total - to_do, total=total, **bar) as progress:
         for shard, rows in left:
             table = job.compute(job.sentences[rows]["sentence"])
             # A partial file of another process, or of one that was killed, must not be in the way.
             partial = folder / f".{shard:05d}.{os.getpid()}.partial"
             write_stream(partial, folder.parent, table.schema, table.combine_chunks().to_batches())
-            # The name holds the hash: one rename makes the shard finished, and its content can be checked ever after.
+            # The name holds the hash: one rename makes the shard finished, and its content can be
+            # checked ever after.
             partial.replace(folder / f"{shard:05d}-{sha256(partial)[:16]}.arrow")
             progress.update(len(rows))
             logger.debug("%s: shard %d of %d is done", job.kind, shard + 1, len(job.shards))
 
 
 def _check_space(job: Job, cache_dir: Path, to_do: int) -> None:
-    """Refuse a disk that is too small for the shards to be computed and for the file that they are joined to."""
+    """Refuse a disk that is too small for the shards to be computed and for the file that they are
+    joined to.
+    """
     needed = job.row_bytes * (len(job.sentences) + to_do)
-    free = shutil.disk_usage(next(place for place in (cache_dir, *cache_dir.parents) if place.exists())).free
+    free = shutil.disk_usage(
+        next(place for place in (cache_dir, *cache_dir.parents) if place.exists())
+    ).free
     if needed > free:
         raise UserError(
-            f"{cache_dir}: the {job.kind} data of {len(job.sentences)} sentences need {needed / 1e6:,.2f} MB while "
-            f"they are made, found {free / 1e6:,.2f} MB free; free some, or choose another cache_dir."
+            f"{cache_dir}: the {job.kind} data of {len(job.sentences)} sentences need "
+            f"{needed / 1e6:,.2f} MB while "
+            f"they are made, found {free / 1e6:,.2f} MB free; free some, or choose another "
+            "cache_dir."
         )
 
 
@@ -122,9 +144,15 @@ def _finished_shard(folder: Path, shard: int) -> Path | None:
 def _join(job: Job, folder: Path, final: Path) -> None:
     if processes.rank() > 0 or is_whole(final, job.text):
         return
-    paths = [path for path in (_finished_shard(folder, shard) for shard in range(len(job.shards))) if path]
+    paths = [
+        path
+        for path in (_finished_shard(folder, shard) for shard in range(len(job.shards)))
+        if path
+    ]
     if len(paths) < len(job.shards):
-        raise UserError(f"{folder}: a shard was damaged while others were computed; run again to repair it.")
+        raise UserError(
+            f"{folder}: a shard was damaged while others were computed; run again to repair it."
+        )
 
     def batches() -> Iterator[pa.RecordBatch]:
         for path in paths:

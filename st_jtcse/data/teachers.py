@@ -1,4 +1,6 @@
-"""Embeddings of frozen models: checked, and as training labels encoded once and kept in half precision on the disk."""
+"""Embeddings of frozen models: checked, and as training labels encoded once and kept in half
+precision on the disk.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +32,18 @@ def with_teacher_labels(
     form: Form = "sum",
     shard_size: int | None = None,
 ) -> Dataset:
-    r"""Add the column ``label``: one float16 vector a sentence, made from all teachers' embeddings t_k(x).
+    r"""Add the column ``label``: one float16 vector a sentence, made from all teachers' embeddings
+    t_k(x).
 
-    ``"sum"`` is what MSELoss and EmbedDistillLoss train on. The Gram matrix of ``"concatenation"`` is the weighted sum
-    of the teachers' cosine matrices, which is what a loss over similarities needs:
+    ``"sum"`` is what MSELoss and EmbedDistillLoss train on. The Gram matrix of ``"concatenation"``
+    is the weighted sum of the teachers' cosine matrices, which is what a loss over similarities
+    needs:
 
     .. math:: \sum_k w_k t_k(x) \qquad \text{or} \qquad
         \left[\sqrt{w_1}\, t_1(x) / \|t_1(x)\|, \dots, \sqrt{w_K}\, t_K(x) / \|t_K(x)\|\right]
 
-    The labels are memory-mapped from a file in `cache_dir`, used again for the same sentences, teachers and weights.
-    Raises UserError as :func:`encoder_of` does.
+    The labels are memory-mapped from a file in `cache_dir`, used again for the same sentences,
+    teachers and weights. Raises UserError as :func:`encoder_of` does.
     """
     encode = encoder_of(teachers, weights, form, sentences["sentence"])
     settings = {
@@ -58,21 +62,34 @@ def with_teacher_labels(
 
 
 def encoder_of(
-    teachers: Sequence[SentenceTransformer], weights: Sequence[float], form: Form, corpus: Sequence[str] | None = None
+    teachers: Sequence[SentenceTransformer],
+    weights: Sequence[float],
+    form: Form,
+    corpus: Sequence[str] | None = None,
 ) -> Callable[[list[str]], pa.Table]:
-    """Return what makes the column of :func:`with_teacher_labels` of some sentences, those of a `corpus` or any.
+    """Return what makes the column of :func:`with_teacher_labels` of some sentences, those of a
+    `corpus` or any.
 
-    UserError where the weights do not fit, then where an embedding is not finite, beyond half precision, or zero in a
-    concatenation.
+    UserError where the weights do not fit, then where an embedding is not finite, beyond half
+    precision, or zero in a concatenation.
     """
     if len(weights) != len(teachers):
-        raise UserError(f"Expected one weight per teacher, found {len(weights)} for {len(teachers)}; give as many.")
+        raise UserError(
+            f"Expected one weight per teacher, found {len(weights)} for {len(teachers)}; give as "
+            "many."
+        )
     if form == "concatenation" and min(weights) < 0:
-        raise UserError(f"Weights of similarities cannot be negative, found {min(weights):g}; leave that teacher out.")
+        raise UserError(
+            f"Weights of similarities cannot be negative, found {min(weights):g}; leave that "
+            "teacher out."
+        )
     label_size(teachers, form)
 
     def encode(texts: list[str]) -> pa.Table:
-        vectors_of = (teacher.encode(texts, batch_size=_BATCH, show_progress_bar=False) for teacher in teachers)
+        vectors_of = (
+            teacher.encode(texts, batch_size=_BATCH, show_progress_bar=False)
+            for teacher in teachers
+        )
         embeddings = [np.asarray(vectors) for vectors in vectors_of]
         for vectors in embeddings:
             check_embeddings(vectors, texts, "teacher", corpus, for_cosines=form == "concatenation")
@@ -82,23 +99,33 @@ def encoder_of(
 
 
 def label_size(teachers: Sequence[SentenceTransformer], form: Form = "sum") -> int:
-    """Return the length of the label vectors; embeddings to be summed that differ in size are refused."""
+    """Return the length of the label vectors; embeddings to be summed that differ in size are
+    refused.
+    """
     sizes = [int(teacher.get_embedding_dimension() or 0) for teacher in teachers]
     if form == "concatenation":
         return sum(sizes)
     if len(set(sizes)) != 1:
         raise UserError(
-            f"Teachers whose embeddings are summed must have one size, found {sizes}; choose teachers of one size."
+            f"Teachers whose embeddings are summed must have one size, found {sizes}; choose "
+            "teachers of one size."
         )
     return sizes[0]
 
 
 def check_embeddings(
-    vectors: np.ndarray, texts: Sequence[str], model: str, corpus: Sequence[str] | None, *, for_cosines: bool
+    vectors: np.ndarray,
+    texts: Sequence[str],
+    model: str,
+    corpus: Sequence[str] | None,
+    *,
+    for_cosines: bool,
 ) -> None:
-    """Refuse embeddings of texts that are not finite, or for cosines zero, naming the first sentence and its row.
+    """Refuse embeddings of texts that are not finite, or for cosines zero, naming the first
+    sentence and its row.
 
-    The row is that of the corpus, if there is one; `model` is what the model is, e.g. ``"teacher"``.
+    The row is that of the corpus, if there is one; `model` is what the model is, e.g.
+    ``"teacher"``.
     """
     for fault, rows in (
         ("is not finite", ~np.isfinite(vectors).all(axis=1)),
@@ -113,18 +140,24 @@ def check_embeddings(
             )
 
 
-def _combined(embeddings: Sequence[np.ndarray], weights: Sequence[float], form: Form) -> pa.FixedSizeListArray:
+def _combined(
+    embeddings: Sequence[np.ndarray], weights: Sequence[float], form: Form
+) -> pa.FixedSizeListArray:
     weighted = list(zip(weights, embeddings))
     if form == "sum":
         vectors = np.asarray(sum(weight * own for weight, own in weighted))
     else:
-        parts = [weight**0.5 * own / np.linalg.norm(own, axis=1, keepdims=True) for weight, own in weighted]
+        parts = [
+            weight**0.5 * own / np.linalg.norm(own, axis=1, keepdims=True)
+            for weight, own in weighted
+        ]
         vectors = np.concatenate(parts, axis=1)
     with np.errstate(over="ignore"):  # Told below, with the row's reason.
         half = vectors.astype(np.float16)
     if not np.isfinite(half).all():
         raise UserError(
-            f"A teacher's embedding has a component of {np.abs(vectors).max():g}, beyond half precision (65504); lower "
+            f"A teacher's embedding has a component of {np.abs(vectors).max():g}, beyond half "
+            "precision (65504); lower "
             "the teachers' weights, or check the teacher."
         )
     return pa.FixedSizeListArray.from_arrays(pa.array(half.ravel()), half.shape[1])

@@ -22,8 +22,9 @@ _PAIR = (_SENTENCE, _SENTENCE + " the")
 def gmac(model: SentenceTransformer | CrossEncoder) -> float:
     """Return the multiply-accumulate operations of one input, in units of 10^9.
 
-    That is a sentence of 64 tokens, or a pair of 128 for a cross-encoder; a model with a lower limit reads as many as
-    that. A model of images reads one. The matrix products are counted, which is all but a few thousandths of the work.
+    That is a sentence of 64 tokens, or a pair of 128 for a cross-encoder; a model with a lower
+    limit reads as many as that. A model of images reads one. The matrix products are counted, which
+    is all but a few thousandths of the work.
     """
     given: Any = _PAIR if isinstance(model, CrossEncoder) else _SENTENCE
     if not model.supports("text"):
@@ -33,7 +34,11 @@ def gmac(model: SentenceTransformer | CrossEncoder) -> float:
         for key, value in model.preprocess([given]).items()
     }
     # The plain kernel is the one whose products the counter sees on every device.
-    with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+    with (
+        torch.inference_mode(),
+        sdpa_kernel(SDPBackend.MATH),
+        FlopCounterMode(display=False) as counter,
+    ):
         model.eval()(features)
     return counter.get_total_flops() / 2e9
 
@@ -44,7 +49,8 @@ def parameters(model: nn.Module) -> int:
 
 
 def eta(score: float, gmac: float) -> float:
-    r"""Return the score bought with 10^9 multiply-accumulate operations, :math:`\eta = score / GMAC`.
+    r"""Return the score bought with 10^9 multiply-accumulate operations, :math:`\eta = score /
+    GMAC`.
 
     References:
         JTCSE (Zong et al.), Table VII.
@@ -53,7 +59,9 @@ def eta(score: float, gmac: float) -> float:
 
 
 def encode_speed(model: SentenceTransformer, sentences: Sequence[str]) -> float:
-    """Return how many sentences the model encodes in a second on its device, once and after a warm-up batch."""
+    """Return how many sentences the model encodes in a second on its device, once and after a
+    warm-up batch.
+    """
     model.encode(list(sentences[:32]), show_progress_bar=False)
     began = time.perf_counter()
     model.encode(list(sentences), show_progress_bar=False)

@@ -30,10 +30,14 @@ class Plan:
     score_range: tuple[float, float]  # lowest and highest gold score possible
     sentence: str  # the sentence whose attention is shown
     map_method: MapMethod = "pca"  # how the map is made
-    sample_size: int = 250  # pairs that are drawn for the map and for what is looked at inside the encoders
+    sample_size: int = (
+        250  # pairs that are drawn for the map and for what is looked at inside the encoders
+    )
     seed: int = 42  # seed of that draw and of t-SNE
     cases: int = 0  # pairs to show that the models rank most differently
-    without: tuple[str, ...] = ()  # names of LayerNorms, as patterns, without which the moduli are found too
+    without: tuple[
+        str, ...
+    ] = ()  # names of LayerNorms, as patterns, without which the moduli are found too
 
     @property
     def threshold(self) -> float:
@@ -52,15 +56,26 @@ class Plan:
         count = len(self.pairs.scores)
         if self.sample_size >= count:
             return np.arange(count)
-        return np.sort(np.random.default_rng(self.seed).choice(count, self.sample_size, replace=False))
+        return np.sort(
+            np.random.default_rng(self.seed).choice(count, self.sample_size, replace=False)
+        )
 
     def sample(self) -> tuple[list[str], NDArray[np.int64]]:
-        """Return the different sentences of the drawn pairs, and which of them make a positive pair, (M, 2)."""
+        """Return the different sentences of the drawn pairs, and which of them make a positive
+        pair, (M, 2).
+        """
         drawn = self.sampled
-        sides = [[side[index] for index in drawn] for side in (self.pairs.sentences1, self.pairs.sentences2)]
+        sides = [
+            [side[index] for index in drawn]
+            for side in (self.pairs.sentences1, self.pairs.sentences2)
+        ]
         sentences = list(dict.fromkeys([*sides[0], *sides[1]]))
         row = {sentence: index for index, sentence in enumerate(sentences)}
-        joined = [(row[a], row[b]) for a, b, is_positive in zip(*sides, self.positive[drawn]) if is_positive]
+        joined = [
+            (row[a], row[b])
+            for a, b, is_positive in zip(*sides, self.positive[drawn])
+            if is_positive
+        ]
         return sentences, np.array(joined, np.int64).reshape(-1, 2)
 
 
@@ -79,7 +94,9 @@ class Diagnosis:
     uniformity: float  # Eq. 17 over the different sentences
     density: CosineDensity  # cosines by fifth of the gold scores
     cosines: NDArray[np.float64]  # cosine of each pair, (P,)
-    sentence_map: SentenceMap | None = None  # the sample in two dimensions; None where it cannot be drawn
+    sentence_map: SentenceMap | None = (
+        None  # the sample in two dimensions; None where it cannot be drawn
+    )
     # E_CLS by encoder label; empty for a model without BERT-like encoders
     energy: dict[str, CLSEnergy] = field(default_factory=dict)
     sink: dict[str, AttentionSink] = field(default_factory=dict)  # attention by encoder label
@@ -90,7 +107,11 @@ class Diagnosis:
     @property
     def mean_energy(self) -> float:
         """E_CLS, the mean over layers and encoders; NaN where there are none."""
-        return float(np.mean([energy.mean.mean() for energy in self.energy.values()])) if self.energy else math.nan
+        return (
+            float(np.mean([energy.mean.mean() for energy in self.energy.values()]))
+            if self.energy
+            else math.nan
+        )
 
     @property
     def eta(self) -> float:
@@ -99,7 +120,9 @@ class Diagnosis:
 
     def as_record(self) -> dict[str, Any]:
         """Return it as JSON has it; what does not exist is null."""
-        record = {key: getattr(self, key) for key in ("name", "weights_sha256", "dimension", "parameters")} | {
+        record = {
+            key: getattr(self, key) for key in ("name", "weights_sha256", "dimension", "parameters")
+        } | {
             "gmac": round(self.gmac, 4),
             "sentences_per_second": round(self.sentences_per_second, 1),
             "spearman": round(self.spearman, 4),
@@ -108,12 +131,15 @@ class Diagnosis:
             "uniformity": self.uniformity,
             "mean_cls_energy": self.mean_energy,
             "cosines_by_score_fifth": {
-                key: getattr(self.density, key) for key in ("edges", "counts", "means", "deviations")
+                key: getattr(self.density, key)
+                for key in ("edges", "counts", "means", "deviations")
             },
             "map_points": self.sentence_map and self.sentence_map.points,
             "encoders": [self._encoder_record(label) for label in self.energy],
             "without_layer_norms": {
-                label: _norms(found) for label, found in self.modulus.items() if label not in self.energy
+                label: _norms(found)
+                for label, found in self.modulus.items()
+                if label not in self.energy
             },
             "notes": self.notes,
         }
@@ -138,16 +164,22 @@ def _norms(modulus: Modulus) -> dict[str, Any]:
 
 
 def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
-    """Find out everything about a model, which is left as it is; raises UserError for embeddings without direction."""
+    """Find out everything about a model, which is left as it is; raises UserError for embeddings
+    without direction.
+    """
     from scipy.stats import spearmanr
 
     pairs = plan.pairs
     corpus = list(dict.fromkeys([*pairs.sentences1, *pairs.sentences2]))
     try:
-        vectors = dict(zip(corpus, diagnostics.unit_vectors(model.encode(corpus, show_progress_bar=False))))
+        vectors = dict(
+            zip(corpus, diagnostics.unit_vectors(model.encode(corpus, show_progress_bar=False)))
+        )
     except UserError as error:
         raise UserError(f"{name}: {error}") from None
-    first, second = (np.stack([vectors[s] for s in side]) for side in (pairs.sentences1, pairs.sentences2))
+    first, second = (
+        np.stack([vectors[s] for s in side]) for side in (pairs.sentences1, pairs.sentences2)
+    )
     cosines = (first * second).sum(axis=1)
     positive = plan.positive
     notes = [] if positive.any() else [f"No alignment: no pair scores above {plan.threshold:g}."]
@@ -160,15 +192,21 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
         gmac=diagnostics.gmac(model),
         sentences_per_second=diagnostics.encode_speed(model, sentences),
         spearman=100 * float(spearmanr(cosines, pairs.scores).statistic),
-        alignment=diagnostics.alignment(first[positive], second[positive]) if positive.any() else None,
+        alignment=diagnostics.alignment(first[positive], second[positive])
+        if positive.any()
+        else None,
         uniformity=diagnostics.uniformity(np.stack(list(vectors.values()))),
         density=diagnostics.cosine_density(cosines, pairs.scores, plan.score_range),
         cosines=cosines,
         notes=notes,
     )
     sample = np.stack([vectors[sentence] for sentence in sentences])
-    found.sentence_map = _or_note(notes, "No map", lambda: diagnostics.sentence_map(sample, plan.map_method, plan.seed))
-    encoders = _or_note(notes, "No E_CLS, attention and moduli", lambda: diagnostics.encoders_of(model))
+    found.sentence_map = _or_note(
+        notes, "No map", lambda: diagnostics.sentence_map(sample, plan.map_method, plan.seed)
+    )
+    encoders = _or_note(
+        notes, "No E_CLS, attention and moduli", lambda: diagnostics.encoders_of(model)
+    )
     for encoder in encoders or ():
         found.energy[encoder.label] = diagnostics.cls_energy_by_layer(encoder, sentences)
         found.sink[encoder.label] = diagnostics.attention_sink(encoder, plan.sentence)
@@ -176,7 +214,9 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
         if own.note is not None:
             notes.append(f"{encoder.label or 'Moduli'}: {own.note}")
         for bare in [diagnostics.without_layer_norms(encoder, pattern) for pattern in plan.without]:
-            moduli = _or_note(notes, f"{bare.label}, no moduli", partial(diagnostics.modulus, bare, sentences))
+            moduli = _or_note(
+                notes, f"{bare.label}, no moduli", partial(diagnostics.modulus, bare, sentences)
+            )
             found.modulus |= {bare.label: moduli} if moduli else {}
     return found
 

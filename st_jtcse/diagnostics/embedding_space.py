@@ -18,13 +18,16 @@ MapMethod = Literal["pca", "tsne"]
 
 
 def unit_vectors(vectors: ArrayLike) -> NDArray[np.float64]:
-    """Return the vectors at length 1, in float64; raises UserError where one is zero or not finite."""
+    """Return the vectors at length 1, in float64; raises UserError where one is zero or
+    not finite.
+    """
     found = np.asarray(vectors, np.float64)
     lengths = np.linalg.norm(found, axis=1, keepdims=True)
     faulty = ~(np.isfinite(lengths) & (lengths > 0))
     if faulty.any():
         raise UserError(
-            f"{int(faulty.sum())} of {len(found)} embeddings are zero or not finite, so they have no direction; check "
+            f"{int(faulty.sum())} of {len(found)} embeddings are zero or not finite, so they have "
+            "no direction; check "
             "the model's weights."
         )
     return found / lengths
@@ -53,7 +56,8 @@ def alignment(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def uniformity(vectors: ArrayLike) -> float:
-    r"""Logarithm of the mean Gaussian potential of all pairs on the unit sphere; lower is more evenly spread.
+    r"""Logarithm of the mean Gaussian potential of all pairs on the unit sphere; lower is more
+    evenly spread.
 
     .. math:: \ell_{uniform} = \log E_{x \ne y} \, e^{-2 \lVert f(x) - f(y) \rVert^2}
 
@@ -88,13 +92,17 @@ class CosineDensity:
     means: NDArray[np.float64]  # mean cosine of each, (5,); NaN where it is empty
     deviations: NDArray[np.float64]  # standard deviation of each, (5,); NaN where it is empty
     grid: NDArray[np.float64]  # cosines from -1 to 1 at which the density is given, (G,)
-    density: NDArray[np.float64]  # density of each fifth, (5, G); NaN where it has no two different cosines
+    density: NDArray[
+        np.float64
+    ]  # density of each fifth, (5, G); NaN where it has no two different cosines
 
 
 def score_fifths(scores: ArrayLike, score_range: tuple[float, float]) -> NDArray[np.int64]:
-    """Return the fifth of the range that each score lies in, 0 to 4; a score on an edge belongs to the lower fifth.
+    """Return the fifth of the range that each score lies in, 0 to 4; a score on an edge belongs to
+    the lower fifth.
 
-    The highest fifth of STS scores from 0 to 5 is thus SimCSE's choice of positive pairs, those scored above 4.
+    The highest fifth of STS scores from 0 to 5 is thus SimCSE's choice of positive pairs, those
+    scored above 4.
 
     Args:
         scores: (P,).
@@ -106,8 +114,11 @@ def score_fifths(scores: ArrayLike, score_range: tuple[float, float]) -> NDArray
     return np.clip(np.ceil(position).astype(np.int64) - 1, 0, FIFTHS - 1)
 
 
-def cosine_density(cosines: ArrayLike, scores: ArrayLike, score_range: tuple[float, float]) -> CosineDensity:
-    """Return the density of the cosines within each fifth of the range, by Gaussian kernels of Scott's bandwidth.
+def cosine_density(
+    cosines: ArrayLike, scores: ArrayLike, score_range: tuple[float, float]
+) -> CosineDensity:
+    """Return the density of the cosines within each fifth of the range, by Gaussian kernels of
+    Scott's bandwidth.
 
     Args:
         cosines: Cosine of each pair, (P,).
@@ -129,7 +140,9 @@ def cosine_density(cosines: ArrayLike, scores: ArrayLike, score_range: tuple[flo
         if len(own) > 1 and own.std() > 1e-9:
             density[index] = gaussian_kde(own)(_GRID)
     edges = np.linspace(*score_range, FIFTHS + 1)
-    return CosineDensity(edges, np.bincount(fifths, minlength=FIFTHS), means, deviations, _GRID, density)
+    return CosineDensity(
+        edges, np.bincount(fifths, minlength=FIFTHS), means, deviations, _GRID, density
+    )
 
 
 @dataclass(frozen=True)
@@ -137,7 +150,8 @@ class SentenceMap:
     """Embeddings in two dimensions."""
 
     points: NDArray[np.float64]  # (N, 2)
-    # Share of the variance along each axis, (2,), with PCA; None with t-SNE, whose axes mean nothing
+    # Share of the variance along each axis, (2,), with PCA; None with t-SNE, whose axes mean
+    # nothing
     explained: NDArray[np.float64] | None
 
 
@@ -146,8 +160,8 @@ def sentence_map(vectors: ArrayLike, method: MapMethod = "pca", seed: int = 42) 
 
     Args:
         vectors: Embeddings of N >= 3 sentences, (N, H).
-        method: ``"pca"``, a projection whose distances can be read, or ``"tsne"``, which keeps neighbours together and
-            nothing else.
+        method: ``"pca"``, a projection whose distances can be read, or ``"tsne"``, which keeps
+            neighbours together and nothing else.
         seed: Seed of t-SNE.
 
     Raises:

@@ -44,49 +44,72 @@ class Pass:
     input_ids: Tensor  # (B, T)
     mask: Tensor  # true for tokens, False for padding, (B, T)
     last_hidden: Tensor  # last hidden states, (B, T, H)
-    contexts: list[Tensor]  # attention context SA V of every layer, all heads side by side, (B, T, H)
-    attentions: list[Tensor]  # attention matrix SA of every layer, (B, heads, T, T); empty unless asked for
+    contexts: list[
+        Tensor
+    ]  # attention context SA V of every layer, all heads side by side, (B, T, H)
+    attentions: list[
+        Tensor
+    ]  # attention matrix SA of every layer, (B, heads, T, T); empty unless asked for
 
 
 def encoders_of(model: SentenceTransformer) -> list[Encoder]:
-    """Return a model's encoders: one, a twin's towers or an ensemble's members; UserError if none is BERT-like."""
+    """Return a model's encoders: one, a twin's towers or an ensemble's members; UserError if none
+    is BERT-like.
+    """
     first: Any = model[0]
     if isinstance(first, MultiTokenizerEnsemble):
         return [
-            Encoder(", ".join(filter(None, (f"member {number}", inner.label))), inner.owner, inner.network)
+            Encoder(
+                ", ".join(filter(None, (f"member {number}", inner.label))),
+                inner.owner,
+                inner.network,
+            )
             for number, member in enumerate(first.members, start=1)
             for inner in encoders_of(member)
         ]
     if not isinstance(first, Transformer):
-        raise UserError(f"This needs a BERT or RoBERTa encoder; the model's first module is {type(first).__name__}.")
+        raise UserError(
+            "This needs a BERT or RoBERTa encoder; the model's first module is "
+            f"{type(first).__name__}."
+        )
     network: Any = first.model
     kind = network.config.model_type
     if kind == TwinEncoderConfig.model_type:
         parts = [(f"tower {numeral}", tower) for numeral, tower in zip(("I", "II"), network.towers)]
     elif kind == EnsembleEncoderConfig.model_type:
-        parts = [(f"member {number}", member) for number, member in enumerate(network.members, start=1)]
+        parts = [
+            (f"member {number}", member) for number, member in enumerate(network.members, start=1)
+        ]
     else:
         parts = [("", network)]
     for _, part in parts:
         layers = getattr(getattr(part, "encoder", None), "layer", ())
-        if not layers or not all(hasattr(getattr(layer, "attention", None), "self") for layer in layers):
+        if not layers or not all(
+            hasattr(getattr(layer, "attention", None), "self") for layer in layers
+        ):
             found = part.config.model_type
-            raise UserError(f"This needs a BERT or RoBERTa encoder, or one built like them; the model's is {found!r}.")
+            raise UserError(
+                "This needs a BERT or RoBERTa encoder, or one built like them; the model's is "
+                f"{found!r}."
+            )
     return [Encoder(label, model, part) for label, part in parts]
 
 
 def _copy(network: Any) -> Any:
     """Copy a network's structure and settings, but not its weights."""
-    return copy.deepcopy(network, {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())})
+    return copy.deepcopy(
+        network, {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
+    )
 
 
 def without_layer_norms(encoder: Encoder, pattern: str) -> Encoder:
-    """Return an encoder in a copy of which nothing stands where LayerNorms were; the encoder is left as it is.
+    """Return an encoder in a copy of which nothing stands where LayerNorms were; the encoder is
+    left as it is.
 
     Args:
         encoder: From :func:`encoders_of`.
-        pattern: Which ones, by their names in the encoder, e.g. ``encoder.layer.5.output.LayerNorm``; ``*`` stands for
-            anything.
+        pattern: Which ones, by their names in the encoder, e.g.
+            ``encoder.layer.5.output.LayerNorm``; ``*`` stands for anything.
 
     Raises:
         UserError: No LayerNorm is called so.
@@ -100,17 +123,24 @@ def without_layer_norms(encoder: Encoder, pattern: str) -> Encoder:
     if not chosen:
         known = ", ".join(norms[:3])
         raise UserError(
-            f"No LayerNorm is called {pattern!r}; they are called {known} and so on, and '*' is all of them."
+            f"No LayerNorm is called {pattern!r}; they are called {known} and so on, and '*' is "
+            "all of them."
         )
     for name in chosen:
         network.set_submodule(name, nn.Identity())
-    return Encoder(", ".join(filter(None, (encoder.label, f"without {pattern}"))), encoder.owner, network)
+    return Encoder(
+        ", ".join(filter(None, (encoder.label, f"without {pattern}"))), encoder.owner, network
+    )
 
 
-def passes(encoder: Encoder, sentences: Sequence[str], *, attentions: bool = False) -> Iterator[Pass]:
-    """Run sentences through an encoder, batch by batch and shortest first, and keep what its layers compute.
+def passes(
+    encoder: Encoder, sentences: Sequence[str], *, attentions: bool = False
+) -> Iterator[Pass]:
+    """Run sentences through an encoder, batch by batch and shortest first, and keep what its layers
+    compute.
 
-    The encoder is left as it is. To keep the attention matrices needs the plain ("eager") attention.
+    The encoder is left as it is. To keep the attention matrices needs the plain ("eager")
+    attention.
     """
     network = _copy(encoder.network).eval()
     if attentions:
@@ -133,7 +163,13 @@ def passes(encoder: Encoder, sentences: Sequence[str], *, attentions: bool = Fal
             features = owner.preprocess(ordered[start : start + _BATCH], prompt=prompt)
             inputs = {key: features[key].to(network.device) for key in _INPUTS if key in features}
             last_hidden = network(**inputs).last_hidden_state
-            yield Pass(inputs["input_ids"], inputs["attention_mask"].bool(), last_hidden, contexts[:], matrices[:])
+            yield Pass(
+                inputs["input_ids"],
+                inputs["attention_mask"].bool(),
+                last_hidden,
+                contexts[:],
+                matrices[:],
+            )
             contexts.clear()
             matrices.clear()
 
@@ -144,14 +180,18 @@ class AttentionSink:
 
     tokens: list[str]  # the sentence's T tokens
     groups: list[str]  # the group of each, one of CLS, SEP, punctuation, words
-    mass: NDArray[np.float64]  # share of the attention by layer and group, (N, 4); each row sums to 1
+    mass: NDArray[
+        np.float64
+    ]  # share of the attention by layer and group, (N, 4); each row sums to 1
 
 
 def attention_mass(attention: Tensor, groups: Sequence[str]) -> NDArray[np.float64]:
-    """Return the share of a layer's attention that each group receives, averaged over heads and asking tokens.
+    """Return the share of a layer's attention that each group receives, averaged over heads and
+    asking tokens.
 
     Args:
-        attention: Attention matrix of one sentence without padding, (heads, T, T); rows ask and sum to 1.
+        attention: Attention matrix of one sentence without padding, (heads, T, T); rows ask and sum
+            to 1.
         groups: The group of each token, T of them.
 
     Returns:
@@ -178,7 +218,9 @@ def _group(tokenizer: Any, token: int) -> str:
     if token == tokenizer.sep_token_id:
         return "SEP"
     text = tokenizer.decode([token]).strip()
-    is_punctuation = bool(text) and all(unicodedata.category(char)[0] in "PS" and char != _BROKEN for char in text)
+    is_punctuation = bool(text) and all(
+        unicodedata.category(char)[0] in "PS" and char != _BROKEN for char in text
+    )
     return "punctuation" if is_punctuation else "words"
 
 
@@ -195,9 +237,10 @@ def cls_energy(context: Tensor, mask: Tensor) -> Tensor:
 
     .. math:: E_{CLS} = \frac{\lVert C_{cls} \rVert}{\lVert C_{rest} \rVert_F}, \qquad C = SA \, V
 
-    C is what attention hands to the layer's output projection, all heads side by side. The other rows are those of
-    every other token, SEP included, without padding; so E_CLS falls with the length of a sentence, about as
-    :math:`1 / \sqrt{T - 1}`, and only encoders that read the same sentences can be compared.
+    C is what attention hands to the layer's output projection, all heads side by side. The other
+    rows are those of every other token, SEP included, without padding; so E_CLS falls with the
+    length of a sentence, about as :math:`1 / \sqrt{T - 1}`, and only encoders that read the same
+    sentences can be compared.
 
     Args:
         context: C, (B, T, H) float; the CLS row is the first behind any padding.
@@ -215,7 +258,9 @@ def cls_energy(context: Tensor, mask: Tensor) -> Tensor:
 
 
 def _cls(rows: Tensor, mask: Tensor) -> Tensor:
-    """Return the row of each sentence's first token, which stands behind padding on the left: (B, any)."""
+    """Return the row of each sentence's first token, which stands behind padding on the left: (B,
+    any).
+    """
     return pooled(rows, mask.int(), "cls")
 
 
@@ -234,7 +279,8 @@ class Modulus:
     """Euclidean norms over S sentences."""
 
     hidden: NDArray[np.float64]  # of the CLS state h of the last layer, (S,)
-    # Of the pooler output tanh(W h + b), (S,), at most the square root of H; None where the encoder has no pooler
+    # Of the pooler output tanh(W h + b), (S,), at most the square root of H; None where the encoder
+    # has no pooler
     pooler: NDArray[np.float64] | None
     note: str | None = None  # what is to be known about the pooler, None if nothing is
 
@@ -242,8 +288,8 @@ class Modulus:
 def modulus(encoder: Encoder, sentences: Sequence[str]) -> Modulus:
     """Return the moduli of an encoder's CLS states and pooler outputs.
 
-    A pooler that was never trained, such as the random one that transformers draws for a checkpoint without, is
-    recognised by its bias, which is exactly zero, and told in the note.
+    A pooler that was never trained, such as the random one that transformers draws for a checkpoint
+    without, is recognised by its bias, which is exactly zero, and told in the note.
 
     Args:
         encoder: From :func:`~st_jtcse.diagnostics.encoders_of`.
@@ -260,7 +306,10 @@ def modulus(encoder: Encoder, sentences: Sequence[str]) -> Modulus:
     if pooler is None:
         note = "there is no pooler."
     elif not pooler.dense.bias.any():
-        note = "the pooler was never trained (its bias is zero); its norms follow from the CLS state alone."
+        note = (
+            "the pooler was never trained (its bias is zero); its norms follow from the CLS "
+            "state alone."
+        )
     hidden, outputs = [], []
     for batch in passes(encoder, sentences):
         state = _cls(batch.last_hidden, batch.mask)
@@ -270,7 +319,9 @@ def modulus(encoder: Encoder, sentences: Sequence[str]) -> Modulus:
                 outputs.append(_norms(pooler(state[:, None])))
     norms = np.concatenate(hidden)
     if not np.isfinite(norms).all():
-        raise UserError("The norms of CLS states are not finite; keep more LayerNorms, or check the weights.")
+        raise UserError(
+            "The norms of CLS states are not finite; keep more LayerNorms, or check the weights."
+        )
     return Modulus(norms, np.concatenate(outputs) if outputs else None, note)
 
 

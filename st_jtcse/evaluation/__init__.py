@@ -1,4 +1,6 @@
-"""Evaluations: SentEval's and one's own sets as Sentence-Transformers evaluators, suites of MTEB tasks, verdicts."""
+"""Evaluations: SentEval's and one's own sets as Sentence-Transformers evaluators, suites of MTEB
+tasks, verdicts.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ _HOMES = {
     "SentEvalTransferEvaluator": "senteval_transfer",
     "load_own_set": "own_sets",
 }
-__all__ = ["LabelledTexts", "OwnSetEvaluator", "SentEvalSTSEvaluator", "SentEvalTransferEvaluator", "load_own_set"]
+__all__ = [
+    "LabelledTexts",
+    "OwnSetEvaluator",
+    "SentEvalSTSEvaluator",
+    "SentEvalTransferEvaluator",
+    "load_own_set",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,6 @@
-"""What a job, a task that is run once, is given, a model, and what it gives: a record, or why there is none."""
+"""What a job, a task that is run once, is given, a model, and what it gives: a record, or why there
+is none.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,15 @@ class Evaluated:
     model: SentenceTransformer
     name: str  # as the user wrote it
     sha256: str  # hash of all that decides its embeddings
-    files: dict[str, str] = field(default_factory=dict)  # hash of each weight file of a model in a folder, by its path
+    files: dict[str, str] = field(
+        default_factory=dict
+    )  # hash of each weight file of a model in a folder, by its path
     note: str = ""  # how a plain encoder is pooled that is known by its name
 
 
 def load_model(name: str, **how: Any) -> Evaluated:
-    """Load a model for evaluation; `how` are the arguments of :func:`st_jtcse.modules.load_sentence_transformer`.
+    """Load a model for evaluation; `how` are the arguments of
+    :func:`st_jtcse.modules.load_sentence_transformer`.
 
     A published checkpoint that is a plain encoder is pooled as its authors do. Raises UserError.
     """
@@ -41,7 +46,9 @@ def load_model(name: str, **how: Any) -> Evaluated:
         if known is None:
             raise
         note = f"{name} {known}"
-        model = load_sentence_transformer(name, **how | {"pooling": known.pooling, "template": known.template})
+        model = load_sentence_transformer(
+            name, **how | {"pooling": known.pooling, "template": known.template}
+        )
     files = weight_files_sha256(place) if place.is_dir() else {}
     return Evaluated(model, name, embedding_sha256(model), files, note)
 
@@ -51,7 +58,9 @@ class Job(Protocol):
 
     data: str  # as `Record.data` has it
 
-    def run(self, context: Context, earlier: Record | None, keep: Callable[[Record], object]) -> Record:
+    def run(
+        self, context: Context, earlier: Record | None, keep: Callable[[Record], object]
+    ) -> Record:
         """Evaluate the model.
 
         Args:
@@ -65,8 +74,11 @@ class Job(Protocol):
 class Record:
     """What one task gave."""
 
-    source: str  # where the data came from; of local data the name alone, for results are shown to others
-    sha256: str | None  # hash of local data; None for data on the Hub, whose revision `source` names
+    # where the data came from; of local data the name alone, for results are shown to others
+    source: str
+    sha256: (
+        str | None
+    )  # hash of local data; None for data on the Hub, whose revision `source` names
     main_score: str  # metric shown where a table names none
     scores: dict[str, dict[str, dict[str, float]]]  # metrics from 0 to 1 by split and subset
     seconds: float  # how long it took
@@ -78,8 +90,14 @@ class Record:
 
     @property
     def is_defined(self) -> bool:
-        """Whether the main score is there in every part; what is not finite is left out of a record."""
-        return all(self.main_score in metrics for subsets in self.scores.values() for metrics in subsets.values())
+        """Whether the main score is there in every part; what is not finite is left out of a
+        record.
+        """
+        return all(
+            self.main_score in metrics
+            for subsets in self.scores.values()
+            for metrics in subsets.values()
+        )
 
 
 @dataclass

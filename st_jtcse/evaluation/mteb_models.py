@@ -1,4 +1,6 @@
-"""MTEB, or the sentence that says how to install it, and models under a name and revision of their own in it."""
+"""MTEB, or the sentence that says how to install it, and models under a name and revision of their
+own in it.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,18 @@ try:
     )
     from mteb.results import TaskResult as TaskResult
 except ModuleNotFoundError as error:
-    raise UserError("MTEB is not installed; install it with: pip install 'st-jtcse[evaluation]'.") from error
+    raise UserError(
+        "MTEB is not installed; install it with: pip install 'st-jtcse[evaluation]'."
+    ) from error
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Hold back MTEB's warnings: of tasks that were superseded, which the papers used, and of its own deprecations.
+    """Hold back MTEB's warnings: of tasks that were superseded, which the papers used, and of its
+    own deprecations.
 
-    2026-11: mteb 2.26 warns of its own argument ``fill_missing`` whenever it wraps a SentenceTransformer.
+    2026-11: mteb 2.26 warns of its own argument ``fill_missing`` whenever it wraps a
+    SentenceTransformer.
     """
     logger = logging.getLogger("mteb")
     level = logger.level
@@ -53,9 +59,9 @@ def quietly() -> Iterator[None]:
 class UniqueTextEncoder(SentenceTransformerEncoderWrapper):
     """A SentenceTransformer for MTEB that encodes each text of a task once.
 
-    MTEB encodes the columns of a task one by one, with all their repetitions. It keeps results by name and revision,
-    which are the same for all models loaded from folders; here the revision is the hash of what decides the embeddings.
-    A name in MTEB without ``/`` is put under ``local/``.
+    MTEB encodes the columns of a task one by one, with all their repetitions. It keeps results by
+    name and revision, which are the same for all models loaded from folders; here the revision is
+    the hash of what decides the embeddings. A name in MTEB without ``/`` is put under ``local/``.
 
     Example:
         ::
@@ -64,7 +70,9 @@ class UniqueTextEncoder(SentenceTransformerEncoderWrapper):
             from st_jtcse.evaluation.mteb_models import UniqueTextEncoder
 
             encoder = UniqueTextEncoder(SentenceTransformer("path/to/encoder_1"), "mine")
-            print(encoder.mteb_model_meta.name)  # For mteb.evaluate(encoder, mteb.get_tasks(tasks=["STS12"]))
+            print(
+                encoder.mteb_model_meta.name
+            )  # For mteb.evaluate(encoder, mteb.get_tasks(tasks=["STS12"]))
     """
 
     def __init__(self, model: SentenceTransformer, name: str) -> None:
@@ -73,12 +81,16 @@ class UniqueTextEncoder(SentenceTransformerEncoderWrapper):
         self.mteb_model_meta = model_meta(model, name)
         self._texts = UniqueTexts(model.get_embedding_dimension())
 
-    def encode(self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **kwargs: Any) -> Any:
+    def encode(
+        self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **kwargs: Any
+    ) -> Any:
         """Encode a task's texts; the arguments are those of MTEB's encoders."""
         texts = [text for batch in inputs for text in batch["text"]]
 
         def encode(missing: Sequence[str]) -> Any:
-            loader: Any = DataLoader(Dataset.from_dict({"text": missing}), batch_size=kwargs.get("batch_size", 32))
+            loader: Any = DataLoader(
+                Dataset.from_dict({"text": missing}), batch_size=kwargs.get("batch_size", 32)
+            )
             return super(UniqueTextEncoder, self).encode(
                 loader, task_metadata=task_metadata, prompt_type=prompt_type, **kwargs
             )
@@ -94,15 +106,20 @@ def model_meta(model: SentenceTransformer, name: str) -> ModelMeta:
         meta = ModelMeta.from_sentence_transformer_model(model)
     # MTEB wants an organisation on the Hub before the slash.
     return meta.model_copy(
-        update={"name": name if "/" in name else f"local/{name}", "revision": embedding_sha256(model)}
+        update={
+            "name": name if "/" in name else f"local/{name}",
+            "revision": embedding_sha256(model),
+        }
     )
 
 
-def register(folder: str | Path, *, pooling: PoolingName | None = None, trust_remote_code: bool = False) -> ModelMeta:
+def register(
+    folder: str | Path, *, pooling: PoolingName | None = None, trust_remote_code: bool = False
+) -> ModelMeta:
     """Make a local model known to MTEB, so that ``mteb.get_model`` and ``mteb.evaluate`` take it.
 
-    The name in MTEB's record is ``local/FOLDER-HASH``, so folders of one name do not hide each other; `pooling` is that
-    of a plain encoder. Raises UserError where the model cannot be loaded.
+    The name in MTEB's record is ``local/FOLDER-HASH``, so folders of one name do not hide each
+    other; `pooling` is that of a plain encoder. Raises UserError where the model cannot be loaded.
 
     Example:
         ::
@@ -125,5 +142,7 @@ def register(folder: str | Path, *, pooling: PoolingName | None = None, trust_re
 def _load_registered(name: str, revision: str, *, folder: str, **options: Any) -> UniqueTextEncoder:
     encoder = UniqueTextEncoder(load_sentence_transformer(folder, **options), name)
     if encoder.mteb_model_meta.revision != revision:
-        raise UserError(f"{folder} has changed since it was registered as {name}; register it again.")
+        raise UserError(
+            f"{folder} has changed since it was registered as {name}; register it again."
+        )
     return encoder

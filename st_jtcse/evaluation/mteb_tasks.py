@@ -22,14 +22,19 @@ from st_jtcse.wording import unknown
 SAME_PAIRS = {**{f"STS{year}": f"STS{year}" for year in range(12, 17)}, "STSBenchmark": "STSB"}
 
 
-def check_task(name: str, subsets: Sequence[str] | None = None, splits: Sequence[str] | None = None) -> None:
+def check_task(
+    name: str, subsets: Sequence[str] | None = None, splits: Sequence[str] | None = None
+) -> None:
     """Refuse with a UserError a task, subset or split that MTEB does not know."""
     tasks = {task.metadata.name: task.metadata for task in TASK_LIST}
     if name not in tasks:
         way_out = "The command 'mteb available-tasks' lists them."
         raise UserError(unknown("the name of an MTEB task", name, tasks, way_out))
     task = tasks[name]
-    for what, wanted, known in (("subset", subsets, task.hf_subsets), ("split", splits, task.eval_splits)):
+    for what, wanted, known in (
+        ("subset", subsets, task.hf_subsets),
+        ("split", splits, task.eval_splits),
+    ):
         for part in wanted or ():
             if part not in known:
                 # Some tasks have forty thousand.
@@ -41,7 +46,8 @@ def check_task(name: str, subsets: Sequence[str] | None = None, splits: Sequence
 class MTEBJob:
     """One MTEB task, restricted, and where its data come from.
 
-    Raises UserError where a local file is faulty, DataUnavailable where the pairs can be had nowhere.
+    Raises UserError where a local file is faulty, DataUnavailable where the pairs can be had
+    nowhere.
     """
 
     def __init__(
@@ -51,7 +57,8 @@ class MTEBJob:
         splits: Sequence[str] | None = None,  # None for all that MTEB evaluates
         *,
         pairs: str | None = None,  # SentEval set whose pairs stand in for the task's own
-        folder: Path | None = None,  # holds data sets under their Hub names, or graded pairs as JSONL (``sts/``)
+        folder: Path
+        | None = None,  # holds data sets under their Hub names, or graded pairs as JSONL (``sts/``)
     ) -> None:
         with quietly():
             metadata = mteb.get_task(name).metadata
@@ -67,10 +74,14 @@ class MTEBJob:
             self._find_data(folder)
         self.data = self.sha256 or self.source  # which data it runs on, as `Record.data` has it
 
-    def run(self, context: Context, earlier: Record | None, keep: Callable[[Record], object]) -> Record:
-        """Evaluate the model on what an earlier run on the same data has not, which MTEB adds to the others.
+    def run(
+        self, context: Context, earlier: Record | None, keep: Callable[[Record], object]
+    ) -> Record:
+        """Evaluate the model on what an earlier run on the same data has not, which MTEB adds to
+        the others.
 
-        `keep` is told of finished parts. Raises DataUnavailable, and UserError where the embeddings cannot be used.
+        `keep` is told of finished parts. Raises DataUnavailable, and UserError where the embeddings
+        cannot be used.
         """
         with quietly():
             known = None
@@ -81,7 +92,9 @@ class MTEBJob:
                     self._task.load_data()
                 except Exception as error:  # Loaders of hundreds of data sets raise what they like.
                     reason = " ".join(str(error).split())[:160]
-                    raise DataUnavailable(f"its data, {self.source}, cannot be had ({reason})") from error
+                    raise DataUnavailable(
+                        f"its data, {self.source}, cannot be had ({reason})"
+                    ) from error
             result = mteb.evaluate(
                 context.encoder,
                 self._task,
@@ -99,7 +112,13 @@ class MTEBJob:
             split: {str(entry["hf_subset"]): _figures(entry) for entry in entries}
             for split, entries in result.scores.items()
         }
-        return Record(self.source, self.sha256, self.main_score, scores, round(result.evaluation_time or 0.0, 1))
+        return Record(
+            self.source,
+            self.sha256,
+            self.main_score,
+            scores,
+            round(result.evaluation_time or 0.0, 1),
+        )
 
     def _find_data(self, folder: Path) -> None:
         mirror = folder / self._task.metadata.dataset["path"]
@@ -114,7 +133,10 @@ class MTEBJob:
 
     def _fill(self, pairs: str, folder: Path | None, *, hub: bool = True) -> None:
         found = load_sts(pairs, folder, hub=hub)
-        columns = [[cell for subset in found.content.values() for cell in subset[column]] for column in range(3)]
+        columns = [
+            [cell for subset in found.content.values() for cell in subset[column]]
+            for column in range(3)
+        ]
         rows = Dataset.from_dict(dict(zip(("sentence1", "sentence2", "score"), columns)))
         self._task.dataset = DatasetDict({self.splits[0]: rows})
         self._task.data_loaded = True
@@ -124,7 +146,8 @@ class MTEBJob:
 class _Known(ResultCache):
     """MTEB's cache of one task, whose home is our results.json.
 
-    MTEB's own files do not tell local data from the Hub's, round the scores, and can be seen half-written.
+    MTEB's own files do not tell local data from the Hub's, round the scores, and can be seen
+    half-written.
     """
 
     def __init__(self, known: TaskResult | None, keep: Callable[[TaskResult], object]) -> None:

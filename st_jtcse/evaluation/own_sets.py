@@ -1,4 +1,6 @@
-"""Sets of one's own: a file's columns say what it measures, and one statistic over its items how a model does."""
+"""Sets of one's own: a file's columns say what it measures, and one statistic over its items how a
+model does.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ class OwnSet:
 
     def statistic(self, model: SentenceTransformer, batch_size: int = 64) -> Statistic:
         """Return a model's statistic; raises UserError where its embeddings cannot be used."""
-        return self.measure(*(_unit(vectors) for vectors in encode_columns(model, self.columns, batch_size)))
+        return self.measure(
+            *(_unit(vectors) for vectors in encode_columns(model, self.columns, batch_size))
+        )
 
     def score(self, statistic: Statistic) -> float:
         """Return the statistic over all items."""
@@ -98,7 +102,11 @@ class OwnSetEvaluator(SentenceEvaluator):
         self.primary_metric = f"{self.name}_{own.metric}" if self.name else own.metric
 
     def __call__(  # type: ignore[override]  # ST's own evaluators narrow the model's type too
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
+        self,
+        model: SentenceTransformer,
+        output_path: str | None = None,
+        epoch: int = -1,
+        steps: int = -1,
     ) -> dict[str, float]:
         """Evaluate the model; the arguments are those of Sentence-Transformers' evaluators."""
         score = self.own.score(self.own.statistic(model, self.batch_size))
@@ -107,22 +115,27 @@ class OwnSetEvaluator(SentenceEvaluator):
         return metrics
 
 
-def load_own_set(source: Source, name: str, score_range: tuple[float, float] = (0.0, 5.0), hint: str = "") -> OwnSet:
+def load_own_set(
+    source: Source, name: str, score_range: tuple[float, float] = (0.0, 5.0), hint: str = ""
+) -> OwnSet:
     r"""Read a set, whose columns say what it is.
 
-    ==================================  =====================================================================
-    columns                             score
-    ==================================  =====================================================================
-    sentence1, sentence2, score         Spearman correlation of cosine and score
-    sentence1, sentence2, label         average precision of the cosine; label 1: the same, 0: not
-    text, label                         mean of P@1, P@10, accuracy of the 10 nearest others, and V-measure of
+    ==================================
+    ===================================================================== columns
+    score ==================================
+    ===================================================================== sentence1, sentence2,
+    score         Spearman correlation of cosine and score sentence1, sentence2, label
+    average precision of the cosine; label 1: the same, 0: not text, label
+    mean of P@1, P@10, accuracy of the 10 nearest others, and V-measure of
                                         k-means with as many clusters as labels
-    image, label                        accuracy of a linear classifier on the embeddings, which are left as they
-                                        are: fitted on the source's `fit_split`, else 5-fold cross-validation
-    query, relevant                     nDCG@10 of the query's own texts among those of all; several rows may
-                                        share a query
+    image, label                        accuracy of a linear classifier on the embeddings, which are
+                                        left as they are: fitted on the source's `fit_split`, else
+                                        5-fold cross-validation
+    query, relevant                     nDCG@10 of the query's own texts among those of all; several
+                                        rows may share a query
     anchor, positive, negative          share of anchors nearer to the positive
-    ==================================  =====================================================================
+    ==================================
+    =====================================================================
 
     Args:
         source: The file or data set. One that names its columns is of graded pairs.
@@ -131,7 +144,8 @@ def load_own_set(source: Source, name: str, score_range: tuple[float, float] = (
         hint: For messages, what else helps where columns are missing.
 
     Raises:
-        UserError: The source is missing or faulty, has none of these columns, or too little to measure.
+        UserError: The source is missing or faulty, has none of these columns, or too little to
+            measure.
     """
     if source.columns is not None:
         return _graded(source, name, source.columns, score_range)
@@ -140,33 +154,47 @@ def load_own_set(source: Source, name: str, score_range: tuple[float, float] = (
     for columns, read in _KINDS.items():
         if all(column in found for column in columns):
             if source.fit_split is not None and read is not _labelled_images:
-                raise UserError(f"{source.label}: a classifier is fitted on images alone; remove 'fit_split'.")
+                raise UserError(
+                    f"{source.label}: a classifier is fitted on images alone; remove 'fit_split'."
+                )
             return read(source, name, columns, score_range)
     kinds = "; ".join(", ".join(columns) for columns in _KINDS)
     there = first.columns if first is not None else "no row"
-    raise UserError(f"{source.label}: expected the columns of a set ({kinds}), found {there}; rename them{hint}.")
+    raise UserError(
+        f"{source.label}: expected the columns of a set ({kinds}), found {there}; rename "
+        f"them{hint}."
+    )
 
 
-def _rows(source: Source, columns: Sequence[str], parse: Callable[[Row, Sequence[str]], Any]) -> list[Any]:
+def _rows(
+    source: Source, columns: Sequence[str], parse: Callable[[Row, Sequence[str]], Any]
+) -> list[Any]:
     rows = list(checked_rows([source], "sets", columns, parse, hint=""))
     if len(rows) < 2:
         raise UserError(f"{source.label} holds {len(rows)} rows; a score needs at least 2.")
     return rows
 
 
-def _graded(source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]) -> OwnSet:
+def _graded(
+    source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]
+) -> OwnSet:
     pairs = load_pairs(source, score_range)
     texts = pairs.sentences1, pairs.sentences2
     measure = partial(_spearman, np.array(pairs.scores))
     return OwnSet(name, "spearman_cosine", texts, len(pairs.scores), pairs.sha256, measure, pairs)
 
 
-def _duplicates(source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]) -> OwnSet:
+def _duplicates(
+    source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]
+) -> OwnSet:
     def parse(row: Row, names: Sequence[str]) -> tuple[str, str, int]:
         first, second = texts_of(row, names[:2])
         label = number(row.values[names[2]])
         if label not in (0, 1):
-            raise UserError(f"{row.place}: expected 0 or 1 in 'label', found {row.values[names[2]]!r}; correct it.")
+            raise UserError(
+                f"{row.place}: expected 0 or 1 in 'label', found {row.values[names[2]]!r}; correct "
+                "it."
+            )
         return first, second, int(label)
 
     rows = _rows(source, columns, parse)
@@ -177,7 +205,9 @@ def _duplicates(source: Source, name: str, columns: Sequence[str], score_range: 
     return OwnSet(name, "cosine_ap", (first, second), len(rows), rows_sha256(rows), measure)
 
 
-def _labelled(source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]) -> OwnSet:
+def _labelled(
+    source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]
+) -> OwnSet:
     def parse(row: Row, names: Sequence[str]) -> tuple[str, ...]:
         label = row.values[names[1]]
         if label is None or label == "":
@@ -189,10 +219,19 @@ def _labelled(source: Source, name: str, columns: Sequence[str], score_range: tu
     if not 1 < len(set(labels)) < len(labels):
         found = f"{len(set(labels))} labels in {len(labels)} rows have nothing to tell apart"
         raise UserError(f"{source.label}: {found}; give two or more, one of them to several rows.")
-    return OwnSet(name, "labels", (texts,), len(rows), rows_sha256(rows), partial(_of_labels, np.array(labels)))
+    return OwnSet(
+        name,
+        "labels",
+        (texts,),
+        len(rows),
+        rows_sha256(rows),
+        partial(_of_labels, np.array(labels)),
+    )
 
 
-def _labelled_images(source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]) -> OwnSet:
+def _labelled_images(
+    source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]
+) -> OwnSet:
     def parse(row: Row, names: Sequence[str]) -> tuple[dict[str, Any], str]:
         image, label = row.image(names[0]), row.values[names[1]]
         if label is None or label == "":
@@ -200,7 +239,11 @@ def _labelled_images(source: Source, name: str, columns: Sequence[str], score_ra
             raise UserError(f"{row.place}: the image has no label; {way}.")
         return image, str(label)
 
-    both = [source] if source.fit_split is None else [source, replace(source, split=source.fit_split, limit=None)]
+    both = (
+        [source]
+        if source.fit_split is None
+        else [source, replace(source, split=source.fit_split, limit=None)]
+    )
     parts = [list(zip(*_rows(part, columns, parse))) for part in both]
     labels = [np.array(own) for _, own in parts]
     read = [image_column(images, IMAGE) for images, _ in parts]
@@ -208,31 +251,53 @@ def _labelled_images(source: Source, name: str, columns: Sequence[str], score_ra
     counts = np.unique(labels[-1], return_counts=True)[1]
     if len(counts) < 2 or counts.min() < fewest:
         found = f"{len(counts)} labels, of the rarest {counts.min()}"
-        raise UserError(f"{both[-1].label}: a classifier needs {fewest} images of two labels or more, found {found}.")
+        raise UserError(
+            f"{both[-1].label}: a classifier needs {fewest} images of two labels or more, found "
+            f"{found}."
+        )
     digest = rows_sha256([*zip(*labels[:1]), *([part] for _, part in read)])
     pictures = tuple(part["image"] for part, _ in read)
-    return OwnSet(name, "linear_accuracy", pictures, len(labels[0]), digest, partial(_linear, labels))
+    return OwnSet(
+        name, "linear_accuracy", pictures, len(labels[0]), digest, partial(_linear, labels)
+    )
 
 
-def _queries(source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]) -> OwnSet:
+def _queries(
+    source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]
+) -> OwnSet:
     rows = _rows(source, columns, texts_of)
     queries = list(dict.fromkeys(query for query, _ in rows))
     documents = list(dict.fromkeys(text for _, text in rows))
     if len(documents) < 2:
-        raise UserError(f"{source.label}: all queries have one text, so nothing can be ranked; add others.")
+        raise UserError(
+            f"{source.label}: all queries have one text, so nothing can be ranked; add others."
+        )
     relevant = np.zeros((len(queries), len(documents)), dtype=np.float32)
-    at, place = ({text: index for index, text in enumerate(texts)} for texts in (queries, documents))
+    at, place = (
+        {text: index for index, text in enumerate(texts)} for texts in (queries, documents)
+    )
     for query, text in rows:
         relevant[at[query], place[text]] = 1
-    return OwnSet(name, "ndcg@10", (queries, documents), len(queries), rows_sha256(rows), partial(_retrieval, relevant))
+    return OwnSet(
+        name,
+        "ndcg@10",
+        (queries, documents),
+        len(queries),
+        rows_sha256(rows),
+        partial(_retrieval, relevant),
+    )
 
 
-def _triplets(source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]) -> OwnSet:
+def _triplets(
+    source: Source, name: str, columns: Sequence[str], score_range: tuple[float, float]
+) -> OwnSet:
     rows = _rows(source, columns, texts_of)
     return OwnSet(name, "cosine_accuracy", tuple(zip(*rows)), len(rows), rows_sha256(rows), _nearer)
 
 
-_KINDS: dict[tuple[str, ...], Callable[[Source, str, Sequence[str], tuple[float, float]], OwnSet]] = {
+_KINDS: dict[
+    tuple[str, ...], Callable[[Source, str, Sequence[str], tuple[float, float]], OwnSet]
+] = {
     ("sentence1", "sentence2", "score"): _graded,
     ("sentence1", "sentence2", "label"): _duplicates,
     ("text", "label"): _labelled,
@@ -244,7 +309,9 @@ _KINDS: dict[tuple[str, ...], Callable[[Source, str, Sequence[str], tuple[float,
 
 def _unit(vectors: Vectors) -> Vectors:
     # A zero vector has no direction; it stays zero, at cosine 0 from all.
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    return vectors / np.maximum(
+        np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny
+    )
 
 
 def _cosines(first: Vectors, second: Vectors) -> npt.NDArray[np.float64]:
@@ -252,7 +319,9 @@ def _cosines(first: Vectors, second: Vectors) -> npt.NDArray[np.float64]:
 
 
 def _places(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return each value's place among the different ones: a draw of items is then ranked by counting."""
+    """Return each value's place among the different ones: a draw of items is then ranked by
+    counting.
+    """
     places: npt.NDArray[np.int64] = np.unique(values, return_inverse=True)[1]
     return places
 
@@ -300,9 +369,16 @@ def _linear(labels: Sequence[npt.NDArray[Any]], images: Vectors, *fitted: Vector
     return lambda items: float(hits[items].mean())
 
 
-def _retrieval(relevant: npt.NDArray[np.float32], queries: Vectors, documents: Vectors) -> Statistic:
+def _retrieval(
+    relevant: npt.NDArray[np.float32], queries: Vectors, documents: Vectors
+) -> Statistic:
     scores = queries @ documents.T
-    each = np.array([ndcg_score(relevant[[at]], scores[[at]], k=10, ignore_ties=True) for at in range(len(queries))])
+    each = np.array(
+        [
+            ndcg_score(relevant[[at]], scores[[at]], k=10, ignore_ties=True)
+            for at in range(len(queries))
+        ]
+    )
     return lambda items: float(each[items].mean())
 
 
@@ -317,7 +393,9 @@ def _of_labels(labels: npt.NDArray[Any], texts: Vectors) -> Statistic:
     with warnings.catch_warnings():  # That many texts have one embedding is seen in the score.
         warnings.simplefilter("ignore", ConvergenceWarning)
         clusters = KMeans(len(kinds), n_init=1, random_state=0).fit_predict(texts)
-    return lambda items: float(0.75 * parts[items].mean() + 0.25 * _v_measure(own[items], clusters[items]))
+    return lambda items: float(
+        0.75 * parts[items].mean() + 0.25 * _v_measure(own[items], clusters[items])
+    )
 
 
 def _v_measure(labels: npt.NDArray[np.int64], clusters: npt.NDArray[np.int64]) -> float:
@@ -347,14 +425,20 @@ def nearest_others(texts: Vectors, count: int, chunk: int = 1024) -> npt.NDArray
 
 
 class OwnSetJob:
-    """A set of one's own as a task of `st-eval`; it keeps the statistics that are defined, by model, for a verdict."""
+    """A set of one's own as a task of `st-eval`; it keeps the statistics that are defined, by
+    model, for a verdict.
+    """
 
     def __init__(self, own: OwnSet, source: str) -> None:
         self.own, self.data, self._source = own, own.sha256, source
         self.statistics: dict[str, Statistic] = {}
 
-    def run(self, context: Context, earlier: Record | None, keep: Callable[[Record], object]) -> Record:
-        """Measure the model, also where an earlier run did: the verdict needs more than its score."""
+    def run(
+        self, context: Context, earlier: Record | None, keep: Callable[[Record], object]
+    ) -> Record:
+        """Measure the model, also where an earlier run did: the verdict needs more than
+        its score.
+        """
         began = time.perf_counter()
         statistic = self.own.statistic(context.evaluated.model, context.batch_size)
         score = self.own.score(statistic)
@@ -362,4 +446,6 @@ class OwnSetJob:
         if math.isfinite(score):
             metrics[self.own.metric], self.statistics[context.evaluated.name] = score, statistic
         seconds = round(time.perf_counter() - began, 1)
-        return Record(self._source, self.data, self.own.metric, {"test": {"default": metrics}}, seconds)
+        return Record(
+            self._source, self.data, self.own.metric, {"test": {"default": metrics}}, seconds
+        )

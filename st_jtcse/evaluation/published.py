@@ -1,4 +1,6 @@
-"""How published checkpoints make an embedding, where the checkpoint does not say it; the table is published.yaml."""
+"""How published checkpoints make an embedding, where the checkpoint does not say it; the table is
+published.yaml.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from st_jtcse.pooling_names import SPOKEN, PoolingName
 class Published(BaseModel, extra="forbid", frozen=True):
     """Checkpoints of one kind."""
 
-    models: tuple[str, ...] = Field(min_length=1, description="Hub ids; one without an owner is a folder's name.")
+    models: tuple[str, ...] = Field(
+        min_length=1, description="Hub ids; one without an owner is a folder's name."
+    )
     pooling: PoolingName | None = Field(None, description="Pooling of the encoder.")
     template: str | None = Field(None, description="Prompt whose mask token is the embedding.")
     out: str | None = Field(None, description="Why none of both gives its embeddings.")
@@ -23,7 +27,9 @@ class Published(BaseModel, extra="forbid", frozen=True):
 
     def __str__(self) -> str:
         """Say it in a phrase."""
-        way = SPOKEN[self.pooling] if self.pooling else f"the mask token's state in {self.template!r}"
+        way = (
+            SPOKEN[self.pooling] if self.pooling else f"the mask token's state in {self.template!r}"
+        )
         return f"embeds by {way}, as published ({self.source})"
 
 
@@ -35,13 +41,19 @@ def published() -> tuple[Published, ...]:
 
 
 def as_published(name: str) -> Published | None:
-    """Return how a checkpoint is used, by its Hub id or its folder's name; None if the table does not have it.
+    """Return how a checkpoint is used, by its Hub id or its folder's name; None if the table does
+    not have it.
 
     Raises UserError for one that cannot be used here.
     """
     folder = Path(name).name if Path(name).is_dir() else None
     known = ((model, entry) for entry in published() for model in entry.models)
-    entry = next((entry for model, entry in known if name == model or folder == model.rpartition("/")[2]), None)
+    entry = next(
+        (entry for model, entry in known if name == model or folder == model.rpartition("/")[2]),
+        None,
+    )
     if entry is not None and entry.out:
-        raise UserError(f"{name} cannot be evaluated as published: {entry.out}; name a pooling to try without.")
+        raise UserError(
+            f"{name} cannot be evaluated as published: {entry.out}; name a pooling to try without."
+        )
     return entry

@@ -23,9 +23,11 @@ Outcome = Record | str
 
 
 class Results:
-    """Results of one model, in memory and in a folder, beside those of earlier calls; None keeps them nowhere.
+    """Results of one model, in memory and in a folder, beside those of earlier calls; None keeps
+    them nowhere.
 
-    Raises UserError: the folder holds another model's results or something else, or cannot be written.
+    Raises UserError: the folder holds another model's results or something else, or cannot be
+    written.
     """
 
     def __init__(self, evaluated: Evaluated, folder: Path | None) -> None:
@@ -78,7 +80,8 @@ class Results:
             raise UserError(f"{path} was not written by st-eval; choose another folder.") from None
         if sha256 != self.data["model"]["sha256"]:
             raise UserError(
-                f"{path.parent} holds the results of another model ({name}, {sha256[:8]}; this one is "
+                f"{path.parent} holds the results of another model ({name}, {sha256[:8]}; this one "
+                "is "
                 f"{self.data['model']['sha256'][:8]}); choose another folder."
             )
         self.data |= kept
@@ -125,8 +128,12 @@ class Results:
             return f"{reason}."
         except UserError:
             raise
-        except Exception as error:  # One of hundreds of tasks may fail in MTEB; the others are still worth their time.
-            return f"it failed with {type(error).__name__}: {' '.join(str(error).split())[:200].rstrip('.')}."
+        # One of hundreds of tasks may fail in MTEB; the others are still worth their time.
+        except Exception as error:
+            return (
+                f"it failed with {type(error).__name__}: "
+                f"{' '.join(str(error).split())[:200].rstrip('.')}."
+            )
         if not record.is_defined:
             return f"{record.main_score} is undefined, as when all texts have the same embedding."
         return record

@@ -20,9 +20,11 @@ SENTEVAL = "senteval/"
 
 
 def select(tables: Sequence[Suite], folder: Path | None) -> dict[str, Job | str]:
-    """Return what to run for tables by key, each once however many rows show it, with its local data read.
+    """Return what to run for tables by key, each once however many rows show it, with its local
+    data read.
 
-    A reason stands for a job whose data cannot be had: the others run. Raises UserError where a file is faulty.
+    A reason stands for a job whose data cannot be had: the others run. Raises UserError where a
+    file is faulty.
     """
     rows: dict[str, list[Row]] = {}
     for row in (row for suite in tables for row in suite.rows):
@@ -37,7 +39,9 @@ def select(tables: Sequence[Suite], folder: Path | None) -> dict[str, Job | str]
 
 
 def named_suite(name: str) -> Suite:
-    """Return a suite; raises UserError if there is none of this name, or its tasks are not known."""
+    """Return a suite; raises UserError if there is none of this name, or its tasks are
+    not known.
+    """
     known = suites()
     if name not in known:
         raise UserError(unknown("the name of a suite", name, known))
@@ -48,28 +52,39 @@ def named_suite(name: str) -> Suite:
 
 
 def suite_of_tasks(tasks: Sequence[str]) -> Suite:
-    """Return a table of tasks asked for one by one; raises UserError for an unknown task, subset or split.
+    """Return a table of tasks asked for one by one; raises UserError for an unknown task, subset or
+    split.
 
-    They are ``NAME``, ``NAME:SUBSET,SUBSET``, ``NAME@SPLIT`` or both, of MTEB; ``senteval/NAME`` of SentEval.
+    They are ``NAME``, ``NAME:SUBSET,SUBSET``, ``NAME@SPLIT`` or both, of MTEB; ``senteval/NAME`` of
+    SentEval.
     """
-    return Suite.model_validate({"name": "tasks", "rows": [_row(task) for task in dict.fromkeys(tasks)]})
+    return Suite.model_validate(
+        {"name": "tasks", "rows": [_row(task) for task in dict.fromkeys(tasks)]}
+    )
 
 
 def own_sets(files: Sequence[Path]) -> tuple[Suite, dict[str, OwnSetJob]]:
-    """Return a table of files' sets and their jobs by key; each is called by its file's name without the ending.
+    """Return a table of files' sets and their jobs by key; each is called by its file's name
+    without the ending.
 
     Raises UserError for a faulty file, or two of one name.
     """
     names = [path.stem for path in files]
     if again := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f"two files are called {again!r}; rename one, because the scores are listed by file name.")
+        raise UserError(
+            f"two files are called {again!r}; rename one, because the scores are listed by file "
+            "name."
+        )
     # After the cheap answers: the clustering takes seconds to import.
     from st_jtcse.evaluation.own_sets import OwnSetJob, load_own_set
 
     rows = [{"paper": name, "task": name} for name in names]
     table = Suite.model_validate({"name": "data", "protocol": "data", "rows": rows})
     sources = zip(table.rows, files)
-    return table, {row.job: OwnSetJob(load_own_set(Source(file), row.paper), file.name) for row, file in sources}
+    return table, {
+        row.job: OwnSetJob(load_own_set(Source(file), row.paper), file.name)
+        for row, file in sources
+    }
 
 
 def _row(task: str) -> dict[str, Any]:
@@ -83,7 +98,10 @@ def _row(task: str) -> dict[str, Any]:
 
     rest, _, splits = task.partition("@")
     name, _, subsets = rest.partition(":")
-    chosen = {"subsets": subsets.split(",") if subsets else None, "splits": splits.split(",") if splits else None}
+    chosen = {
+        "subsets": subsets.split(",") if subsets else None,
+        "splits": splits.split(",") if splits else None,
+    }
     check_task(name, **chosen)
     return {"paper": task, "task": name, **chosen}
 
@@ -96,7 +114,9 @@ def _job(rows: list[Row], folder: Path | None) -> Job:
 
     # What all rows hold together; None, which stands for everything, if it is so in one of them.
     subsets, splits = (
-        None if None in parts else list(dict.fromkeys(name for part in parts for name in part or ()))
+        None
+        if None in parts
+        else list(dict.fromkeys(name for part in parts for name in part or ()))
         for parts in ([row.subsets for row in rows], [row.splits for row in rows])
     )
     return MTEBJob(rows[0].task, subsets, splits, pairs=rows[0].pairs, folder=folder)

@@ -24,8 +24,8 @@ from st_jtcse.evaluation.senteval_sts import SentEvalSTSEvaluator
 from st_jtcse.evaluation.senteval_transfer import LabelledTexts, SentEvalTransferEvaluator
 
 STS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSB", "SICKR")
-# The splits of each transfer set. MRPC has pairs, the others single texts; TREC has question types, written as text or
-# number, and the others have the classes 0 and 1.
+# The splits of each transfer set. MRPC has pairs, the others single texts; TREC has question types,
+# written as text or number, and the others have the classes 0 and 1.
 TRANSFER = {
     "MR": ("all",),
     "CR": ("all",),
@@ -43,7 +43,9 @@ Content = TypeVar("Content")
 class EvaluationSet:
     """A set that was found."""
 
-    content: dict[str, Any]  # first sentences, second sentences and scores by subset; or LabelledTexts by split
+    content: dict[
+        str, Any
+    ]  # first sentences, second sentences and scores by subset; or LabelledTexts by split
     source: str  # where it was read; of local files the names
     sha256: str  # hash of its rows
 
@@ -68,7 +70,9 @@ class SentEvalJob:
         except UserError as error:
             raise UserError(f"{found.source}: {error}") from None
 
-    def run(self, context: Context, earlier: Record | None, keep: Callable[[Record], object]) -> Record:
+    def run(
+        self, context: Context, earlier: Record | None, keep: Callable[[Record], object]
+    ) -> Record:
         """Evaluate the model, unless an earlier run did."""
         if earlier is not None:
             return earlier
@@ -80,15 +84,18 @@ class SentEvalJob:
             found: dict[str, float] = self._evaluator(context.evaluated.model)
         metrics = {name: value for name, value in found.items() if math.isfinite(value)}
         seconds = round(time.perf_counter() - began, 1)
-        return Record(self._source, self.data, self._metric, {"test": {"default": metrics}}, seconds)
+        return Record(
+            self._source, self.data, self._metric, {"test": {"default": metrics}}, seconds
+        )
 
 
 def load_sts(name: str, folder: Path | None, *, hub: bool = True) -> EvaluationSet:
-    """Read a set of graded pairs: from JSONL files in a folder, from SentEval's own files in it, or from the Hub.
+    """Read a set of graded pairs: from JSONL files in a folder, from SentEval's own files in it, or
+    from the Hub.
 
-    The folder holds ``sts/NAME.test.jsonl`` with the columns sentence1, sentence2, score and optionally subset, or
-    SentEval's ``downstream``. Raises UserError for a faulty file, DataUnavailable where the Hub cannot be reached or
-    was not asked for.
+    The folder holds ``sts/NAME.test.jsonl`` with the columns sentence1, sentence2, score and
+    optionally subset, or SentEval's ``downstream``. Raises UserError for a faulty file,
+    DataUnavailable where the Hub cannot be reached or was not asked for.
     """
     path = None if folder is None else folder / "sts" / f"{name.lower()}.test.jsonl"
     if path is not None and path.is_file():
@@ -100,27 +107,43 @@ def load_sts(name: str, folder: Path | None, *, hub: bool = True) -> EvaluationS
 
 
 def load_transfer(name: str, folder: Path | None) -> EvaluationSet:
-    """Read a transfer set: from JSONL files in a folder, from SentEval's own files in it, or from the Hub.
+    """Read a transfer set: from JSONL files in a folder, from SentEval's own files in it, or from
+    the Hub.
 
-    The folder holds ``transfer/NAME.jsonl``, or a file ``transfer/NAME.SPLIT.jsonl`` for each split, with the columns
-    text (for pairs sentence1 and sentence2) and label; or SentEval's ``downstream``. Raises as `load_sts` does.
+    The folder holds ``transfer/NAME.jsonl``, or a file ``transfer/NAME.SPLIT.jsonl`` for each
+    split, with the columns text (for pairs sentence1 and sentence2) and label; or SentEval's
+    ``downstream``. Raises as `load_sts` does.
     """
-    ends = {split: "jsonl" if split == "all" else f"{split}.jsonl" for split in TRANSFER[name] if folder is not None}
-    files = {split: Path(folder or "", "transfer", f"{name.lower()}.{end}") for split, end in ends.items()}
+    ends = {
+        split: "jsonl" if split == "all" else f"{split}.jsonl"
+        for split in TRANSFER[name]
+        if folder is not None
+    }
+    files = {
+        split: Path(folder or "", "transfer", f"{name.lower()}.{end}")
+        for split, end in ends.items()
+    }
     there = [path for path in files.values() if path.is_file()]
     if there:
         for path in files.values():
             if path not in there:
-                raise UserError(f"{path} does not exist, but {there[0].name} does; {name} needs both.")
+                raise UserError(
+                    f"{path} does not exist, but {there[0].name} does; {name} needs both."
+                )
         rows = {split: _labelled_rows(name, path) for split, path in files.items()}
         source = ", ".join(path.name for path in there)
     else:
         rows, source = _from_own_files(name, senteval_files.read_transfer, folder)
-    return EvaluationSet(rows, source, _sha256({split: [own.columns, own.labels] for split, own in rows.items()}))
+    return EvaluationSet(
+        rows, source, _sha256({split: [own.columns, own.labels] for split, own in rows.items()})
+    )
 
 
 def _from_own_files(
-    name: str, parse: Callable[[str, senteval_files.Read], Content | None], folder: Path | None, hub: bool = True
+    name: str,
+    parse: Callable[[str, senteval_files.Read], Content | None],
+    folder: Path | None,
+    hub: bool = True,
 ) -> tuple[Content, str]:
     """Read SentEval's own files, and say where they were."""
     if folder is not None and (found := parse(name, senteval_files.from_folder(folder))):
@@ -134,7 +157,9 @@ def _from_own_files(
 
 
 def _fault(row: Row, expected: str, column: str, found: Any) -> UserError:
-    return UserError(f"{row.place}: expected {expected} in {column!r}, found {found!r}; correct the row.")
+    return UserError(
+        f"{row.place}: expected {expected} in {column!r}, found {found!r}; correct the row."
+    )
 
 
 def _sts_rows(path: Path) -> dict[str, senteval_files.Rows]:
@@ -150,11 +175,16 @@ def _sts_rows(path: Path) -> dict[str, senteval_files.Rows]:
             raise _fault(row, "a name", "subset", subset)
         subsets.setdefault(subset, []).append((first, second, score))
 
-    list(checked_rows([Source(file=path)], "graded pairs", ("sentence1", "sentence2", "score"), parse, hint=""))
+    list(
+        checked_rows(
+            [Source(file=path)], "graded pairs", ("sentence1", "sentence2", "score"), parse, hint=""
+        )
+    )
     for subset, pairs in subsets.items():
         if len({score for _, _, score in pairs}) < 2:
             raise UserError(
-                f"{path}: the scores of {subset!r} are all equal, so nothing can be ranked; grade the pairs."
+                f"{path}: the scores of {subset!r} are all equal, so nothing can be ranked; grade "
+                "the pairs."
             )
     return subsets
 
@@ -168,7 +198,10 @@ def _labelled_rows(name: str, path: Path) -> LabelledTexts:
         if name != "TREC":
             wanted, fits = "0 or 1", is_number and label in (0, 1)
         else:
-            wanted, fits = "a class, as text or a whole number", is_number or (isinstance(label, str) and bool(label))
+            wanted, fits = (
+                "a class, as text or a whole number",
+                is_number or (isinstance(label, str) and bool(label)),
+            )
             if fits and labels and type(label) is not type(labels[0]):
                 wanted, fits = f"a class of the same kind as {labels[0]!r}", False
         if not fits:

@@ -1,4 +1,6 @@
-"""Parses SentEval's own files: a folder of them, or the archive that SimCSE's authors keep on the Hub."""
+"""Parses SentEval's own files: a folder of them, or the archive that SimCSE's authors keep on the
+Hub.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ _TRANSFER: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def from_folder(folder: Path) -> Read:
-    """Read below a folder or its ``downstream``: it is SentEval's ``data`` or ``data/downstream``."""
+    """Read below a folder or its ``downstream``: it is SentEval's ``data`` or
+    ``data/downstream``.
+    """
 
     def read(path: str) -> bytes | None:
         places = (folder / "downstream" / path, folder / path)
@@ -60,7 +64,9 @@ def from_archive(archive: Path) -> Read:
 
 
 def from_hub() -> Read:
-    """Read from the archive on the Hub, downloaded once; raises DataUnavailable where it cannot be reached."""
+    """Read from the archive on the Hub, downloaded once; raises DataUnavailable where it cannot be
+    reached.
+    """
     from huggingface_hub import hf_hub_download
 
     try:
@@ -83,7 +89,9 @@ def read_sts(name: str, read: Read) -> dict[str, Rows] | None:
                 return None
             cells = zip(_lines(pairs, keep_empty=True), _lines(gold, keep_empty=True))
             # Pairs without a score are those that the organisers did not have graded.
-            subsets[subset] = [_pair([*line.split("\t")[:2], score]) for line, score in cells if score.strip()]
+            subsets[subset] = [
+                _pair([*line.split("\t")[:2], score]) for line, score in cells if score.strip()
+            ]
         return subsets
     content = read(_STSB if name == "STSB" else _SICKR)
     if content is None:
@@ -102,7 +110,9 @@ def read_transfer(name: str, read: Read) -> dict[str, LabelledTexts] | None:
         if len(contents) < len(paths):
             return None
         *columns, labels = zip(*_transfer_rows(name, [_lines(content) for content in contents]))
-        splits[split] = LabelledTexts(tuple([_text(text) for text in column] for column in columns), list(labels))
+        splits[split] = LabelledTexts(
+            tuple([_text(text) for text in column] for column in columns), list(labels)
+        )
     return splits
 
 
@@ -112,9 +122,13 @@ def _transfer_rows(name: str, files: list[list[str]]) -> list[tuple[str | int, .
         return [(text, int(label)) for text, label in (line.rsplit("\t", 1) for line in files[0])]
     if name == "TREC":
         # "NUM:dist How far is it ...": the coarse class counts.
-        return [(text, label.split(":")[0]) for label, text in (line.split(" ", 1) for line in files[0])]
+        return [
+            (text, label.split(":")[0]) for label, text in (line.split(" ", 1) for line in files[0])
+        ]
     if name == "MRPC":
-        return [(row[3], row[4], int(row[0])) for row in (line.split("\t") for line in files[0][1:])]
+        return [
+            (row[3], row[4], int(row[0])) for row in (line.split("\t") for line in files[0][1:])
+        ]
     return [(line, label) for label, lines in zip((1, 0), files) for line in lines]
 
 

@@ -19,19 +19,22 @@ PairColumns = tuple[Sequence[str], Sequence[str], Sequence[float]]
 
 
 class SentEvalSTSEvaluator(SentenceEvaluator):
-    """Correlation of cosine and gold score over the subsets of one STS set, aggregated in SentEval's three ways.
+    """Correlation of cosine and gold score over the subsets of one STS set, aggregated in
+    SentEval's three ways.
 
-    With r(X) the correlation over the pairs X and S_1..S_n the subsets: ``all`` is r(S_1 ∪ ... ∪ S_n), ``mean`` is
-    Σ r(S_k) / n, ``wmean`` is Σ |S_k| r(S_k) / Σ |S_k|. The papers on unsupervised sentence embeddings report ``all``.
-    Each sentence is encoded once.
+    With r(X) the correlation over the pairs X and S_1..S_n the subsets: ``all`` is r(S_1 ∪ ... ∪
+    S_n), ``mean`` is Σ r(S_k) / n, ``wmean`` is Σ |S_k| r(S_k) / Σ |S_k|. The papers on
+    unsupervised sentence embeddings report ``all``. Each sentence is encoded once.
 
     Args:
-        subsets: First sentences, second sentences and scores by subset, e.g. ``{"MSRpar": (..., ..., ...)}``.
+        subsets: First sentences, second sentences and scores by subset, e.g. ``{"MSRpar": (...,
+            ..., ...)}``.
         name: Prefix of the metrics.
         batch_size: Sentences encoded at once.
 
     Returns:
-        ``{name}_spearman_all``, ``_spearman_mean``, ``_spearman_wmean``, the same for ``pearson``, and with more than
+        ``{name}_spearman_all``, ``_spearman_mean``, ``_spearman_wmean``, the same for ``pearson``,
+        and with more than
         one subset ``{name}_spearman_{subset}`` for each. ``spearman_all`` is the primary metric.
 
     Raises:
@@ -43,23 +46,30 @@ class SentEvalSTSEvaluator(SentenceEvaluator):
             from sentence_transformers import SentenceTransformer
             from st_jtcse.evaluation import SentEvalSTSEvaluator
 
-            pairs = ["A man eats.", "A dog runs.", "A cat sleeps."], ["A man has a meal.", "A cat naps.", "A cat naps."]
+            pairs = (
+                ["A man eats.", "A dog runs.", "A cat sleeps."],
+                ["A man has a meal.", "A cat naps.", "A cat naps."],
+            )
             evaluator = SentEvalSTSEvaluator({"mine": (*pairs, [4.5, 0.5, 4.0])}, name="mine")
             results = evaluator(SentenceTransformer("path/to/encoder_1"))
             print(results[evaluator.primary_metric])
 
     References:
-        Conneau and Kiela, SentEval, LREC 2018; Gao et al., SimCSE, EMNLP 2021, Appendix B, on the three aggregations.
+        Conneau and Kiela, SentEval, LREC 2018; Gao et al., SimCSE, EMNLP 2021, Appendix B, on the
+        three aggregations.
     """
 
-    def __init__(self, subsets: Mapping[str, PairColumns], name: str = "", batch_size: int = 64) -> None:
+    def __init__(
+        self, subsets: Mapping[str, PairColumns], name: str = "", batch_size: int = 64
+    ) -> None:
         super().__init__()
         if not subsets:
             raise UserError("An STS set needs at least one subset, found none.")
         for subset, (first, second, scores) in subsets.items():
             if not len(first) == len(second) == len(scores) or len(scores) < 2:
                 raise UserError(
-                    f"The subset {subset!r} needs at least two pairs with a score each, found {len(first)}, "
+                    f"The subset {subset!r} needs at least two pairs with a score each, found "
+                    f"{len(first)}, "
                     f"{len(second)} sentences and {len(scores)} scores."
                 )
         self.subsets = dict(subsets)
@@ -68,19 +78,30 @@ class SentEvalSTSEvaluator(SentenceEvaluator):
         self.primary_metric = f"{name}_spearman_all" if name else "spearman_all"
 
     def __call__(  # type: ignore[override]  # ST's own evaluators narrow the model's type too
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
+        self,
+        model: SentenceTransformer,
+        output_path: str | None = None,
+        epoch: int = -1,
+        steps: int = -1,
     ) -> dict[str, float]:
         """Evaluate the model; the arguments are those of Sentence-Transformers' evaluators."""
-        columns = [column for first, second, _ in self.subsets.values() for column in (first, second)]
+        columns = [
+            column for first, second, _ in self.subsets.values() for column in (first, second)
+        ]
         vectors = [from_numpy(column) for column in encode_columns(model, columns, self.batch_size)]
         pairs = zip(self.subsets, zip(vectors[::2], vectors[1::2]))
         cosines = {subset: pairwise_cos_sim(*both).numpy() for subset, both in pairs}
-        gold = {subset: np.asarray(scores, dtype=float) for subset, (_, _, scores) in self.subsets.items()}
+        gold = {
+            subset: np.asarray(scores, dtype=float)
+            for subset, (_, _, scores) in self.subsets.items()
+        }
         sizes = [len(scores) for scores in gold.values()]
         metrics: dict[str, float] = {}
         for measure, correlate in (("spearman", spearmanr), ("pearson", pearsonr)):
             each = [float(correlate(cosines[subset], gold[subset])[0]) for subset in gold]
-            together = correlate(np.concatenate(list(cosines.values())), np.concatenate(list(gold.values())))
+            together = correlate(
+                np.concatenate(list(cosines.values())), np.concatenate(list(gold.values()))
+            )
             metrics[f"{measure}_all"] = float(together[0])
             metrics[f"{measure}_mean"] = float(np.mean(each))
             metrics[f"{measure}_wmean"] = float(np.average(each, weights=sizes))

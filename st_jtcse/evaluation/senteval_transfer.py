@@ -1,4 +1,6 @@
-"""Logistic regression on frozen embeddings by SentEval's protocol, as a Sentence-Transformers evaluator."""
+"""Logistic regression on frozen embeddings by SentEval's protocol, as a Sentence-Transformers
+evaluator.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,15 @@ class LabelledTexts:
 
 
 class SentEvalTransferEvaluator(SentenceEvaluator):
-    """Accuracy of a logistic regression on the model's embeddings, its C chosen without the test rows.
+    """Accuracy of a logistic regression on the model's embeddings, its C chosen without the test
+    rows.
 
-    A row's features are its text's embedding, or |u - v| and u * v, concatenated, for a pair. Rows come in SentEval's
-    order (by length, then label), so folds are those that SentEval draws. By the splits given:
+    A row's features are its text's embedding, or |u - v| and u * v, concatenated, for a pair. Rows
+    come in SentEval's order (by length, then label), so folds are those that SentEval draws. By the
+    splits given:
 
-    - ``all``: 10-fold cross-validation; in each fold C is chosen by 10 inner folds of the fold's training rows.
+    - ``all``: 10-fold cross-validation; in each fold C is chosen by 10 inner folds of the fold's
+      training rows.
     - ``train`` and ``test``: C is chosen by 10 folds of train.
     - ``train``, ``dev`` and ``test``: C is chosen on dev; the final fit is on train alone.
 
@@ -49,14 +54,17 @@ class SentEvalTransferEvaluator(SentenceEvaluator):
         splits: The rows by split.
         name: Prefix of the metrics.
         batch_size: Sentences encoded at once.
-        report_f1: Whether to report F1 of the class 1 beside the accuracy, as MRPC does; needs a test split.
+        report_f1: Whether to report F1 of the class 1 beside the accuracy, as MRPC does; needs a
+            test split.
 
     Returns:
-        ``{name}_accuracy`` (the primary metric), ``{name}_dev_accuracy`` of the chosen C, and ``{name}_f1``.
+        ``{name}_accuracy`` (the primary metric), ``{name}_dev_accuracy`` of the chosen C, and
+        ``{name}_f1``.
 
     Raises:
-        UserError: The splits are none of the three, a class has fewer training rows than there are folds, test holds
-            a class that train does not, or F1 is asked for without a test split of the classes 0 and 1.
+        UserError: The splits are none of the three, a class has fewer training rows than there are
+            folds, test holds a class that train does not, or F1 is asked for without a test split
+            of the classes 0 and 1.
 
     Example:
         ::
@@ -64,7 +72,9 @@ class SentEvalTransferEvaluator(SentenceEvaluator):
             from sentence_transformers import SentenceTransformer
             from st_jtcse.evaluation import LabelledTexts, SentEvalTransferEvaluator
 
-            rows = LabelledTexts((["a dog", "a cat", "one man", "one child"] * 10,), [0, 0, 1, 1] * 10)
+            rows = LabelledTexts(
+                (["a dog", "a cat", "one man", "one child"] * 10,), [0, 0, 1, 1] * 10
+            )
             evaluator = SentEvalTransferEvaluator({"train": rows, "test": rows}, name="beings")
             results = evaluator(SentenceTransformer("path/to/encoder_1"))
             print(results[evaluator.primary_metric])
@@ -74,7 +84,12 @@ class SentEvalTransferEvaluator(SentenceEvaluator):
     """
 
     def __init__(
-        self, splits: Mapping[str, LabelledTexts], name: str = "", batch_size: int = 64, *, report_f1: bool = False
+        self,
+        splits: Mapping[str, LabelledTexts],
+        name: str = "",
+        batch_size: int = 64,
+        *,
+        report_f1: bool = False,
     ) -> None:
         super().__init__()
         _check(splits, report_f1)
@@ -85,7 +100,11 @@ class SentEvalTransferEvaluator(SentenceEvaluator):
         self.primary_metric = f"{name}_accuracy" if name else "accuracy"
 
     def __call__(  # type: ignore[override]  # ST's own evaluators narrow the model's type too
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
+        self,
+        model: SentenceTransformer,
+        output_path: str | None = None,
+        epoch: int = -1,
+        steps: int = -1,
     ) -> dict[str, float]:
         """Evaluate the model; the arguments are those of Sentence-Transformers' evaluators."""
         columns = [column for rows in self.splits.values() for column in rows.columns]
@@ -98,7 +117,11 @@ class SentEvalTransferEvaluator(SentenceEvaluator):
                 features[split] = np.hstack([np.abs(first - second), first * second])
         labels = {split: np.asarray(rows.labels) for split, rows in self.splits.items()}
         crossed = "all" in features
-        metrics = _cross_validated(features, labels) if crossed else _tested(features, labels, self.report_f1)
+        metrics = (
+            _cross_validated(features, labels)
+            if crossed
+            else _tested(features, labels, self.report_f1)
+        )
         metrics = self.prefix_name_to_metrics(metrics, self.name)
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics
@@ -121,10 +144,17 @@ def _tested(features: dict[str, Any], labels: dict[str, Any], report_f1: bool) -
         # -1 marks rows that are never held out.
         held_out = [-1] * len(labels["train"]) + [0] * len(labels["dev"])
         search = _search(GRID, PredefinedSplit(held_out), refit=False)
-        search.fit(np.vstack([features["train"], features["dev"]]), np.concatenate([labels["train"], labels["dev"]]))
+        search.fit(
+            np.vstack([features["train"], features["dev"]]),
+            np.concatenate([labels["train"], labels["dev"]]),
+        )
     else:
-        search = _search(GRID_OF_GIVEN_TEST, _folds(), refit=False).fit(features["train"], labels["train"])
-    classifier = LogisticRegression(**search.best_params_, max_iter=MAX_STEPS).fit(features["train"], labels["train"])
+        search = _search(GRID_OF_GIVEN_TEST, _folds(), refit=False).fit(
+            features["train"], labels["train"]
+        )
+    classifier = LogisticRegression(**search.best_params_, max_iter=MAX_STEPS).fit(
+        features["train"], labels["train"]
+    )
     predicted = classifier.predict(features["test"])
     accuracy = float(accuracy_score(labels["test"], predicted))
     metrics = {"accuracy": accuracy, "dev_accuracy": float(search.best_score_)}
@@ -133,7 +163,13 @@ def _tested(features: dict[str, Any], labels: dict[str, Any], report_f1: bool) -
 
 def _search(grid: Sequence[float], folds: Any, *, refit: bool = True) -> GridSearchCV:
     """Choose the C of the best mean accuracy over the folds, the smallest of equals."""
-    return GridSearchCV(LogisticRegression(max_iter=MAX_STEPS), {"C": grid}, cv=folds, scoring="accuracy", refit=refit)
+    return GridSearchCV(
+        LogisticRegression(max_iter=MAX_STEPS),
+        {"C": grid},
+        cv=folds,
+        scoring="accuracy",
+        refit=refit,
+    )
 
 
 def _folds() -> StratifiedKFold:
@@ -142,7 +178,10 @@ def _folds() -> StratifiedKFold:
 
 def _in_order(rows: LabelledTexts) -> LabelledTexts:
     lengths = [[len(text.split()) for text in column] for column in rows.columns]
-    order = sorted(range(len(rows.labels)), key=lambda row: (*(column[row] for column in lengths), rows.labels[row]))
+    order = sorted(
+        range(len(rows.labels)),
+        key=lambda row: (*(column[row] for column in lengths), rows.labels[row]),
+    )
     columns = tuple([column[row] for row in order] for column in rows.columns)
     labels: Any = [rows.labels[row] for row in order]
     return LabelledTexts(columns, labels)
@@ -153,8 +192,12 @@ def _check(splits: Mapping[str, LabelledTexts], report_f1: bool) -> None:
         wanted = "the split 'all', or 'train' and 'test' with or without 'dev'"
         raise UserError(f"Expected {wanted}, found {', '.join(splits) or 'none'}.")
     for split, rows in splits.items():
-        if any(len(column) != len(rows.labels) for column in rows.columns) or len(rows.columns) not in (1, 2):
-            raise UserError(f"The split {split!r} needs one or two columns of texts, as long as its labels.")
+        if any(len(column) != len(rows.labels) for column in rows.columns) or len(
+            rows.columns
+        ) not in (1, 2):
+            raise UserError(
+                f"The split {split!r} needs one or two columns of texts, as long as its labels."
+            )
     train = list(splits["train" if "train" in splits else "all"].labels)
     known = set(train)
     if len(known) < 2:
@@ -164,11 +207,14 @@ def _check(splits: Mapping[str, LabelledTexts], report_f1: bool) -> None:
         for label in sorted(known, key=str):
             if train.count(label) < FOLDS + ("all" in splits) * 2:
                 raise UserError(
-                    f"The class {label!r} has {train.count(label)} rows, too few for {FOLDS} folds that each hold one."
+                    f"The class {label!r} has {train.count(label)} rows, too few for {FOLDS} folds "
+                    "that each hold one."
                 )
     for split in set(splits) - {"train", "all"}:
         new = set(splits[split].labels) - known
         if new:
-            raise UserError(f"The split {split!r} holds the class {min(new, key=str)!r}, which train does not.")
+            raise UserError(
+                f"The split {split!r} holds the class {min(new, key=str)!r}, which train does not."
+            )
     if report_f1 and ("all" in splits or known != {0, 1}):
         raise UserError("F1 needs a test split and the classes 0 and 1.")

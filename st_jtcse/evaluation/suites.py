@@ -1,4 +1,6 @@
-"""The papers' tables as suites of tasks, read from suites.yaml, and the figures of a model in them."""
+"""The papers' tables as suites of tasks, read from suites.yaml, and the figures of a
+model in them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
 
 Protocol = Literal["mteb", "senteval", "data"]
 # The fifteen metrics of JTCSE's Table VI.
-RETRIEVAL = tuple(f"{name}_at_{k}" for name in ("map", "mrr", "ndcg", "precision", "recall") for k in (1, 5, 10))
+RETRIEVAL = tuple(
+    f"{name}_at_{k}" for name in ("map", "mrr", "ndcg", "precision", "recall") for k in (1, 5, 10)
+)
 # One figure a model, in percent.
 Figures = dict[str, Annotated[float, Field(ge=-100, le=100)]]
 
@@ -26,10 +30,18 @@ class Row(BaseModel, extra="forbid", frozen=True):
     paper: str = Field(description="How the paper calls it.")
     task: str = Field(description="MTEB's name of the task, SentEval's of the set, or a file's.")
     protocol: Protocol = Field("mteb", description="Whose task it is.")
-    metric: str | None = Field(None, description="Metric, instead of the suite's; None for MTEB's main score.")
-    subsets: tuple[str, ...] | None = Field(None, min_length=1, description="Subsets; None for all of the task's.")
-    splits: tuple[str, ...] | None = Field(None, min_length=1, description="Splits, instead of the suite's.")
-    pairs: str | None = Field(None, description="SentEval set whose pairs stand in for the task's own.")
+    metric: str | None = Field(
+        None, description="Metric, instead of the suite's; None for MTEB's main score."
+    )
+    subsets: tuple[str, ...] | None = Field(
+        None, min_length=1, description="Subsets; None for all of the task's."
+    )
+    splits: tuple[str, ...] | None = Field(
+        None, min_length=1, description="Splits, instead of the suite's."
+    )
+    pairs: str | None = Field(
+        None, description="SentEval set whose pairs stand in for the task's own."
+    )
     samples: int | None = Field(None, ge=1, description="Rows of these splits and subsets.")
     reported: Figures = Field(default_factory=dict, description="What the paper reports.")
     note: str | None = Field(None, description="What to know when comparing.")
@@ -37,10 +49,14 @@ class Row(BaseModel, extra="forbid", frozen=True):
     @property
     def job(self) -> str:
         """Key of what is run for this row, which other rows may share."""
-        return f"{self.protocol}/{self.task}" + (f" with the pairs of {self.pairs}" if self.pairs else "")
+        return f"{self.protocol}/{self.task}" + (
+            f" with the pairs of {self.pairs}" if self.pairs else ""
+        )
 
     def score(self, record: Record, metric: str | None = None) -> float | None:
-        """Return a metric in percent: the mean over the row's splits of the mean over its subsets."""
+        """Return a metric in percent: the mean over the row's splits of the mean over its
+        subsets.
+        """
         metric = metric or self.metric or record.main_score
         means = []
         for split in self.splits or record.scores:
@@ -62,9 +78,15 @@ class Suite(BaseModel, extra="forbid", frozen=True):
     note: str | None = Field(None, description="What to know when comparing.")
     metric: str | None = Field(None, description="Metric of every row that names none.")
     splits: tuple[str, ...] = Field((), description="Splits of every row that names none.")
-    average: Figures = Field(default_factory=dict, description="What the paper reports as the mean.")
-    reported_by_metric: dict[str, Figures] = Field(default_factory=dict, description="Means over the tasks by metric.")
-    instead: str | None = Field(None, description="The suite to run where this one's tasks are not known.")
+    average: Figures = Field(
+        default_factory=dict, description="What the paper reports as the mean."
+    )
+    reported_by_metric: dict[str, Figures] = Field(
+        default_factory=dict, description="Means over the tasks by metric."
+    )
+    instead: str | None = Field(
+        None, description="The suite to run where this one's tasks are not known."
+    )
     rows: tuple[Row, ...]
 
     @model_validator(mode="before")
@@ -88,12 +110,16 @@ def suites() -> dict[str, Suite]:
     """Return every suite by name, in the order of the file."""
     # libyaml's parser where PyYAML was built with it: the same data in a fraction of the time.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    data = yaml.load(Path(__file__).with_name("suites.yaml").read_text(encoding="utf-8"), Loader=loader)
+    data = yaml.load(
+        Path(__file__).with_name("suites.yaml").read_text(encoding="utf-8"), Loader=loader
+    )
     return {name: Suite.model_validate({**found, "name": name}) for name, found in data.items()}
 
 
 def suite_scores(suite: Suite, records: Mapping[str, Record]) -> dict[str, Any]:
-    """Return a table and its paper's means as plain data; scores are in percent, None where a task has no result."""
+    """Return a table and its paper's means as plain data; scores are in percent, None where a task
+    has no result.
+    """
     known = [(row, records.get(row.job)) for row in suite.rows]
     rows: list[dict[str, Any]] = [
         {
@@ -116,10 +142,16 @@ def suite_scores(suite: Suite, records: Mapping[str, Record]) -> dict[str, Any]:
         "average": _mean([cells["score"] for cells in rows]) if suite.source else None,
         "reported_average": suite.average,
         "by_metric": {
-            metric: _mean([row.score(record, metric) if record else None for row, record in retrieval])
+            metric: _mean(
+                [row.score(record, metric) if record else None for row, record in retrieval]
+            )
             for metric in (RETRIEVAL if retrieval else ())
         },
-        "aggregations": {row.paper: _aggregations(record) for row, record in finished if row.metric == "spearman_all"},
+        "aggregations": {
+            row.paper: _aggregations(record)
+            for row, record in finished
+            if row.metric == "spearman_all"
+        },
         "transfer": {row.paper: found for row, record in finished if (found := _transfer(record))},
     }
 
@@ -131,7 +163,10 @@ def _aggregations(record: Record) -> dict[str, Any]:
         for name, value in record.scores["test"]["default"].items()
         if name.startswith("spearman_")
     }
-    return {**{kind: metrics.pop(kind, None) for kind in ("all", "mean", "wmean")}, "subsets": metrics}
+    return {
+        **{kind: metrics.pop(kind, None) for kind in ("all", "mean", "wmean")},
+        "subsets": metrics,
+    }
 
 
 def _transfer(record: Record) -> dict[str, float | None]:

@@ -13,7 +13,8 @@ from torch import Tensor
 from st_jtcse.errors import UserError
 
 Vectors = npt.NDArray[np.float32]
-# 768 float32 components each: about 300 MB. A corpus of more texts has few duplicates, and is not kept.
+# 768 float32 components each: about 300 MB. A corpus of more texts has few duplicates, and is not
+# kept.
 REMEMBERED = 100_000
 # Images that are open at a time.
 _OPEN = 256
@@ -30,11 +31,14 @@ class UniqueTexts:
         self.remembered = remembered
         self._known: dict[tuple[Hashable, str], Any] = {}
 
-    def encode(self, texts: Sequence[str], encode: Callable[[list[str]], Any], kind: Hashable = None) -> Vectors:
-        """Return the texts' vectors, (len(texts), H) float32; `encode` computes those of texts not met before.
+    def encode(
+        self, texts: Sequence[str], encode: Callable[[list[str]], Any], kind: Hashable = None
+    ) -> Vectors:
+        """Return the texts' vectors, (len(texts), H) float32; `encode` computes those of texts not
+        met before.
 
-        Texts of one `kind`, e.g. with one prompt, share their vectors. Raises UserError where the model gives vectors
-        that are not finite or not of the expected size.
+        Texts of one `kind`, e.g. with one prompt, share their vectors. Raises UserError where the
+        model gives vectors that are not finite or not of the expected size.
         """
         missing = [text for text in dict.fromkeys(texts) if (kind, text) not in self._known]
         if len(self._known) + len(missing) > self.remembered:
@@ -50,13 +54,18 @@ class UniqueTexts:
         return np.stack([found[kind, text] for text in texts])
 
 
-def encode_columns(model: SentenceTransformer, columns: Sequence[Sequence[Any]], batch_size: int) -> list[Vectors]:
-    """Return the vectors of columns of texts, each encoded once, or of images; UserError as `UniqueTexts` does."""
+def encode_columns(
+    model: SentenceTransformer, columns: Sequence[Sequence[Any]], batch_size: int
+) -> list[Vectors]:
+    """Return the vectors of columns of texts, each encoded once, or of images; UserError as
+    `UniqueTexts` does.
+    """
     how: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": False}
     kind = "text" if isinstance(columns[0][0], str) else "image"
     if kind not in getattr(model, "modalities", [kind]):
         raise UserError(
-            f"The set is one of {kind}s, which the model does not read; give another set, or another model."
+            f"The set is one of {kind}s, which the model does not read; give another set, or "
+            "another model."
         )
     if kind == "image":
         return [np.concatenate(list(_of_images(model, column, how))) for column in columns]
@@ -67,23 +76,29 @@ def encode_columns(model: SentenceTransformer, columns: Sequence[Sequence[Any]],
     return np.split(vectors, np.cumsum([len(column) for column in columns])[:-1])
 
 
-def _of_images(model: SentenceTransformer, images: Sequence[Any], how: dict[str, Any]) -> Iterator[Vectors]:
+def _of_images(
+    model: SentenceTransformer, images: Sequence[Any], how: dict[str, Any]
+) -> Iterator[Vectors]:
     for at in range(0, len(images), _OPEN):
         part = list(images[at : at + _OPEN])
         yield _checked(model.encode(part, **how), part, model.get_embedding_dimension())
 
 
 def _checked(vectors: Any, texts: Sequence[Any], dimension: int | None) -> Vectors:
-    rows: Vectors = np.asarray(vectors.float().cpu() if isinstance(vectors, Tensor) else vectors, dtype=np.float32)
+    rows: Vectors = np.asarray(
+        vectors.float().cpu() if isinstance(vectors, Tensor) else vectors, dtype=np.float32
+    )
     if rows.ndim != 2 or len(rows) != len(texts) or dimension not in (None, rows.shape[1]):
         raise UserError(
-            f"The model gives embeddings of shape {rows.shape} where ({len(texts)}, {dimension or 'any'}) was "
+            f"The model gives embeddings of shape {rows.shape} where ({len(texts)}, "
+            f"{dimension or 'any'}) was "
             "expected; check the pooling's configuration in its folder."
         )
     finite = np.isfinite(rows).all(axis=1)
     if not finite.all():
         raise UserError(
-            f"The model gives NaN or infinite values, e.g. for {texts[int(np.argmin(finite))]!r:.60}; its scores "
+            "The model gives NaN or infinite values, e.g. for "
+            f"{texts[int(np.argmin(finite))]!r:.60}; its scores "
             "would mean nothing: check the run that trained it."
         )
     return rows

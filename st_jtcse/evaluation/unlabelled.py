@@ -1,4 +1,6 @@
-"""A measure without labels: how far a model has the neighbourhoods of sentences that it was not trained on."""
+"""A measure without labels: how far a model has the neighbourhoods of sentences that it was not
+trained on.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,20 @@ from st_jtcse.evaluation.unique_texts import Vectors
 
 
 def neighbours_set(texts: Sequence[str], reference: Vectors, sha256: str) -> OwnSet:
-    r"""Return the set whose score is how many of their nearest neighbours a model's vectors share with others.
+    r"""Return the set whose score is how many of their nearest neighbours a model's vectors share
+    with others.
 
     With N(i) the k = 10 nearest other texts by the model, N*(i) those by the reference:
 
     .. math:: \frac{1}{n} \sum_i \frac{|N(i) \cap N^*(i)|}{k}
 
-    Of fewer than 21 texts k is half the others: if all were neighbours, every model would share them all.
+    Of fewer than 21 texts k is half the others: if all were neighbours, every model would share
+    them all.
 
     Args:
         texts: The texts.
-        reference: A unit vector of each, (n, H): the teachers', drawn to their neighbours among the training text.
+        reference: A unit vector of each, (n, H): the teachers', drawn to their neighbours among the
+            training text.
         sha256: Hash of the texts.
     """
     count = min(NEIGHBOURS, (len(texts) - 1) // 2)

@@ -38,7 +38,9 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """Whether it is better, equal or worse: the interval leaves zero on one side, or holds it."""
+        """Whether it is better, equal or worse: the interval leaves zero on one side, or
+        holds it.
+        """
         return "better" if self.low > 0 else "worse" if self.high < 0 else "equal"
 
     @property
@@ -55,16 +57,21 @@ class Verdict:
         return {"set": self.name, "verdict": self.word, "sentence": self.sentence, **figures}
 
 
-def verdicts(base: SentenceTransformer, model: SentenceTransformer, sets: Mapping[str, OwnSet]) -> list[Verdict]:
+def verdicts(
+    base: SentenceTransformer, model: SentenceTransformer, sets: Mapping[str, OwnSet]
+) -> list[Verdict]:
     """Compare a model with a base, e.g. as shipped, on sets by name, as :func:`compare` does."""
-    return compare({name: (own, own.statistic(base), own.statistic(model)) for name, own in sets.items()})
+    return compare(
+        {name: (own, own.statistic(base), own.statistic(model)) for name, own in sets.items()}
+    )
 
 
 def compare(measured: Mapping[str, tuple[OwnSet, Statistic, Statistic]]) -> list[Verdict]:
     r"""Compare a model with a base on sets, and with more than one set on the mean of them.
 
-    Each set's items are drawn with replacement, the same for both models, and the difference of their scores taken
-    again; the interval is between the 2.5th and the 97.5th percentile of 999 such draws, from a fixed seed.
+    Each set's items are drawn with replacement, the same for both models, and the difference of
+    their scores taken again; the interval is between the 2.5th and the 97.5th percentile of 999
+    such draws, from a fixed seed.
 
     Args:
         measured: By name a set, the base's statistic and the model's.
@@ -78,7 +85,9 @@ def compare(measured: Mapping[str, tuple[OwnSet, Statistic, Statistic]]) -> list
         draws.append(drawn)
         found.append(_verdict(name, 100 * own.score(before), 100 * own.score(after), drawn))
     if len(found) > 1:
-        base, score = (float(np.mean([getattr(one, key) for one in found])) for key in ("base", "score"))
+        base, score = (
+            float(np.mean([getattr(one, key) for one in found])) for key in ("base", "score")
+        )
         found.append(_verdict(WHOLE, base, score, np.mean(draws, axis=0)))
     return found
 

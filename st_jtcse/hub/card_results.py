@@ -1,4 +1,6 @@
-"""The results that a saved model's folder holds, for its card: nothing else may be claimed there."""
+"""The results that a saved model's folder holds, for its card: nothing else may be
+claimed there.
+"""
 
 from __future__ import annotations
 
@@ -32,24 +34,32 @@ class CardResults:
     tables: Sequence[tuple[Table, str | None]]
     figures: Sequence[EvalResult]  # the same for the Hub, as `model-index`
     name: str  # the model's name in `model-index`
-    verdicts: Sequence[str] = ()  # Markdown sentences: what the training came to, beside the model as shipped
+    verdicts: Sequence[
+        str
+    ] = ()  # Markdown sentences: what the training came to, beside the model as shipped
 
 
 def card_results(folder: Path) -> CardResults:
     """Read the results of a training and of an evaluation.
 
-    Raises UserError where a file of results cannot be read, or is of other weights than those in the folder.
+    Raises UserError where a file of results cannot be read, or is of other weights than those in
+    the folder.
     """
     fault = "cannot be read; a card shows only what it holds, so restore it or delete it"
     training = read_json(folder / TRAINING_RECORD, fault) or {}
-    evaluation = read_json(folder / EVALUATION / RESULTS, fault) or {"model": {"files": {}}, "suites": {}}
+    evaluation = read_json(folder / EVALUATION / RESULTS, fault) or {
+        "model": {"files": {}},
+        "suites": {},
+    }
     _of_these_weights(folder, TRAINING_RECORD, training.get("weights_sha256", {}))
     _of_these_weights(folder, f"{EVALUATION}/{RESULTS}", evaluation["model"]["files"])
     tables: list[tuple[Table, str | None]] = []
     figures: list[EvalResult] = []
     if scores := training.get("spearman"):
         tables.append((_training_table(training), None))
-        figures += [_figure(name, name, _metric(training, name), score) for name, score in scores.items()]
+        figures += [
+            _figure(name, name, _metric(training, name), score) for name, score in scores.items()
+        ]
     for name, suite in evaluation["suites"].items():
         picture = f"{EVALUATION}/{name}.png"
         paper = training.get("reported_as")
@@ -60,14 +70,17 @@ def card_results(folder: Path) -> CardResults:
             for row in suite["rows"]
             if row["score"] is not None
         ]
-    return CardResults(tables, figures, training.get("title") or folder.absolute().name, _verdicts(training))
+    return CardResults(
+        tables, figures, training.get("title") or folder.absolute().name, _verdicts(training)
+    )
 
 
 def _of_these_weights(folder: Path, results: str, hashes: Mapping[str, str]) -> None:
     for name, digest in hashes.items():
         if not (folder / name).is_file() or sha256(folder / name) != digest:
             raise UserError(
-                f"{folder / results} is not of the weights in {folder / name}; restore them, or delete it, and the "
+                f"{folder / results} is not of the weights in {folder / name}; restore them, or "
+                "delete it, and the "
                 "card claims nothing."
             )
 
@@ -99,12 +112,16 @@ def _own_and_reported(table: Table, paper: str | None) -> Table:
     """Keep our scores, and of the papers' those of this very model."""
     kept = [at for at, column in enumerate(table.columns) if at < 3 or column == paper]
     columns = [table.columns[at] if at < 3 else f"{table.columns[at]} in the paper" for at in kept]
-    return replace(table, columns=columns, rows=[[cells[at] for at in kept] for cells in table.rows])
+    return replace(
+        table, columns=columns, rows=[[cells[at] for at in kept] for cells in table.rows]
+    )
 
 
 def _figure(name: str, task: str, metric: str, score: float) -> EvalResult:
     return EvalResult(
-        task_type=next((kind for part, kind in _KINDS.items() if part in metric), "sentence-similarity"),
+        task_type=next(
+            (kind for part, kind in _KINDS.items() if part in metric), "sentence-similarity"
+        ),
         dataset_type=task,
         dataset_name=name,
         metric_type=metric,

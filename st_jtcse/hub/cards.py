@@ -1,4 +1,6 @@
-"""Model cards: Sentence-Transformers' own, with what it cannot know: method, recipe, results, limits."""
+"""Model cards: Sentence-Transformers' own, with what it cannot know: method, recipe, results,
+limits.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,17 @@ class CardFacts:
     title: str  # the first heading
     recipe: str  # the resolved recipe, as YAML
     base_models: Sequence[str] = ()  # Hub ids of the models that the training started from
-    license: str | None = None  # the model's licence, as the Hub spells it; None if its makers have not said
+    license: str | None = (
+        None  # the model's licence, as the Hub spells it; None if its makers have not said
+    )
     languages: Sequence[str] = ()  # the text's languages, as two-letter codes
 
 
 def write_card(model: Any, folder: Path, facts: CardFacts, record: Mapping[str, Any]) -> None:
     """Write the card of a trained model into its folder, whose results it shows.
 
-    `model` is the saved model, loaded, with the card data of its training; `record` has the training's results.
+    `model` is the saved model, loaded, with the card data of its training; `record` has the
+    training's results.
     """
     data, form = model.model_card_data, model_form(folder)
     # The folders' names are no Hub ids: nothing is to be looked up by them.
@@ -69,27 +74,39 @@ def write_card(model: Any, folder: Path, facts: CardFacts, record: Mapping[str, 
     metadata.license = facts.license
     metadata.language = list(facts.languages) or None
     metadata.pipeline_tag = "image-feature-extraction" if form.images else metadata.pipeline_tag
-    metadata.tags = [*(metadata.tags or []), "st-jtcse", *([] if facts.family == OTHER else [facts.family])]
+    metadata.tags = [
+        *(metadata.tags or []),
+        "st-jtcse",
+        *([] if facts.family == OTHER else [facts.family]),
+    ]
     write_atomically(folder / CARD, _with_results(card, card_results(folder)))
 
 
 def updated_card(folder: Path, model_id: str | None = None) -> str:
-    """Return a folder's card with the results that it holds now, and in its code the model's name on the Hub.
+    """Return a folder's card with the results that it holds now, and in its code the model's name
+    on the Hub.
 
     Raises UserError where there is no card, or it or the results cannot be read.
     """
     path = folder / CARD
     if not path.is_file():
         raise UserError(
-            f"{folder} has no model card ({CARD}); save the model with Sentence-Transformers, which writes one."
+            f"{folder} has no model card ({CARD}); save the model with Sentence-Transformers, "
+            "which writes one."
         )
     try:
         card = ModelCard(path.read_text(encoding="utf-8"), ignore_metadata_errors=True)
     except (ValueError, YAMLError) as error:
-        raise UserError(f"{path} cannot be read as a model card: {' '.join(str(error).split())}.") from None
+        raise UserError(
+            f"{path} cannot be read as a model card: {' '.join(str(error).split())}."
+        ) from None
     found = card_results(folder)
     theirs: Any = card.data
-    if BEGIN not in card.text and not found.tables and (theirs.eval_results or "\n## Evaluation\n" in card.text):
+    if (
+        BEGIN not in card.text
+        and not found.tables
+        and (theirs.eval_results or "\n## Evaluation\n" in card.text)
+    ):
         text = card.content  # Another maker's card, with results of its own.
     else:
         if BEGIN not in card.text:
@@ -117,7 +134,9 @@ def _with_results(card: ModelCard, found: CardResults) -> str:
 
 
 def _sections(text: str) -> dict[str, str]:
-    """Return the sections of a card by their headings, without the placeholders for people to fill."""
+    """Return the sections of a card by their headings, without the placeholders for
+    people to fill.
+    """
     filled = re.sub(r"<!--.*?-->\n*", "\n", text, flags=re.DOTALL)
     parts = re.split(r"^## (.+)\n", filled, flags=re.MULTILINE)
     return {heading: body.strip() for heading, body in zip(parts[1::2], parts[2::2])}

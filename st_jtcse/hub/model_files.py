@@ -1,4 +1,6 @@
-"""Which files of a folder make up a saved model, and are pushed; the folder may hold anything besides."""
+"""Which files of a folder make up a saved model, and are pushed; the folder may hold anything
+besides.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ _MEMBER = re.compile(r"member_[0-9]+")
 class ModelFiles:
     """What a folder holds."""
 
-    sent: dict[str, int] = field(default_factory=dict)  # files of the model by path, with their sizes in bytes
+    sent: dict[str, int] = field(
+        default_factory=dict
+    )  # files of the model by path, with their sizes in bytes
     left_out: list[str] = field(
         default_factory=list
     )  # paths of other files; hidden ones and checkpoints go without saying
@@ -54,14 +58,17 @@ class ModelFiles:
         if not self.left_out:
             return None
         shown, more = ", ".join(self.left_out[:8]), len(self.left_out) - 8
-        return f"Not sent, because it is not part of a model: {shown}{f' and {more} more' if more > 0 else ''}."
+        return (
+            "Not sent, because it is not part of a model: "
+            f"{shown}{f' and {more} more' if more > 0 else ''}."
+        )
 
 
 def files_to_push(folder: Path) -> ModelFiles:
     """Find the files of a saved model.
 
-    Raises UserError where it is no folder of a saved model, or holds a file that others could not use or the Hub would
-    not take, or a link to somewhere else in its place.
+    Raises UserError where it is no folder of a saved model, or holds a file that others could not
+    use or the Hub would not take, or a link to somewhere else in its place.
     """
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder; give the folder of a saved model.")
@@ -69,19 +76,31 @@ def files_to_push(folder: Path) -> ModelFiles:
     named = _named_files(folder)
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
-        if any(part.startswith((".", "checkpoint-")) for part in parts) or (path.is_dir() and not path.is_symlink()):
+        if any(part.startswith((".", "checkpoint-")) for part in parts) or (
+            path.is_dir() and not path.is_symlink()
+        ):
             continue
         name = "/".join(parts)
         if not _is_of_model(parts, named) or not (path.is_file() or path.is_symlink()):
             found.left_out.append(name)
-        elif path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
-            raise UserError(f"{path} is a link that leaves the model's folder; put the file itself in its place.")
+        elif path.is_symlink() and not (
+            path.is_file() and path.resolve().is_relative_to(folder.resolve())
+        ):
+            raise UserError(
+                f"{path} is a link that leaves the model's folder; put the file itself in its "
+                "place."
+            )
         else:
             found.sent[name] = path.stat().st_size
     if CONFIG not in found.sent and MODULES not in found.sent:
-        raise UserError(f"{folder} holds neither {MODULES} nor {CONFIG}; give the folder of a saved model.")
+        raise UserError(
+            f"{folder} holds neither {MODULES} nor {CONFIG}; give the folder of a saved model."
+        )
     if not any(name.endswith(".safetensors") for name in found.sent):
-        raise UserError(f"{folder} holds no weights (*.safetensors); give the folder of a model that is saved whole.")
+        raise UserError(
+            f"{folder} holds no weights (*.safetensors); give the folder of a model that is saved "
+            "whole."
+        )
     large = next((name for name, size in found.sent.items() if size > LARGEST_FILE), None)
     if large is not None:
         raise UserError(
@@ -99,7 +118,8 @@ def check_whole(folder: Path, files: ModelFiles) -> None:
         base = read_json(folder / ADAPTER).get("base_model_name_or_path")
         if not base or Path(base).exists():
             raise UserError(
-                f"{folder} holds an adapter for a model that only this machine has; merge the two, or push "
+                f"{folder} holds an adapter for a model that only this machine has; merge the two, "
+                "or push "
                 "that model, name it in the adapter, and push again."
             )
         return  # Its base is on the Hub.
@@ -115,7 +135,9 @@ def check_whole(folder: Path, files: ModelFiles) -> None:
 
 
 def _named_files(folder: Path) -> set[str]:
-    """Return the folders of a model's modules, and the files of code that its configurations name."""
+    """Return the folders of a model's modules, and the files of code that its
+    configurations name.
+    """
     listing = read_listing(folder)
     classes = [entry["type"] for entry in listing]
     for path in (folder / CONFIG, folder / "tokenizer_config.json"):
@@ -142,7 +164,9 @@ def _is_of_model(parts: tuple[str, ...], named: set[str]) -> bool:
     *folders, name = parts
     if folders == [EVALUATION]:
         return _EVALUATION.fullmatch(name) is not None
-    if (name in (CARD, TRAINING_RECORD, *named) and not folders) or _EXPORTS.fullmatch("/".join(parts)):
+    if (name in (CARD, TRAINING_RECORD, *named) and not folders) or _EXPORTS.fullmatch(
+        "/".join(parts)
+    ):
         return True
     is_inside = not folders or folders[0] in named or _MEMBER.fullmatch(folders[0])
     return bool(is_inside and _NAMES.fullmatch(name))

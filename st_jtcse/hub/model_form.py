@@ -1,4 +1,6 @@
-"""What a saved model is, as far as its users have to know: how it loads and how its tokens make an embedding."""
+"""What a saved model is, as far as its users have to know: how it loads and how its tokens make an
+embedding.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,17 @@ from st_jtcse.modules.joining import JOINED_TYPES
 from st_jtcse.modules.loading import CONFIG, SETTINGS, own_class, read_listing
 from st_jtcse.pooling_names import PoolingName
 
-# plain: by Sentence-Transformers alone; registered: after `import st_jtcse`, or with the flag; own_modules: with both;
-# remote_code: with the flag, for code that came with the model it starts from.
+# plain: by Sentence-Transformers alone; registered: after `import st_jtcse`, or with the flag;
+# own_modules: with both; remote_code: with the flag, for code that came with the model it starts
+# from.
 Loading = Literal["plain", "registered", "own_modules", "remote_code"]
 # By the modules before the normalization and the last pooling's mode.
 _POOLINGS: dict[str, PoolingName] = {
-    **{f"Transformer Pooling {name}": name for name in get_args(PoolingName) if name != "first_last"},
+    **{
+        f"Transformer Pooling {name}": name
+        for name in get_args(PoolingName)
+        if name != "first_last"
+    },
     "Transformer WeightedLayerPooling Pooling mean": "first_last",
 }
 
@@ -33,7 +40,8 @@ class ModelForm:
     cross_encoder: bool  # whether it scores pairs instead of embedding sentences
     own_module: str | None  # the class of this package that it needs, if any
     loading: Loading  # what it needs to load
-    # How the encoder's tokens make the embedding; None where plain transformers cannot say it shortly
+    # How the encoder's tokens make the embedding; None where plain transformers cannot say it
+    # shortly
     pooling: PoolingName | None
     prompt: str  # what stands before every sentence; empty for nothing
     normalize: bool  # whether embeddings have length 1
@@ -47,14 +55,19 @@ class ModelForm:
         """Return a line of Python that loads the model from a folder or Hub id and uses it."""
         kind, call = ("CrossEncoder", 'predict([("One text.", "Another.")])')
         if not self.cross_encoder:
-            kind, call = "SentenceTransformer", f'encode(["{"photo.jpg" if self.images else "A sentence."}"])'
+            kind, call = (
+                "SentenceTransformer",
+                f'encode(["{"photo.jpg" if self.images else "A sentence."}"])',
+            )
         trust = ", trust_remote_code=True" if self.loading in ("own_modules", "remote_code") else ""
         plugin = "import st_jtcse; " if self.loading in ("registered", "own_modules") else ""
         return f"{plugin}from sentence_transformers import {kind}; {kind}({place!r}{trust}).{call}"
 
 
 def model_form(folder: Path) -> ModelForm:
-    """Read the form of a saved model from its configuration files; raises UserError where one is not JSON."""
+    """Read the form of a saved model from its configuration files; raises UserError where one is
+    not JSON.
+    """
     config = read_json(folder / CONFIG) or {}
     listing = read_listing(folder)
     names = [entry["type"].rpartition(".")[2] for entry in listing]
@@ -63,12 +76,20 @@ def model_form(folder: Path) -> ModelForm:
     paths = [entry["path"] for entry, name in zip(listing, names) if name == "Pooling"]
     poolings = [read_json(folder / path / CONFIG) or {} for path in paths]
     settings = read_json(folder / SETTINGS) or {}
-    modalities = (read_json(folder / Transformer.config_file_name) or {}).get("modality_config") or {}
+    modalities = (read_json(folder / Transformer.config_file_name) or {}).get(
+        "modality_config"
+    ) or {}
     images = "image" in modalities and "text" not in modalities
     prompts = settings.get("prompts")
-    prompt = prompts.get(settings.get("default_prompt_name")) or "" if isinstance(prompts, dict) else ""
+    prompt = (
+        prompts.get(settings.get("default_prompt_name")) or "" if isinstance(prompts, dict) else ""
+    )
     # A prompt whose tokens do not count is more than a few lines of code.
-    told = poolings[-1:] if not prompt or all(each.get("include_prompt", True) for each in poolings) else []
+    told = (
+        poolings[-1:]
+        if not prompt or all(each.get("include_prompt", True) for each in poolings)
+        else []
+    )
     modes = [each.get("pooling_mode") for each in told]
     loading: Loading = "remote_code" if config.get("auto_map") else "plain"
     if own:
@@ -80,7 +101,9 @@ def model_form(folder: Path) -> ModelForm:
         cross_encoder="ForSequenceClassification" in str(config.get("architectures")),
         own_module=own,
         loading=loading,
-        pooling=None if images else _POOLINGS.get(" ".join([*(names[:-1] if normalize else names), *map(str, modes)])),
+        pooling=None
+        if images
+        else _POOLINGS.get(" ".join([*(names[:-1] if normalize else names), *map(str, modes)])),
         prompt=prompt,
         normalize=normalize,
         images=images,
@@ -88,7 +111,9 @@ def model_form(folder: Path) -> ModelForm:
 
 
 def read_json(path: Path, fault: str = "is not JSON; save the model again") -> Any:
-    """Return what a JSON file holds, None if there is no such file; raises UserError where it is not JSON."""
+    """Return what a JSON file holds, None if there is no such file; raises UserError where it is
+    not JSON.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     except (ValueError, RecursionError):

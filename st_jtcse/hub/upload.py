@@ -22,15 +22,22 @@ from st_jtcse.modules.loading import CONFIG, MODULES
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
-# What the client raises: its transport library's base class of all errors, whichever library that is; Xet's errors are
-# Python's; and the failure of a single file's upload has the error itself as its cause.
+# What the client raises: its transport library's base class of all errors, whichever library that
+# is; Xet's errors are Python's; and the failure of a single file's upload has the error itself as
+# its cause.
 HUB_ERRORS = cast(
     "tuple[type[Exception], ...]",
-    (*(base for base in HfHubHTTPError.__bases__ if base is not OSError), ConnectionError, RuntimeError),
+    (
+        *(base for base in HfHubHTTPError.__bases__ if base is not OSError),
+        ConnectionError,
+        RuntimeError,
+    ),
 )
 # Seconds before each further attempt, and the most that a server may ask for.
 _WAITS, _LONGEST_WAIT = (1.0, 2.0, 4.0, 8.0), 60.0
-_WEIGHTS = re.compile(rf"(\.safetensors|\.safetensors\.index\.json|pytorch_model[^/]*\.bin|{ADAPTER})$")
+_WEIGHTS = re.compile(
+    rf"(\.safetensors|\.safetensors\.index\.json|pytorch_model[^/]*\.bin|{ADAPTER})$"
+)
 _SETTINGS = "https://huggingface.co/settings/tokens"
 
 
@@ -39,14 +46,20 @@ def check_repo(repo: str) -> None:
     try:
         validate_repo_id(repo)
     except HFValidationError as error:
-        raise UserError(f"{repo!r} cannot name a repository: {' '.join(str(error).split())}") from None
+        raise UserError(
+            f"{repo!r} cannot name a repository: {' '.join(str(error).split())}"
+        ) from None
 
 
 def check_token() -> str:
-    """Return the token for the Hub, from where huggingface_hub keeps it; without one raises UserError."""
+    """Return the token for the Hub, from where huggingface_hub keeps it; without one raises
+    UserError.
+    """
     token = get_token()
     if token is None:
-        raise UserError("There is no token for the Hub; log in with `hf auth login`, or set HF_TOKEN.")
+        raise UserError(
+            "There is no token for the Hub; log in with `hf auth login`, or set HF_TOKEN."
+        )
     return token
 
 
@@ -55,15 +68,17 @@ def push(
     repo: str,  # without an owner, that of the token
     *,
     private: bool = True,  # a repository that is new
-    collection: str | None = None,  # title of a collection of the same owner to add the model to; made if missing
+    collection: str
+    | None = None,  # title of a collection of the same owner to add the model to; made if missing
     force: bool = False,  # replace a model of another kind
 ) -> str:
     """Push a saved model in one commit, and return its page's address.
 
-    Its card gets the repository's name and the results that lie in the folder; what no model is made of stays there.
-    In a repository that is there already, weights that the folder has not are deleted, lest they be loaded instead of
-    the new ones; other files stay. Raises UserError where the folder, the token or the repository does not allow it,
-    PushFailed where the Hub is busy, at fault or out of reach, also after several attempts.
+    Its card gets the repository's name and the results that lie in the folder; what no model is
+    made of stays there. In a repository that is there already, weights that the folder has not are
+    deleted, lest they be loaded instead of the new ones; other files stay. Raises UserError where
+    the folder, the token or the repository does not allow it, PushFailed where the Hub is busy, at
+    fault or out of reach, also after several attempts.
     """
     check_repo(repo)
     files = files_to_push(folder)
@@ -82,12 +97,15 @@ def push(
             _check_kind(api, target, model_form(folder), present)
         card = updated_card(folder, target)
         _patiently(lambda: api.create_repo(target, private=private, exist_ok=True))
-        # The files there are listed anew for each attempt: a commit whose answer was lost has deleted some.
+        # The files there are listed anew for each attempt: a commit whose answer was lost has
+        # deleted some.
         _patiently(lambda: _commit(api, target, folder, files.sent, card))
         if collection is not None:
             owner = target.partition("/")[0]
             made = _patiently(
-                lambda: api.create_collection(collection, namespace=owner, private=private, exists_ok=True)
+                lambda: api.create_collection(
+                    collection, namespace=owner, private=private, exists_ok=True
+                )
             )
             _patiently(lambda: api.add_collection_item(made.slug, target, "model", exists_ok=True))
     except HUB_ERRORS as error:
@@ -113,40 +131,60 @@ def _check_kind(api: HfApi, repo: str, form: ModelForm, present: list[str]) -> N
         there = model_form(Path(place))
     if there.architecture is not None and str(there) != str(form):
         raise UserError(
-            f"{repo} holds a {there}, and this model is a {form}; choose another repository, or force the push."
+            f"{repo} holds a {there}, and this model is a {form}; choose another repository, or "
+            "force the push."
         )
 
 
 def _commit(api: HfApi, repo: str, folder: Path, files: dict[str, int], card: str) -> None:
-    """Make the commit, its content anew for each attempt because the client marks what it has uploaded."""
-    added = [CommitOperationAdd(name, card.encode() if name == CARD else folder / name) for name in files]
-    gone = [name for name in _present_files(api, repo) if name not in files and _WEIGHTS.search(name)]
-    api.create_commit(repo, [*added, *map(CommitOperationDelete, gone)], commit_message="Add the model")
+    """Make the commit, its content anew for each attempt because the client marks what it has
+    uploaded.
+    """
+    added = [
+        CommitOperationAdd(name, card.encode() if name == CARD else folder / name) for name in files
+    ]
+    gone = [
+        name for name in _present_files(api, repo) if name not in files and _WEIGHTS.search(name)
+    ]
+    api.create_commit(
+        repo, [*added, *map(CommitOperationDelete, gone)], commit_message="Add the model"
+    )
 
 
 def _told(error: Exception, repo: str, folder: Path, token: str) -> UserError | PushFailed:
-    """Return what to tell of an error that no further attempt can help; the token is in no message."""
+    """Return what to tell of an error that no further attempt can help; the token is in
+    no message.
+    """
     status = _status_of(error)
-    again = f"the model is safe in {folder}: st-push {folder} {repo} repeats the push without training"
+    again = (
+        f"the model is safe in {folder}: st-push {folder} {repo} repeats the push without training"
+    )
     known = {
-        401: f"The Hub does not accept this token; log in again with `hf auth login`, or make one at {_SETTINGS}.",
+        401: "The Hub does not accept this token; log in again with `hf auth login`, or make one "
+        f"at {_SETTINGS}.",
         403: f"The token may not write to {repo}; use one with write access to it ({_SETTINGS}).",
-        413: f"The Hub refused a file of {folder} as too large; save the model with a smaller max_shard_size.",
+        413: f"The Hub refused a file of {folder} as too large; save the model with a smaller "
+        "max_shard_size.",
     }
     if status in known:
         return UserError(known[status])
     if _may_pass(status):
-        return PushFailed(f"Pushing {repo} failed after several attempts ({_brief(error)}); {again}.")
+        return PushFailed(
+            f"Pushing {repo} failed after several attempts ({_brief(error)}); {again}."
+        )
     said = error.server_message if isinstance(error, HfHubHTTPError) else None
     reason = " ".join((said or _brief(error)).split()).replace(token, "***")
-    return UserError(f"The Hub refused {repo} (status {status}: {reason}); change what it names, and {again}.")
+    return UserError(
+        f"The Hub refused {repo} (status {status}: {reason}); change what it names, and {again}."
+    )
 
 
 def _patiently(call: Callable[[], Result]) -> Result:
-    """Make a call; again, up to four times, while the Hub is busy (429), at fault (5xx) or out of reach.
+    """Make a call; again, up to four times, while the Hub is busy (429), at fault (5xx) or out of
+    reach.
 
-    The client repeats some of its calls by itself; those that it makes once only, a commit among them, come here.
-    Raises the last attempt's error, or one that another attempt would meet again.
+    The client repeats some of its calls by itself; those that it makes once only, a commit among
+    them, come here. Raises the last attempt's error, or one that another attempt would meet again.
     """
     for wait in _WAITS:
         try:
@@ -158,7 +196,9 @@ def _patiently(call: Callable[[], Result]) -> Result:
             headers: Any = getattr(getattr(error, "response", None), "headers", {})
             asked = headers.get("Retry-After", "")
             seconds = min(max(wait, float(asked) if asked.isdecimal() else 0.0), _LONGEST_WAIT)
-            logger.warning("The Hub could not do it (%s); trying again in %.0f s.", _brief(error), seconds)
+            logger.warning(
+                "The Hub could not do it (%s); trying again in %.0f s.", _brief(error), seconds
+            )
             time.sleep(seconds)
     return call()
 

@@ -1,4 +1,6 @@
-"""Losses by name, in a closed world: ours, installed packages' by entry point, and those of Sentence-Transformers."""
+"""Losses by name, in a closed world: ours, installed packages' by entry point, and those of
+Sentence-Transformers.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from st_jtcse.errors import UserError
 from st_jtcse.losses.declaration import LossDeclaration
 from st_jtcse.wording import unknown
 
-# A package that has losses of its own names them under this group: a recipe alone never imports code.
+# A package that has losses of its own names them under this group: a recipe alone never imports
+# code.
 ENTRY_POINTS = "st_jtcse.losses"
 
 _TWO, _TWO_OR_MORE, _THREE = (2, 2), (2, None), (3, 3)
@@ -40,9 +43,13 @@ _THEIRS = {
     "CoSENTLoss": LossDeclaration(labels="scores", texts=_TWO, in_batch=True, cards={(): "cosent"}),
     "ContrastiveLoss": LossDeclaration(labels="classes", texts=_TWO, classes=2),
     "ContrastiveTensionLoss": LossDeclaration(labels="none", texts=_TWO),
-    "ContrastiveTensionLossInBatchNegatives": LossDeclaration(sentences=True, views="made", in_batch=True),
+    "ContrastiveTensionLossInBatchNegatives": LossDeclaration(
+        sentences=True, views="made", in_batch=True
+    ),
     "CosineSimilarityLoss": LossDeclaration(labels="scores", texts=_TWO),
-    "DenoisingAutoEncoderLoss": LossDeclaration(views="given", labels="none", texts=_TWO, tokens=True),
+    "DenoisingAutoEncoderLoss": LossDeclaration(
+        views="given", labels="none", texts=_TWO, tokens=True
+    ),
     "DistillKLDivLoss": LossDeclaration(beyond="a list of scores per row"),
     "GISTEmbedLoss": _GUIDED,
     "GlobalOrthogonalRegularizationLoss": LossDeclaration(in_batch=True),
@@ -58,13 +65,17 @@ _THEIRS = {
     "SoftmaxLoss": LossDeclaration(labels="classes", texts=_TWO, classes="num_labels"),
     "TripletLoss": LossDeclaration(labels="none", texts=_THREE),
 }
-_OF_LISTS = LossDeclaration(cross_encoder=True, beyond="a list of documents per query, and a list of their scores")
+_OF_LISTS = LossDeclaration(
+    cross_encoder=True, beyond="a list of documents per query, and a list of their scores"
+)
 _OF_PAIRS = LossDeclaration(cross_encoder=True, labels="none", texts=_TWO_OR_MORE, in_batch=True)
 _THEIRS_OF_CROSS_ENCODERS = {
     "ADRMSELoss": _OF_LISTS,
     "BinaryCrossEntropyLoss": LossDeclaration(cross_encoder=True, labels="scores", texts=_TWO),
     "CachedMultipleNegativesRankingLoss": _OF_PAIRS,
-    "CrossEntropyLoss": LossDeclaration(cross_encoder=True, labels="classes", texts=_TWO, classes="outputs"),
+    "CrossEntropyLoss": LossDeclaration(
+        cross_encoder=True, labels="classes", texts=_TWO, classes="outputs"
+    ),
     "LambdaLoss": _OF_LISTS,
     "ListMLELoss": _OF_LISTS,
     "ListNetLoss": _OF_LISTS,
@@ -77,21 +88,34 @@ _THEIRS_OF_CROSS_ENCODERS = {
 
 
 def loss_names(cross_encoder: bool = False) -> list[str]:
-    """Return what a recipe can name, of cross-encoders or of all others: ours, installed packages', theirs."""
-    own = [name for name in ours.__all__ if getattr(ours, name).declaration.cross_encoder == cross_encoder]
-    offered = [name for name, loss in _their_classes(cross_encoder).items() if not declaration_of(loss).beyond]
+    """Return what a recipe can name, of cross-encoders or of all others: ours, installed packages',
+    theirs.
+    """
+    own = [
+        name
+        for name in ours.__all__
+        if getattr(ours, name).declaration.cross_encoder == cross_encoder
+    ]
+    offered = [
+        name
+        for name, loss in _their_classes(cross_encoder).items()
+        if not declaration_of(loss).beyond
+    ]
     return list(dict.fromkeys([*own, *_installed(), *offered]))
 
 
 def loss_class(name: str, cross_encoder: bool = False) -> type[nn.Module]:
-    """Return the loss of that name; raises UserError where there is none, or its package cannot be imported."""
+    """Return the loss of that name; raises UserError where there is none, or its package cannot be
+    imported.
+    """
     found: type[nn.Module] | None = getattr(ours, name, None) if name in ours.__all__ else None
     if found is None and (point := _installed().get(name)):
         try:
             found = point.load()
         except Exception as error:  # Another package's code fails as it likes.
             raise UserError(
-                f"expected a loss that can be imported, found {point.name!r} at {point.value!r}, which fails with "
+                f"expected a loss that can be imported, found {point.name!r} at {point.value!r}, "
+                "which fails with "
                 f"{type(error).__name__}: {error}. Fix or uninstall the package that names it."
             ) from error
     found = found or _their_classes(cross_encoder).get(name)
@@ -101,7 +125,9 @@ def loss_class(name: str, cross_encoder: bool = False) -> type[nn.Module]:
 
 
 def declaration_of(loss: type[nn.Module]) -> LossDeclaration:
-    """Return what a loss is: what its class says, or for those of Sentence-Transformers the table here."""
+    """Return what a loss is: what its class says, or for those of Sentence-Transformers the table
+    here.
+    """
     declared: LossDeclaration | None = getattr(loss, "declaration", None)
     if declared is not None:
         return declared
@@ -127,7 +153,8 @@ def _found_on(path: tuple[str, ...]) -> dict[str, EntryPoint]:
 
 def _their_classes(cross_encoder: bool) -> dict[str, type[nn.Module]]:
     module = theirs_of_cross_encoders if cross_encoder else theirs
-    # Their __all__ also lists what losses are made of: distances, weightings, a data loader. A loss is given its model.
+    # Their __all__ also lists what losses are made of: distances, weightings, a data loader. A loss
+    # is given its model.
     listed = {name: getattr(module, name) for name in module.__all__}
     return {
         name: found

@@ -1,4 +1,6 @@
-"""What a loss is, said once, on its class: recipes, batches, heads and cards read that and nothing else."""
+"""What a loss is, said once, on its class: recipes, batches, heads and cards read that and nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -22,33 +24,50 @@ AcuteAngle = Annotated[float, Field(ge=0, lt=90)]  # in degrees
 
 @dataclass(frozen=True)
 class LossDeclaration:
-    """What a loss needs of a model and of its data; what is left out is not known, and anything goes.
+    """What a loss needs of a model and of its data; what is left out is not known, and anything
+    goes.
 
-    Its methods take the arguments that the loss is given; defaults, whose weights are above 0, may be left out.
+    Its methods take the arguments that the loss is given; defaults, whose weights are above 0, may
+    be left out.
     """
 
     cross_encoder: bool = False  # whether it trains a cross-encoder
     sentences: bool = False  # whether it trains on sentences, not on labelled rows
-    views: Literal["made", "given"] | None = None  # whether it makes both views of one column, or takes two columns
+    views: Literal["made", "given"] | None = (
+        None  # whether it makes both views of one column, or takes two columns
+    )
     any_views: bool = False  # whether it takes the views that a recipe names, by `encode_views`
-    third_view: str | None = None  # the argument that, if given, needs a third view of each sentence
+    third_view: str | None = (
+        None  # the argument that, if given, needs a third view of each sentence
+    )
     # The label column of labelled rows: graded similarities, whole numbers from 0, or absent
     labels: Literal["scores", "classes", "none"] | None = None
-    texts: tuple[int, int | None] | None = None  # the fewest and the most text columns of labelled rows; None: any
+    texts: tuple[int, int | None] | None = (
+        None  # the fewest and the most text columns of labelled rows; None: any
+    )
     beyond: str = ""  # what it takes that no recipe can give; a recipe then cannot name it
-    classes: int | str | None = None  # how many: a number, or the argument that says so; "outputs": the model's
+    classes: int | str | None = (
+        None  # how many: a number, or the argument that says so; "outputs": the model's
+    )
     # How teachers' vectors become its labels; None if it learns from none
     teachers: Literal["sum", "concatenation"] | None = None
     teachers_weight: str | None = None  # the weight that, at 0, does without teachers
     judged_pairs: bool = False  # whether it takes judged pairs by its method `use_pair_scores`
-    queue: str | None = None  # the argument that says how many past sentences it compares a batch with
+    queue: str | None = (
+        None  # the argument that says how many past sentences it compares a batch with
+    )
     in_batch: bool = False  # whether it compares the rows of a batch with each other
-    # Whether it predicts tokens, of the model's whole vocabulary; or the argument that, if given, makes it
+    # Whether it predicts tokens, of the model's whole vocabulary; or the argument that, if given,
+    # makes it
     tokens: bool | str = False
     pooler_weight: str | None = None  # the weight that, above 0, needs a PoolerModulusHead
     one_above_zero: tuple[str, ...] = ()  # weights that must not all be 0
-    cards: Mapping[tuple[str, ...], str] = field(default_factory=dict)  # card templates by the weights that are 0
-    options: tuple[str, ...] = ()  # arguments that, if given, make it another method than its card tells
+    cards: Mapping[tuple[str, ...], str] = field(
+        default_factory=dict
+    )  # card templates by the weights that are 0
+    options: tuple[
+        str, ...
+    ] = ()  # arguments that, if given, make it another method than its card tells
     twin: bool = False  # whether these cards are of two towers only
 
     def needs_teachers(self, arguments: Mapping[str, Any]) -> bool:
@@ -83,26 +102,45 @@ class LossDeclaration:
         if self.labels is None:
             return "`train` or `pairs`"
         fewest, most = self.texts or (2, None)
-        count = f"{fewest}" if fewest == most else f"{fewest} or more" if most is None else f"{fewest} to {most}"
-        given = ", or `train` with `views` or `augment: {mode: pair}`" if self.views == "given" else ""
-        return f"`pairs` with `labels: {self.labels}`, {count} text column{'s' if most != 1 else ''}{given}"
+        count = (
+            f"{fewest}"
+            if fewest == most
+            else f"{fewest} or more"
+            if most is None
+            else f"{fewest} to {most}"
+        )
+        given = (
+            ", or `train` with `views` or `augment: {mode: pair}`" if self.views == "given" else ""
+        )
+        return (
+            f"`pairs` with `labels: {self.labels}`, {count} text "
+            f"column{'s' if most != 1 else ''}{given}"
+        )
 
     def card(self, arguments: Mapping[str, Any], twin: bool) -> str | None:
-        """Return the name of the card template for a model of two towers or one; None if there is none."""
+        """Return the name of the card template for a model of two towers or one; None if there is
+        none.
+        """
         if any(arguments.get(name) for name in self.options):
             return None
-        off = sorted(name for name, value in arguments.items() if name.endswith("_weight") and not value)
+        off = sorted(
+            name for name, value in arguments.items() if name.endswith("_weight") and not value
+        )
         return self.cards.get(tuple(off)) if twin or not self.twin else None
 
 
 class DeclaredLoss:
-    """Base of this package's losses: arguments are checked against their annotations, and told as they were given."""
+    """Base of this package's losses: arguments are checked against their annotations, and told as
+    they were given.
+    """
 
     declaration: ClassVar[LossDeclaration]
 
     @classmethod
     def misfits(cls, arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Return what is wrong with arguments, all or some: each name, and ``expected X, found Y. Do Z.``."""
+        """Return what is wrong with arguments, all or some: each name, and ``expected X, found Y.
+        Do Z.``.
+        """
         found = misfits(_signature(cls.__name__, cls.__init__), arguments)
         together = cls.declaration.one_above_zero
         if together and all(arguments.get(name) == 0 for name in together):

@@ -19,9 +19,9 @@ def shuffled_group_whitening(rows: Tensor, groups: int, order: Tensor) -> Tensor
     .. math:: y_{ig} = \Sigma_g^{-1/2} (x_{ig} - \mu_g), \qquad
         \Sigma_g = \frac{1}{B} \sum_i (x_{ig} - \mu_g) (x_{ig} - \mu_g)^\top
 
-    :math:`x_{ig}` are the H / G components of row i in group g, and the root is the symmetric one (ZCA), so that each
-    group of y has mean 0 and the identity as covariance. A direction in which the rows do not vary stays 0. Gradients
-    flow through mean and covariance.
+    :math:`x_{ig}` are the H / G components of row i in group g, and the root is the symmetric one
+    (ZCA), so that each group of y has mean 0 and the identity as covariance. A direction in which
+    the rows do not vary stays 0. Gradients flow through mean and covariance.
 
     Args:
         rows: (B, H).
@@ -39,7 +39,10 @@ def shuffled_group_whitening(rows: Tensor, groups: int, order: Tensor) -> Tensor
     """
     size = rows.shape[1]
     if size % groups:
-        told = f"whitening_groups: expected a divisor of the embedding's size, {size}, found {groups}. Choose another."
+        told = (
+            f"whitening_groups: expected a divisor of the embedding's size, {size}, found "
+            f"{groups}. Choose another."
+        )
         raise UserError(told)
     with torch.autocast(rows.device.type, enabled=False):
         own = rows.to(torch.promote_types(rows.dtype, torch.float32))
@@ -52,7 +55,8 @@ def shuffled_group_whitening(rows: Tensor, groups: int, order: Tensor) -> Tensor
 class _InverseRoot(torch.autograd.Function):
     r"""The symmetric :math:`\Sigma^{-1/2}` of each matrix of a batch, (G, D, D).
 
-    The gradient is written out, for that of the eigenvectors is not defined where two eigenvalues are equal.
+    The gradient is written out, for that of the eigenvectors is not defined where two eigenvalues
+    are equal.
     """
 
     @staticmethod

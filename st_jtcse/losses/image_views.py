@@ -17,8 +17,8 @@ _LEAST_AREA, _JITTER, _GREY = 0.08, 0.4, 0.2
 def augmented_twice(images: Tensor) -> Tensor:
     """Return two views of each image, (2B, C, H, W): 0..B-1 are view a, B..2B-1 view b.
 
-    Each is cropped, flipped, and changed in brightness, contrast and colour on its own, by torch's generator as dropout
-    is. Images, (B, C, H, W), are as the model reads them, normalised or not.
+    Each is cropped, flipped, and changed in brightness, contrast and colour on its own, by torch's
+    generator as dropout is. Images, (B, C, H, W), are as the model reads them, normalised or not.
 
     Raises:
         UserError: A model reads images in another form, such as patches.
@@ -28,7 +28,8 @@ def augmented_twice(images: Tensor) -> Tensor:
     """
     if images.dim() != 4:
         raise UserError(
-            f"Two views of images are made of (B, C, H, W), found {tuple(images.shape)}; use another model."
+            f"Two views of images are made of (B, C, H, W), found {tuple(images.shape)}; use "
+            "another model."
         )
     views = torch.cat([images, images])
     return _coloured(_cropped(views))
@@ -40,14 +41,18 @@ def _cropped(views: Tensor) -> Tensor:
     across, down = ((1 - side) * _drawn(views, -1.0, 1.0) for _ in range(2))
     zero = torch.zeros_like(side)
     mirrored = torch.where(_drawn(views, -1.0, 1.0) < 0, -side, side)
-    places = torch.stack([torch.stack([mirrored, zero, across], 1), torch.stack([zero, side, down], 1)], 1)
+    places = torch.stack(
+        [torch.stack([mirrored, zero, across], 1), torch.stack([zero, side, down], 1)], 1
+    )
     grid = affine_grid(places, list(views.shape), align_corners=False)
     return grid_sample(views, grid, padding_mode="border", align_corners=False)
 
 
 def _coloured(views: Tensor) -> Tensor:
     """Change contrast, saturation and brightness; of a share of them the colour goes altogether."""
-    contrast, saturation = (_drawn(views, 1 - _JITTER, 1 + _JITTER)[:, None, None, None] for _ in range(2))
+    contrast, saturation = (
+        _drawn(views, 1 - _JITTER, 1 + _JITTER)[:, None, None, None] for _ in range(2)
+    )
     saturation = saturation * (_drawn(views, 0.0, 1.0) >= _GREY)[:, None, None, None]
     mean, deviation = views.mean((1, 2, 3), keepdim=True), views.std((1, 2, 3), keepdim=True)
     brightness = deviation * _drawn(views, -_JITTER, _JITTER)[:, None, None, None]

@@ -29,11 +29,12 @@ class LSRNSLoss(SimCSELoss):
 
     .. math:: L = a L_{CL} + b L_{rank} + c L_{LS}
 
-    For anchor i and negative j, s_{ij} is the dot product of the label vectors (the scorer's cosine), r_{ij} its rank
-    in 1..M, α the retention and :math:`\bar q_{ij} \propto \alpha(r_{ij}) \, \mathrm{softmax}_j(s_{ij} / \tau_s)`. L_CL
-    is InfoNCE with its negatives weighted by :math:`w_{ij} = M \bar q_{ij}`, L_rank a list-wise loss that has the
-    student follow the ranks, L_LS the cross-entropy against 1 - ε on the positive and :math:`\epsilon \bar q_{ij}` on
-    the negatives; see :mod:`st_jtcse.losses.negative_ranks`. A weight of 0 switches a term off.
+    For anchor i and negative j, s_{ij} is the dot product of the label vectors (the scorer's
+    cosine), r_{ij} its rank in 1..M, α the retention and :math:`\bar q_{ij} \propto \alpha(r_{ij})
+    \, \mathrm{softmax}_j(s_{ij} / \tau_s)`. L_CL is InfoNCE with its negatives weighted by
+    :math:`w_{ij} = M \bar q_{ij}`, L_rank a list-wise loss that has the student follow the ranks,
+    L_LS the cross-entropy against 1 - ε on the positive and :math:`\epsilon \bar q_{ij}` on the
+    negatives; see :mod:`st_jtcse.losses.negative_ranks`. A weight of 0 switches a term off.
 
     Args:
         model: The student; its dropout makes the views.
@@ -42,23 +43,28 @@ class LSRNSLoss(SimCSELoss):
         ranks: Rank function: ``"soft"``, ``"percentile"`` or ``"bins"``.
         softness: δ > 0 of the soft ranks, in units of similarity.
         groups: Number of percentile groups or bins.
-        retention: α: ``"linear"``, 1 - r / B over a batch of B; or ``"to_zero"``, ``"exponential"``, ``"reciprocal"``.
+        retention: α: ``"linear"``, 1 - r / B over a batch of B; or ``"to_zero"``,
+            ``"exponential"``, ``"reciprocal"``.
         asymmetric: Whether L_CL weighs its negatives; otherwise it is SimCSE's.
-        rank_loss: ``"listnet"`` and ``"listmle"`` over each anchor's list, the latter in the scores' own order;
-            ``"cosent"`` over all pairs of the batch.
-        rank_temperature: Temperature > 0 of ListNet's target over the ranks as grades, 1 - (r - 1) / M.
+        rank_loss: ``"listnet"`` and ``"listmle"`` over each anchor's list, the latter in the
+            scores' own order; ``"cosent"`` over all pairs of the batch.
+        rank_temperature: Temperature > 0 of ListNet's target over the ranks as grades, 1 - (r - 1)
+            / M.
         epsilon: ε in [0, 1).
         contrastive_weight: a.
         rank_weight: b.
         smoothing_weight: c.
         gather_across_devices: Whether negatives come from all processes.
-        length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1. The loss is the same.
-        mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at the embeddings
-            (GradCache): the same loss and gradients in the memory of so many rows, and twice the time. None: all.
+        length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1.
+            The loss is the same.
+        mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at
+            the embeddings (GradCache): the same loss and gradients in the memory of so many rows,
+            and twice the time. None: all.
         mini_batch_num_tokens: Tokens to encode at once instead of rows, without padding.
 
     Raises:
-        UserError: A value is out of range, there is not exactly one text column, or there are no labels.
+        UserError: A value is out of range, there is not exactly one text column, or there are no
+            labels.
 
     Inputs:
         +----------+-----------------------+
@@ -68,9 +74,9 @@ class LSRNSLoss(SimCSELoss):
         +----------+-----------------------+
 
     Relations:
-        With all weights 1 and ε = 0: :class:`~st_jtcse.losses.SimCSELoss`. With teachers and without weights:
-        :class:`~st_jtcse.losses.RankCSELoss`. ST's MatryoshkaLoss cuts the student's embeddings; the scorer's
-        similarities stay those of whole vectors.
+        With all weights 1 and ε = 0: :class:`~st_jtcse.losses.SimCSELoss`. With teachers and
+        without weights: :class:`~st_jtcse.losses.RankCSELoss`. ST's MatryoshkaLoss cuts the
+        student's embeddings; the scorer's similarities stay those of whole vectors.
 
     Example:
         ::
@@ -84,10 +90,13 @@ class LSRNSLoss(SimCSELoss):
             sentences = ["It is sunny today.", "He drove to work."]
             labels = scorer.encode(sentences, normalize_embeddings=True)
             train_dataset = Dataset.from_dict({"sentence": sentences, "label": labels})
-            SentenceTransformerTrainer(student, train_dataset=train_dataset, loss=LSRNSLoss(student)).train()
+            SentenceTransformerTrainer(
+                student, train_dataset=train_dataset, loss=LSRNSLoss(student)
+            ).train()
 
     References:
-        LS-RNS, label smoothing with ranked negative samples; its equations are our reading, see the documentation.
+        LS-RNS, label smoothing with ranked negative samples; its equations are our reading, see the
+        documentation.
     """
 
     # Dot products of the concatenated teachers' vectors are similarities.
@@ -100,7 +109,8 @@ class LSRNSLoss(SimCSELoss):
     )
     citation = """
 @article{lsrns2025,
-    title = {{LS-RNS}}, journal = {Symmetry}, volume = {17}, number = {5}, pages = {646}, year = {2025},
+    title = {{LS-RNS}}, journal = {Symmetry}, volume = {17}, number = {5},
+    pages = {646}, year = {2025},
 }
 """
 
@@ -150,11 +160,15 @@ class LSRNSLoss(SimCSELoss):
         self.check(**self.get_config_dict())
 
     def use_pair_scores(self, pairs: Sequence[tuple[str, str, float]]) -> None:
-        """Take these scores instead of the scorer's similarities wherever both sentences, by their tokens, meet.
+        """Take these scores instead of the scorer's similarities wherever both sentences, by their
+        tokens, meet.
 
-        A pair is two sentences, in either order, and their similarity. UserError where two of the same tokens differ.
+        A pair is two sentences, in either order, and their similarity. UserError where two of the
+        same tokens differ.
         """
-        sentences = list(dict.fromkeys(text for first, second, _ in pairs for text in (first, second)))
+        sentences = list(
+            dict.fromkeys(text for first, second, _ in pairs for text in (first, second))
+        )
         keys: dict[str, int] = {}
         for start in range(0, len(sentences), _TOKENISED_AT_ONCE):
             some = sentences[start : start + _TOKENISED_AT_ONCE]
@@ -166,15 +180,21 @@ class LSRNSLoss(SimCSELoss):
             earlier = taken.setdefault(frozenset((keys[first], keys[second])), pair)
             if earlier[2] != score:
                 raise UserError(
-                    f"The judged pair {first!r}, {second!r} has the score {score:g}, and {earlier[0]!r}, "
-                    f"{earlier[1]!r}, which has the same tokens to this model, {earlier[2]:g}; keep one of them."
+                    f"The judged pair {first!r}, {second!r} has the score {score:g}, and "
+                    f"{earlier[0]!r}, "
+                    f"{earlier[1]!r}, which has the same tokens to this model, {earlier[2]:g}; "
+                    "keep one of them."
                 )
             self._judged.setdefault(keys[first], {})[keys[second]] = score
             self._judged.setdefault(keys[second], {})[keys[first]] = score
 
-    def compare(self, encoded: dict[str, Tensor], features: dict[str, Any], labels: Tensor | None) -> Terms:
+    def compare(
+        self, encoded: dict[str, Tensor], features: dict[str, Any], labels: Tensor | None
+    ) -> Terms:
         """Return the weighted terms of the two views' embeddings by name."""
-        scorer = teacher_vectors(labels, self, self.gather_across_devices, self._embedding_dimension)
+        scorer = teacher_vectors(
+            labels, self, self.gather_across_devices, self._embedding_dimension
+        )
         keys = self._keys(features) if self._judged else []
         a, b = gathered(encoded["sentence_embedding"].chunk(2), self.gather_across_devices)
 
@@ -194,21 +214,35 @@ class LSRNSLoss(SimCSELoss):
         (B, B) each, or the first rows of it. CoSENT, which compares all pairs, needs them all.
         """
         if student.shape[1] == 1:  # The last batch of an epoch: there is no negative.
-            on = {"contrastive": self.contrastive_weight, "rank": self.rank_weight, "smoothing": self.smoothing_weight}
+            on = {
+                "contrastive": self.contrastive_weight,
+                "rank": self.rank_weight,
+                "smoothing": self.smoothing_weight,
+            }
             return Terms({name: 0.0 * student.sum() for name, weight in on.items() if weight})
         ranked = formulas.negative_ranks(scores, self.ranks, self.softness, self.groups)
         kept = formulas.retention(ranked, self.retention)
         mass = formulas.smoothed_distribution(scores, kept, self.scorer_temperature)
         terms = Terms()
         if self.contrastive_weight:
-            weights = formulas.negative_weights(mass) if self.asymmetric else scores.new_ones(scores.shape)
+            weights = (
+                formulas.negative_weights(mass)
+                if self.asymmetric
+                else scores.new_ones(scores.shape)
+            )
             contrastive = formulas.asymmetric_contrastive(student, weights, self.temperature)
             terms["contrastive"] = self.contrastive_weight * contrastive
         if self.rank_weight:
-            # ListMLE reads the order alone, and groups and bins leave most of it open, which the scores do not.
+            # ListMLE reads the order alone, and groups and bins leave most of it open, which the
+            # scores do not.
             grades = scores if self.rank_loss == "listmle" else formulas.relevance(ranked)
             terms["rank"] = self.rank_weight * follow(
-                self.rank_loss, student, grades, self.temperature, self.rank_temperature, 1 / self.temperature
+                self.rank_loss,
+                student,
+                grades,
+                self.temperature,
+                self.rank_temperature,
+                1 / self.temperature,
             )
         if self.smoothing_weight:
             smoothing = formulas.label_smoothing(student, mass, self.temperature, self.epsilon)
@@ -238,6 +272,11 @@ class LSRNSLoss(SimCSELoss):
 
 
 def _token_keys(features: dict[str, Any]) -> Tensor:
-    """Return a hash of each row's tokens, (B,): the same sentence has the same one in every process."""
-    digests = (hashlib.blake2b(json.dumps(row).encode(), digest_size=8).digest() for row in token_rows(features))
+    """Return a hash of each row's tokens, (B,): the same sentence has the same one in every
+    process.
+    """
+    digests = (
+        hashlib.blake2b(json.dumps(row).encode(), digest_size=8).digest()
+        for row in token_rows(features)
+    )
     return torch.tensor([int.from_bytes(digest, "big", signed=True) for digest in digests])

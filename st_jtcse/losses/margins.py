@@ -1,4 +1,5 @@
-"""Options of the contrastive term as pure functions of tensors, shaped as in :mod:`st_jtcse.losses.functional`.
+"""Options of the contrastive term as pure functions of tensors, shaped as in
+:mod:`st_jtcse.losses.functional`.
 
 Angles are between embeddings, θ = arccos of their cosine, and margins on them are in degrees.
 """
@@ -34,7 +35,8 @@ def contrast(
         own: (B,), which of the candidates is each query's positive.
         temperature: τ.
         margin: m in degrees; 0 gives InfoNCE.
-        same_view: (M, H), the candidates' sentences in the queries' view: negatives too, but for the query itself.
+        same_view: (M, H), the candidates' sentences in the queries' view: negatives too, but for
+            the query itself.
         past: (N, H), further negatives of every query.
 
     References:
@@ -51,17 +53,23 @@ def contrast(
 
 
 def with_margin(cosine: Tensor, margin: float) -> Tensor:
-    r"""Return :math:`\cos(\theta + m) = \cos\theta \cos m - \sin\theta \sin m` of :math:`\cos\theta`, m in degrees."""
+    r"""Return :math:`\cos(\theta + m) = \cos\theta \cos m - \sin\theta \sin m` of
+    :math:`\cos\theta`, m in degrees.
+    """
     m = math.radians(margin)
     # At θ = 0 the root has no finite derivative.
     sine = (1 - cosine.square()).clamp_min(torch.finfo(cosine.dtype).eps).sqrt()
     return cosine * math.cos(m) - sine * math.sin(m)
 
 
-def bidirectional_margin(view_a: Tensor, view_b: Tensor, soft: Tensor, least: float, most: float) -> Tensor:
+def bidirectional_margin(
+    view_a: Tensor, view_b: Tensor, soft: Tensor, least: float, most: float
+) -> Tensor:
     r"""Hold each soft negative farther than the positive, by a gap of the cosines from α to β.
 
-    .. math:: L_{BML} = \frac{1}{B} \sum_i \max(0, \Delta_i + \alpha) + \max(0, -\Delta_i - \beta), \quad
+    .. math::
+
+        L_{BML} = \frac{1}{B} \sum_i \max(0, \Delta_i + \alpha) + \max(0, -\Delta_i - \beta), \quad
         \Delta_i = \cos(a_i, s_i) - \cos(a_i, b_i)
 
     It is 0 where the soft negative's cosine lies α to β below the positive's.
@@ -89,7 +97,9 @@ def smoothed(rows: Tensor, past: Tensor, count: int, temperature: float = 2.0) -
     References:
         He et al., IS-CSE, AAAI 2023, the group of a sentence by its nearest neighbours.
     """
-    nearest = cosines(rows.detach(), past).topk(count + 1).indices[:, 1:]  # The nearest is the row itself.
+    nearest = (
+        cosines(rows.detach(), past).topk(count + 1).indices[:, 1:]
+    )  # The nearest is the row itself.
     group = F.normalize(torch.cat([rows.unsqueeze(1), past.to(rows)[nearest]], dim=1), dim=-1)
     weights = ((group[:, :1] * group).sum(dim=-1) / temperature).softmax(dim=1)
     return (weights.unsqueeze(2) * group).sum(dim=1)

@@ -1,9 +1,11 @@
-"""Ranks of in-batch negatives by a frozen scorer, and what LS-RNS makes of them, as pure functions of tensors.
+"""Ranks of in-batch negatives by a frozen scorer, and what LS-RNS makes of them, as pure functions
+of tensors.
 
-Matrices are (B, B), or their first rows: row i is an anchor, column j ≠ i one of its M = B - 1 negatives. The diagonal
-is no negative; it is 0 in every result. s are the scorer's similarities, r the ranks, α the shares kept; S, the
-student's, compares view a of sentence i with view b of sentence j. Temperatures τ are above 0, and losses are scalars.
-The formulas of rank functions, the normalised target and the scale of the weights are our reading of LS-RNS.
+Matrices are (B, B), or their first rows: row i is an anchor, column j ≠ i one of its M = B - 1
+negatives. The diagonal is no negative; it is 0 in every result. s are the scorer's similarities, r
+the ranks, α the shares kept; S, the student's, compares view a of sentence i with view b of
+sentence j. Temperatures τ are above 0, and losses are scalars. The formulas of rank functions, the
+normalised target and the scale of the weights are our reading of LS-RNS.
 """
 
 from __future__ import annotations
@@ -20,15 +22,18 @@ Retention = Literal["linear", "to_zero", "exponential", "reciprocal"]
 _ELEMENTS = 1 << 24
 
 
-def negative_ranks(scores: Tensor, kind: Ranks = "soft", softness: float = 0.05, groups: int = 10) -> Tensor:
+def negative_ranks(
+    scores: Tensor, kind: Ranks = "soft", softness: float = 0.05, groups: int = 10
+) -> Tensor:
     r"""Rank r of each negative among its anchor's, in 1..M, 1 the most similar.
 
     ``"soft"``: a smooth rank, in which equal scores are equal; δ > 0 is in units of similarity:
 
     .. math:: r_{ij} = 1 + \sum_{k \ne i, j} \sigma\big((s_{ik} - s_{ij}) / \delta\big)
 
-    ``"percentile"``: the places of the order in groups of equal size, each with its last place as rank.
-    ``"bins"``: the range from the anchor's highest to its lowest score in bins of equal width, likewise.
+    ``"percentile"``: the places of the order in groups of equal size, each with its last place as
+    rank. ``"bins"``: the range from the anchor's highest to its lowest score in bins of equal
+    width, likewise.
     """
     others = negatives(scores)
     count = scores.shape[1] - 1
@@ -49,23 +54,28 @@ def negative_ranks(scores: Tensor, kind: Ranks = "soft", softness: float = 0.05,
 
 
 def _above(scores: Tensor, compare: Callable[[Tensor], Tensor]) -> Tensor:
-    """Sum a comparison of each negative's score with those of its anchor's negatives, a few anchors at a time."""
+    """Sum a comparison of each negative's score with those of its anchor's negatives, a few anchors
+    at a time.
+    """
     others = negatives(scores)
     anchors = max(1, _ELEMENTS // max(scores.shape[1] ** 2, 1))
     return torch.cat(
         [
             # (anchor, j, k): s_ik over s_ij, without k = i
-            compare(rows[:, None, :] - rows[:, :, None]).masked_fill(~mask[:, None, :], 0.0).sum(dim=2)
+            compare(rows[:, None, :] - rows[:, :, None])
+            .masked_fill(~mask[:, None, :], 0.0)
+            .sum(dim=2)
             for rows, mask in zip(scores.split(anchors), others.split(anchors))
         ]
     )
 
 
 def retention(ranks: Tensor, kind: Retention = "linear") -> Tensor:
-    r"""Share of its mass, α(r) in [0, 1], that a negative of rank r keeps: 1 - r / B, 1 - r / M, e^{-r / M} or 1 / r.
+    r"""Share of its mass, α(r) in [0, 1], that a negative of rank r keeps: 1 - r / B, 1 - r / M,
+    e^{-r / M} or 1 / r.
 
-    LS-RNS gives the linear one, 1 - r / B, as its example; the others are ours. ``"to_zero"``, 1 - r / M, leaves the
-    last negative, and with groups or bins the last group, nothing.
+    LS-RNS gives the linear one, 1 - r / B, as its example; the others are ours. ``"to_zero"``, 1 -
+    r / M, leaves the last negative, and with groups or bins the last group, nothing.
     """
     others = negatives(ranks)
     count = max(ranks.shape[1] - 1, 1)
@@ -81,7 +91,8 @@ def retention(ranks: Tensor, kind: Retention = "linear") -> Tensor:
 
 
 def smoothed_distribution(scores: Tensor, kept: Tensor, temperature: float) -> Tensor:
-    r"""Mass of each negative after retention, as a distribution over the anchor's negatives: its rows sum to 1.
+    r"""Mass of each negative after retention, as a distribution over the anchor's negatives: its
+    rows sum to 1.
 
     .. math:: \bar q_{ij} = \frac{\alpha(r_{ij})\, p_{ij}}{\sum_k \alpha(r_{ik})\, p_{ik}}, \qquad
         p_{ij} = \mathrm{softmax}_{j \ne i}(s_{ij} / \tau_s)
@@ -97,12 +108,15 @@ def smoothed_distribution(scores: Tensor, kept: Tensor, temperature: float) -> T
 
 
 def negative_weights(distribution: Tensor) -> Tensor:
-    r"""Weight of each negative in the asymmetric contrastive loss, w_{ij} = M \bar q_{ij}, of mean 1 by row."""
+    r"""Weight of each negative in the asymmetric contrastive loss, w_{ij} = M \bar q_{ij}, of mean
+    1 by row.
+    """
     return distribution * (distribution.shape[1] - 1)
 
 
 def asymmetric_contrastive(student: Tensor, weights: Tensor, temperature: float) -> Tensor:
-    r"""InfoNCE whose negatives are weighted; that of SimCSE if all weights are 1. The weights' diagonal is ignored.
+    r"""InfoNCE whose negatives are weighted; that of SimCSE if all weights are 1. The weights'
+    diagonal is ignored.
 
     .. math:: -\frac{1}{B} \sum_i \log
         \frac{e^{S_{ii} / \tau}}{e^{S_{ii} / \tau} + \sum_{j \ne i} w_{ij} e^{S_{ij} / \tau}}
@@ -112,11 +126,15 @@ def asymmetric_contrastive(student: Tensor, weights: Tensor, temperature: float)
     return -logits.log_softmax(dim=1).diagonal().mean()
 
 
-def label_smoothing(student: Tensor, distribution: Tensor, temperature: float, epsilon: float) -> Tensor:
-    r"""Cross-entropy of the student's softmax over all candidates against a smoothed target; SimCSE's loss for ε = 0.
+def label_smoothing(
+    student: Tensor, distribution: Tensor, temperature: float, epsilon: float
+) -> Tensor:
+    r"""Cross-entropy of the student's softmax over all candidates against a smoothed target;
+    SimCSE's loss for ε = 0.
 
     .. math:: -\frac{1}{B} \sum_i \Big[(1 - \epsilon) \log \pi_{ii}
-        + \epsilon \sum_{j \ne i} \bar q_{ij} \log \pi_{ij}\Big], \qquad \pi_i = \mathrm{softmax}_j(S_{ij} / \tau)
+        + \epsilon \sum_{j \ne i} \bar q_{ij} \log \pi_{ij}\Big], \qquad
+        \pi_i = \mathrm{softmax}_j(S_{ij} / \tau)
     """
     log_share = (student / temperature).log_softmax(dim=1)
     smoothed = (distribution * log_share).sum(dim=1)

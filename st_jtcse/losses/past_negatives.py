@@ -1,4 +1,6 @@
-"""A queue of past embeddings as further negatives, and the slow copy of the model that may make them."""
+"""A queue of past embeddings as further negatives, and the slow copy of the model that may make
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,13 @@ from st_jtcse.losses.views import BOTH_VIEWS, encode_views
 class PastNegatives(nn.Module):
     r"""The last N embeddings of a training, first in, first out; no gradient flows into them.
 
-    With a momentum they are a slow copy's, which has no dropout and follows the model before each batch:
+    With a momentum they are a slow copy's, which has no dropout and follows the model before each
+    batch:
 
     .. math:: \theta' \leftarrow \lambda \theta' + (1 - \lambda) \theta
 
-    All processes have the same queue: a batch enters it in the order of its processes. Queue and copy are part of the
-    loss's state, so that they are saved with it.
+    All processes have the same queue: a batch enters it in the order of its processes. Queue and
+    copy are part of the loss's state, so that they are saved with it.
 
     Args:
         model: The model that is trained.
@@ -38,7 +41,9 @@ class PastNegatives(nn.Module):
     queue: Tensor
     filled: Tensor
 
-    def __init__(self, model: SentenceTransformer, size: int, dimension: int, momentum: float | None) -> None:
+    def __init__(
+        self, model: SentenceTransformer, size: int, dimension: int, momentum: float | None
+    ) -> None:
         super().__init__()
         self._momentum = momentum
         self.slow = None if momentum is None else copy.deepcopy(model).requires_grad_(False)
@@ -50,11 +55,16 @@ class PastNegatives(nn.Module):
         return self.queue[len(self.queue) - int(self.filled) :]
 
     @torch.no_grad()
-    def take(self, model: Any, features: dict[str, Any], view_b: Tensor, length_chunks: int | None) -> None:
-        """Put a batch behind the queue, by view b of its embeddings or by the copy's of the same texts."""
+    def take(
+        self, model: Any, features: dict[str, Any], view_b: Tensor, length_chunks: int | None
+    ) -> None:
+        """Put a batch behind the queue, by view b of its embeddings or by the copy's of the same
+        texts.
+        """
         if view_b.shape[1] != self.queue.shape[1]:
             raise UserError(
-                f"The queue of past embeddings holds whole ones of {self.queue.shape[1]} components, found "
+                f"The queue of past embeddings holds whole ones of {self.queue.shape[1]} "
+                "components, found "
                 f"{view_b.shape[1]}; leave out queue_size or MatryoshkaLoss."
             )
         new = view_b.detach()
@@ -73,6 +83,9 @@ class PastNegatives(nn.Module):
     def _follow(self, model: Any) -> None:
         slow, own = list(self.slow.parameters()) if self.slow else [], list(model.parameters())
         if [weight.shape for weight in slow] != [weight.shape for weight in own]:
-            raise UserError("momentum follows a model's own weights, found others beside them; leave out model.lora.")
+            raise UserError(
+                "momentum follows a model's own weights, found others beside them; leave out "
+                "model.lora."
+            )
         for copied, weight in zip(slow, own):
             copied.lerp_(weight.to(copied), 1 - float(self._momentum or 0.0))

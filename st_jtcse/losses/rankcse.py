@@ -20,9 +20,9 @@ class RankCSELoss(SimCSELoss):
 
     .. math:: L = L_{NCE} + \beta L_{consistency} + \gamma L_{distillation}
 
-    S_{ij} is the cosine of view a of sentence i and view b of sentence j, T_{ij} the dot product of the label vectors:
-    the weighted sum of the teachers' cosines, if the labels are the concatenation that ``st-train`` makes. A weight of
-    0 switches a term off.
+    S_{ij} is the cosine of view a of sentence i and view b of sentence j, T_{ij} the dot product of
+    the label vectors: the weighted sum of the teachers' cosines, if the labels are the
+    concatenation that ``st-train`` makes. A weight of 0 switches a term off.
 
     Args:
         model: The student; its dropout makes the views.
@@ -33,13 +33,16 @@ class RankCSELoss(SimCSELoss):
         consistency_weight: β.
         distillation_weight: γ.
         gather_across_devices: Whether the terms run over the sentences of all processes.
-        length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1. The loss is the same.
-        mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at the embeddings
-            (GradCache): the same loss and gradients in the memory of so many rows, and twice the time. None: all.
+        length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1.
+            The loss is the same.
+        mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at
+            the embeddings (GradCache): the same loss and gradients in the memory of so many rows,
+            and twice the time. None: all.
         mini_batch_num_tokens: Tokens to encode at once instead of rows, without padding.
 
     Raises:
-        UserError: A value is out of range, there is not exactly one text column, or there are no labels.
+        UserError: A value is out of range, there is not exactly one text column, or there are no
+            labels.
 
     Inputs:
         +----------+------------------------+
@@ -49,8 +52,9 @@ class RankCSELoss(SimCSELoss):
         +----------+------------------------+
 
     Relations:
-        Without teachers: :class:`~st_jtcse.losses.SimCSELoss`, the L_NCE of this loss. ST's MatryoshkaLoss cuts the
-        student's embeddings; the teacher's similarities stay those of whole vectors.
+        Without teachers: :class:`~st_jtcse.losses.SimCSELoss`, the L_NCE of this loss. ST's
+        MatryoshkaLoss cuts the student's embeddings; the teacher's similarities stay those of whole
+        vectors.
 
     Example:
         ::
@@ -64,7 +68,9 @@ class RankCSELoss(SimCSELoss):
             sentences = ["It is sunny today.", "He drove to work."]
             labels = teacher.encode(sentences, normalize_embeddings=True)
             train_dataset = Dataset.from_dict({"sentence": sentences, "label": labels})
-            SentenceTransformerTrainer(student, train_dataset=train_dataset, loss=RankCSELoss(student)).train()
+            SentenceTransformerTrainer(
+                student, train_dataset=train_dataset, loss=RankCSELoss(student)
+            ).train()
 
     References:
         Liu et al., RankCSE, ACL 2023; Huang et al., CoSENT, TASLP 2024, for the CoSENT form.
@@ -72,7 +78,10 @@ class RankCSELoss(SimCSELoss):
 
     # Dot products of the concatenated teachers' vectors are similarities.
     declaration = replace(
-        SimCSELoss.declaration, teachers="concatenation", teachers_weight="distillation_weight", cards={(): "rankcse"}
+        SimCSELoss.declaration,
+        teachers="concatenation",
+        teachers_weight="distillation_weight",
+        cards={(): "rankcse"},
     )
     citation = """
 @inproceedings{liu2023rankcse,
@@ -105,28 +114,38 @@ class RankCSELoss(SimCSELoss):
             mini_batch_num_tokens=mini_batch_num_tokens,
         )
         self.ranking = ranking
-        self.teacher_temperature = temperature / 2 if teacher_temperature is None else teacher_temperature
+        self.teacher_temperature = (
+            temperature / 2 if teacher_temperature is None else teacher_temperature
+        )
         # Not `scale`: the parent's is 1 / temperature.
         self.cosent_scale = cosent_scale
         self.consistency_weight = consistency_weight
         self.distillation_weight = distillation_weight
         self.check(**self.get_config_dict())
 
-    def compare(self, encoded: dict[str, Tensor], features: dict[str, Any], labels: Tensor | None) -> Terms:
+    def compare(
+        self, encoded: dict[str, Tensor], features: dict[str, Any], labels: Tensor | None
+    ) -> Terms:
         """Return the weighted terms of the two views' embeddings by name."""
         a, b = encoded["sentence_embedding"].chunk(2)
         terms = Terms(nce=self.nce(a, b))
         a, b = gathered([a, b], self.gather_across_devices)
         teacher = a
         if self.distillation_weight:
-            teacher = teacher_vectors(labels, self, self.gather_across_devices, self._embedding_dimension)
+            teacher = teacher_vectors(
+                labels, self, self.gather_across_devices, self._embedding_dimension
+            )
 
         def of(begin: int, end: int) -> Terms:
             found = Terms()
             student = of_anchors(cosines, a, b, begin, end)
             if self.consistency_weight:
-                reverse = student.T if end - begin == len(a) else of_anchors(cosines, b, a, begin, end)
-                found["consistency"] = self.consistency_weight * ranking_consistency(student, self.temperature, reverse)
+                reverse = (
+                    student.T if end - begin == len(a) else of_anchors(cosines, b, a, begin, end)
+                )
+                found["consistency"] = self.consistency_weight * ranking_consistency(
+                    student, self.temperature, reverse
+                )
             if self.distillation_weight:
                 scores = of_anchors(products, teacher, teacher, begin, end).to(student)
                 temperatures = self.temperature, self.teacher_temperature

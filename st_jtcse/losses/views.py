@@ -1,10 +1,12 @@
-"""What losses read of a batch (two dropout views of its column, similarities of them or of teachers), and their terms.
+"""What losses read of a batch (two dropout views of its column, similarities of them or of
+teachers), and their terms.
 
-A batch is padded, (B, T), or under flash attention flattened by Sentence-Transformers: one row of all tokens, no mask.
+A batch is padded, (B, T), or under flash attention flattened by Sentence-Transformers: one row of
+all tokens, no mask.
 
-Sentence-Transformers' MatryoshkaLoss runs a loss once for each d of its dimensions. It keeps the first d components of
-the model's ``sentence_embedding``, and of labels that are as wide as the whole embedding, and adds up the weighted
-results.
+Sentence-Transformers' MatryoshkaLoss runs a loss once for each d of its dimensions. It keeps the
+first d components of the model's ``sentence_embedding``, and of labels that are as wide as the
+whole embedding, and adds up the weighted results.
 """
 
 from __future__ import annotations
@@ -29,11 +31,14 @@ from st_jtcse.modules.word_lookup import words_looked_up_once
 LENGTH_CHUNKS_ON_CPU = 4
 # What losses read from the model, one row a sentence.
 OUTPUTS = ("sentence_embedding", "tower_embedding", "cross_embedding", "tower_pooler")
-# Of flattened sentences: where each of them starts in the one row of tokens, and where the last ends.
+# Of flattened sentences: where each of them starts in the one row of tokens, and where the last
+# ends.
 STARTS = "cu_seq_lens_q"
-# Of features that hold view a of every sentence and then view b: they were made before, and nothing doubles them.
+# Of features that hold view a of every sentence and then view b: they were made before, and nothing
+# doubles them.
 BOTH_VIEWS = "both_views"
-# Of such features that hold, behind all views, as many rows whose outputs are subtracted from theirs.
+# Of such features that hold, behind all views, as many rows whose outputs are subtracted from
+# theirs.
 BIASES = "biases"
 
 
@@ -55,7 +60,9 @@ class Terms(dict[str, Tensor]):
 
 
 def whole_dimension(model: SentenceTransformer) -> int | None:
-    """Return the size of the embeddings that the model gives its loss: `truncate_dim` cuts those of `encode` only."""
+    """Return the size of the embeddings that the model gives its loss: `truncate_dim` cuts those of
+    `encode` only.
+    """
     with model.truncate_embeddings(None):
         dimension: int | None = model.get_embedding_dimension()
     return dimension
@@ -66,7 +73,8 @@ def single_column(sentence_features: Iterable[dict[str, Any]], loss: nn.Module) 
     columns = list(sentence_features)
     if len(columns) != 1:
         raise UserError(
-            f"{type(loss).__name__} makes both views of one sentence column itself, found {len(columns)} text columns; "
+            f"{type(loss).__name__} makes both views of one sentence column itself, found "
+            f"{len(columns)} text columns; "
             "keep one column, or train on pairs with MultipleNegativesRankingLoss."
         )
     return columns[0]
@@ -78,7 +86,9 @@ class Rows:
 
     features: dict[str, Any]
     count: int
-    back: Tensor | None = None  # Where each row went, 0..B-1 of view a, then view b; None: they are in that order.
+    back: Tensor | None = (
+        None  # Where each row went, 0..B-1 of view a, then view b; None: they are in that order.
+    )
     lengths: list[int] | None = None  # Of rows that are sorted by length.
     padded: frozenset[str] = frozenset()  # Features of every token.
 
@@ -87,9 +97,14 @@ class Rows:
         if STARTS in self.features:
             return dict(part_of_flattened(self.features, begin, end))
         longest = None if self.lengths is None else self.lengths[end - 1]
-        # Sentence-Transformers adds features of the whole batch (`modality`, `prompt_length`): those stay.
+        # Sentence-Transformers adds features of the whole batch (`modality`, `prompt_length`):
+        # those stay.
         return {
-            key: value[begin:end, :longest] if key in self.padded else value[begin:end] if key == PIXELS else value
+            key: value[begin:end, :longest]
+            if key in self.padded
+            else value[begin:end]
+            if key == PIXELS
+            else value
             for key, value in self.features.items()
         }
 
@@ -100,9 +115,11 @@ def has_rows(features: dict[str, Any]) -> bool:
 
 
 def rows_of(features: dict[str, Any], by_length: bool) -> Rows:
-    """Return a tokenised batch of B sentences twice, or its 2B views where they are made; of images two views each.
+    """Return a tokenised batch of B sentences twice, or its 2B views where they are made; of images
+    two views each.
 
-    `by_length` sorts padded rows. Those padded on the left stay: what is cut off behind the longest would be words.
+    `by_length` sorts padded rows. Those padded on the left stay: what is cut off behind the longest
+    would be words.
     """
     times = 1 if BOTH_VIEWS in features else 2
     features = {key: value for key, value in features.items() if key not in (BOTH_VIEWS, BIASES)}
@@ -114,33 +131,45 @@ def rows_of(features: dict[str, Any], by_length: bool) -> Rows:
         return Rows(features, len(features[STARTS]) - 1)
     mask = features["attention_mask"]
     # Up to the last token that is attended to: a template's bias has a gap.
-    lengths = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1).repeat(times)
+    lengths = (
+        (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1).repeat(times)
+    )
     by_length = by_length and all(mask[:, 0].tolist())
-    order = lengths.argsort(stable=True) if by_length else torch.arange(len(lengths), device=mask.device)
+    order = (
+        lengths.argsort(stable=True)
+        if by_length
+        else torch.arange(len(lengths), device=mask.device)
+    )
     of_tokens = {
         key: value[order % len(mask)]
         for key, value in features.items()
         if isinstance(value, Tensor) and value.shape[:2] == mask.shape
     }
     sorted_lengths = lengths[order].tolist() if by_length else None
-    return Rows(features | of_tokens, len(order), order.argsort(), sorted_lengths, frozenset(of_tokens))
+    return Rows(
+        features | of_tokens, len(order), order.argsort(), sorted_lengths, frozenset(of_tokens)
+    )
 
 
 def encode_views(
     model: nn.Module, features: dict[str, Any], length_chunks: int | None = None, **requests: Any
 ) -> dict[str, Tensor]:
-    """Encode a tokenised batch of B sentences twice, or its 2B views where they are made; dropout differs row by row.
+    """Encode a tokenised batch of B sentences twice, or its 2B views where they are made; dropout
+    differs row by row.
 
-    Of images, both views are augmented. A model whose sentences are no rows of tokens, such as StaticEmbedding, encodes
-    its batch as often.
+    Of images, both views are augmented. A model whose sentences are no rows of tokens, such as
+    StaticEmbedding, encodes its batch as often.
 
-    Every per-sentence output of the model has 2B rows: 0..B-1 are view a, B..2B-1 view b. They are encoded in chunks of
-    similar length, each padded to its own longest row only: the same rows and the same loss as in one pass. None: 4 on
-    the CPU, where padding costs most, 1 elsewhere, where small launches do. Flattened sentences have no padding, and go
-    in one pass. `requests` are further features, such as ``tower_outputs=True``.
+    Every per-sentence output of the model has 2B rows: 0..B-1 are view a, B..2B-1 view b. They are
+    encoded in chunks of similar length, each padded to its own longest row only: the same rows and
+    the same loss as in one pass. None: 4 on the CPU, where padding costs most, 1 elsewhere, where
+    small launches do. Flattened sentences have no padding, and go in one pass. `requests` are
+    further features, such as ``tower_outputs=True``.
     """
     if not has_rows(features):
-        outputs = [encode(model, features | requests) for _ in range(1 if BOTH_VIEWS in features else 2)]
+        outputs = [
+            encode(model, features | requests) for _ in range(1 if BOTH_VIEWS in features else 2)
+        ]
         return {key: torch.cat([output[key] for output in outputs]) for key in outputs[0]}
     if length_chunks is None:
         tensors = [value for value in features.values() if isinstance(value, Tensor)]
@@ -149,7 +178,9 @@ def encode_views(
     if rows.back is None:
         return encode(model, rows.features | requests)
     size = -(-rows.count // length_chunks) if rows.lengths else rows.count
-    parts = [rows.part(begin, min(begin + size, rows.count)) for begin in range(0, rows.count, size)]
+    parts = [
+        rows.part(begin, min(begin + size, rows.count)) for begin in range(0, rows.count, size)
+    ]
     read_once = len(parts) > 1 and "input_ids" in rows.padded
     with words_looked_up_once(model, rows.features["input_ids"]) if read_once else nullcontext():
         encoded = [encode(model, part | requests) for part in parts]
@@ -159,7 +190,11 @@ def encode_views(
 
 def without_biases(encoded: dict[str, Tensor], features: dict[str, Any]) -> dict[str, Tensor]:
     """Subtract from the rows of all views those of their biases, where a batch has them."""
-    return {key: torch.sub(*rows.chunk(2)) for key, rows in encoded.items()} if BIASES in features else encoded
+    return (
+        {key: torch.sub(*rows.chunk(2)) for key, rows in encoded.items()}
+        if BIASES in features
+        else encoded
+    )
 
 
 def encode(model: nn.Module, features: dict[str, Any]) -> dict[str, Tensor]:
@@ -170,7 +205,9 @@ def encode(model: nn.Module, features: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def _twice(features: dict[str, Any]) -> dict[str, Any]:
-    """Append flattened sentences, (1, T) of all their tokens, to themselves: view a, then view b."""
+    """Append flattened sentences, (1, T) of all their tokens, to themselves: view a, then
+    view b.
+    """
     starts = features[STARTS]
     sentences, tokens = len(starts) - 1, features["input_ids"].shape[1]
     twice: dict[str, Any] = {}
@@ -180,7 +217,8 @@ def _twice(features: dict[str, Any]) -> dict[str, Any]:
         elif key == "seq_idx":
             twice[key] = torch.cat([value, value + sentences], dim=-1)
         else:
-            # What is not said of every token, such as `max_length_q` and `modality`, holds for both views.
+            # What is not said of every token, such as `max_length_q` and `modality`, holds for both
+            # views.
             of_tokens = isinstance(value, Tensor) and value.dim() == 2 and value.shape[1] == tokens
             twice[key] = torch.cat([value, value], dim=-1) if of_tokens else value
     return twice
@@ -189,7 +227,8 @@ def _twice(features: dict[str, Any]) -> dict[str, Any]:
 def ahead(number: Tensor) -> Callable[[], int]:
     """Bring a number to the host, and return what reads it: read behind the encoding, it is there.
 
-    Read at once, a number would have the accelerator run out of work before the host can give it more.
+    Read at once, a number would have the accelerator run out of work before the host can give it
+    more.
     """
     copy = number.to("cpu", non_blocking=number.is_cuda)
     arrived = torch.cuda.current_stream(number.device).record_event() if number.is_cuda else None
@@ -226,16 +265,20 @@ def gathered(rows: Sequence[Tensor], gather: bool) -> list[Tensor]:
     return [all_gather_with_grad(each.contiguous()) if gather else each for each in rows]
 
 
-def teacher_vectors(labels: Tensor | None, loss: nn.Module, gather: bool, whole: int | None = None) -> Tensor:
+def teacher_vectors(
+    labels: Tensor | None, loss: nn.Module, gather: bool, whole: int | None = None
+) -> Tensor:
     """Return the label vectors, (N, D), one a sentence of all processes, without gradient.
 
-    MatryoshkaLoss cuts labels that are as wide as the model's `whole` embeddings; the teacher's similarities are those
-    of its whole vectors all the same. Raises UserError where there are no vectors.
+    MatryoshkaLoss cuts labels that are as wide as the model's `whole` embeddings; the teacher's
+    similarities are those of its whole vectors all the same. Raises UserError where there are no
+    vectors.
     """
     if labels is None or labels.dim() != 2:
         found = "none" if labels is None else f"labels of shape {tuple(labels.shape)}"
         raise UserError(
-            f"{type(loss).__name__} needs one teacher vector per sentence as its label, found {found}; give "
+            f"{type(loss).__name__} needs one teacher vector per sentence as its label, found "
+            f"{found}; give "
             "teachers, or a column 'label' of vectors."
         )
     # A slice keeps the memory and the stride of what it was cut from.

@@ -24,7 +24,8 @@ class AttentionPooling(Module):
         embedding_dimension: H, the size of the token embeddings.
 
     Inputs:
-        ``token_embeddings``, (B, T, H), and ``attention_mask``, (B, T); the result is ``sentence_embedding``, (B, H).
+        ``token_embeddings``, (B, T, H), and ``attention_mask``, (B, T); the result is
+        ``sentence_embedding``, (B, H).
 
     Example:
         ::
@@ -35,8 +36,9 @@ class AttentionPooling(Module):
             assert isinstance(model[1], AttentionPooling)
 
     References:
-        LS-RNS (*Symmetry* 2025, 17(5), 646), Table 6, names attention pooling without an equation; this is the form of
-        Yang et al., Hierarchical Attention Networks for Document Classification, NAACL 2016, Eq. 5 to 7.
+        LS-RNS (*Symmetry* 2025, 17(5), 646), Table 6, names attention pooling without an equation;
+        this is the form of Yang et al., Hierarchical Attention Networks for Document
+        Classification, NAACL 2016, Eq. 5 to 7.
     """
 
     config_keys = ["embedding_dimension"]  # noqa: RUF012  # ST's own spelling of this attribute
@@ -51,7 +53,9 @@ class AttentionPooling(Module):
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add ``sentence_embedding``."""
         given = features
-        if "cu_seq_lens_q" in features:  # Flattened sentences, without padding: one row of all tokens.
+        if (
+            "cu_seq_lens_q" in features
+        ):  # Flattened sentences, without padding: one row of all tokens.
             given = repad_flattened_features(dict(features))
         tokens = given["token_embeddings"]
         scores = self.context(torch.tanh(self.projection(tokens)))  # (B, T, 1)
@@ -64,7 +68,9 @@ class AttentionPooling(Module):
         """Return H."""
         return self.embedding_dimension
 
-    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+    def save(
+        self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any
+    ) -> None:
         """Write configuration and weights."""
         self.save_config(output_path)
         self.save_torch_weights(output_path, safe_serialization=safe_serialization)
@@ -72,6 +78,10 @@ class AttentionPooling(Module):
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", *args: Any, **kwargs: Any) -> Self:
         """Read a saved module."""
-        hub = {key: kwargs[key] for key in ("token", "cache_folder", "revision", "local_files_only") if key in kwargs}
+        hub = {
+            key: kwargs[key]
+            for key in ("token", "cache_folder", "revision", "local_files_only")
+            if key in kwargs
+        }
         own = cls(**cls.load_config(model_name_or_path, subfolder=subfolder, **hub))
         return cls.load_torch_weights(model_name_or_path, subfolder=subfolder, model=own, **hub)

@@ -1,4 +1,6 @@
-"""The last layer of an encoder for its first row alone, where a model in training reads no other."""
+"""The last layer of an encoder for its first row alone, where a model in training reads
+no other.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,12 @@ _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
 @contextmanager
 def first_row_alone(model: nn.Module) -> Iterator[None]:
-    """Have a CLS-pooled model in training compute its last layer for the row that is read: the same embeddings.
+    """Have a CLS-pooled model in training compute its last layer for the row that is read: the same
+    embeddings.
 
-    Dropout draws what it draws for all rows, so that the others miss nothing but their computation. A model of another
-    form, or one that FSDP1 shards or that checkpoints its activations, is left as it is.
+    Dropout draws what it draws for all rows, so that the others miss nothing but their computation.
+    A model of another form, or one that FSDP1 shards or that checkpoints its activations, is left
+    as it is.
     """
     tower = _tower(model)
     if tower is None or "forward" in vars(tower):
@@ -40,7 +44,9 @@ def first_row_alone(model: nn.Module) -> Iterator[None]:
     def forward(**inputs: Any) -> Any:
         given = {key for key, value in inputs.items() if value is not None} - {"return_dict"}
         if tower.training and {"input_ids", "attention_mask"} <= given <= _INPUTS:
-            return BaseModelOutput(last_hidden_state=_first_row(tower, **{key: inputs[key] for key in given}))
+            return BaseModelOutput(
+                last_hidden_state=_first_row(tower, **{key: inputs[key] for key in given})
+            )
         return whole(**inputs)
 
     tower.forward = forward
@@ -51,7 +57,9 @@ def first_row_alone(model: nn.Module) -> Iterator[None]:
 
 
 def checkpoints_activations(model: nn.Module) -> bool:
-    """Say whether the backward pass of a model computes its layers again (gradient checkpointing)."""
+    """Say whether the backward pass of a model computes its layers again (gradient
+    checkpointing).
+    """
     return any(getattr(part, "gradient_checkpointing", False) for part in model.modules())
 
 
@@ -63,11 +71,21 @@ def _tower(model: nn.Module) -> Any:
     tower: Any = model[0].model
     behind = list(model)[1:]
     poolings = [module for module in behind if isinstance(module, Pooling)]
-    reads_first = [module.pooling_mode for module in poolings] == ["cls"] and all(map(_reads_no_tokens, behind))
+    reads_first = [module.pooling_mode for module in poolings] == ["cls"] and all(
+        map(_reads_no_tokens, behind)
+    )
     config: Any = getattr(tower, "config", None)
-    if not reads_first or getattr(config, "model_type", None) not in LAYERS or not hasattr(tower, "embeddings"):
+    if (
+        not reads_first
+        or getattr(config, "model_type", None) not in LAYERS
+        or not hasattr(tower, "embeddings")
+    ):
         return None
-    asks_more = config.output_hidden_states or getattr(config, "is_decoder", False) or checkpoints_activations(tower)
+    asks_more = (
+        config.output_hidden_states
+        or getattr(config, "is_decoder", False)
+        or checkpoints_activations(tower)
+    )
     sharded = any(isinstance(part, FullyShardedDataParallel) for part in tower.modules())
     right = model.tokenizer.padding_side == "right"
     return tower if right and not asks_more and not sharded and poolings[0].include_prompt else None

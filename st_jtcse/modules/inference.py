@@ -17,20 +17,25 @@ from st_jtcse.modules.pooler_head import PoolerModulusHead
 from st_jtcse.modules.training_head import TrainingHead
 
 IMPORT_OR_FLAG = (
-    "After `pip install st-jtcse`, and `import st_jtcse` in the program, this model loads as shown below; without the "
+    "After `pip install st-jtcse`, and `import st_jtcse` in the program, this model loads as shown "
+    "below; without the "
     "package it loads with `SentenceTransformer(path, trust_remote_code=True)`."
 )
 FLAG_NEEDED = (
-    "This model loads with `SentenceTransformer(path, trust_remote_code=True)` where `pip install st-jtcse` was run."
+    "This model loads with `SentenceTransformer(path, trust_remote_code=True)` where "
+    "`pip install st-jtcse` was run."
 )
 
 
-def save_for_inference(model: SentenceTransformer, path: str | os.PathLike[str], **kwargs: Any) -> None:
-    """Save a model so that its `modules.json` names only modules of Sentence-Transformers, wherever it can.
+def save_for_inference(
+    model: SentenceTransformer, path: str | os.PathLike[str], **kwargs: Any
+) -> None:
+    """Save a model so that its `modules.json` names only modules of Sentence-Transformers, wherever
+    it can.
 
-    Sentence-Transformers refuses other classes without ``trust_remote_code``. The twin's module, or the ensemble's, is
-    saved as the Transformer that it is at inference, and the training-only head is left out; its poolers are saved with
-    the towers. The model card says how the model loads.
+    Sentence-Transformers refuses other classes without ``trust_remote_code``. The twin's module, or
+    the ensemble's, is saved as the Transformer that it is at inference, and the training-only head
+    is left out; its poolers are saved with the towers. The model card says how the model loads.
 
     Args:
         model: The model, from a training pipeline of this package or any other.
@@ -58,7 +63,8 @@ def save_for_inference(model: SentenceTransformer, path: str | os.PathLike[str],
 
 
 def to_inference(model: SentenceTransformer) -> SentenceTransformer:
-    """Return the model as anyone would load it: ST's own modules only, ready to save, push or encode.
+    """Return the model as anyone would load it: ST's own modules only, ready to save, push or
+    encode.
 
     Args:
         model: The trained pipeline; left as it is.
@@ -68,8 +74,11 @@ def to_inference(model: SentenceTransformer) -> SentenceTransformer:
     """
     with tempfile.TemporaryDirectory() as folder:
         save_for_inference(model, folder, create_model_card=False)
-        # Where a class that is not ST's own is left, it is that of the model in memory: its code has run already.
-        flag = any(not entry["type"].startswith("sentence_transformers.") for entry in read_listing(folder))
+        # Where a class that is not ST's own is left, it is that of the model in memory: its code
+        # has run already.
+        flag = any(
+            not entry["type"].startswith("sentence_transformers.") for entry in read_listing(folder)
+        )
         loaded = SentenceTransformer(folder, device=str(model.device), trust_remote_code=flag)
     loaded.model_card_data = model.model_card_data
     return loaded

@@ -18,9 +18,19 @@ from transformers.utils import logging
 from st_jtcse.errors import PoolerNeeded, UserError
 from st_jtcse.modules.loading import load_config, reading
 from st_jtcse.modules.whole_models import check_tokenizer, lower_length
-from st_jtcse.towers import EnsembleEncoderConfig, EnsembleEncoderModel, TwinEncoderConfig, TwinEncoderModel
+from st_jtcse.towers import (
+    EnsembleEncoderConfig,
+    EnsembleEncoderModel,
+    TwinEncoderConfig,
+    TwinEncoderModel,
+)
 from st_jtcse.towers.modeling_ensemble_encoder import OTHER_TOKENIZERS, check_shared, check_weights
-from st_jtcse.towers.modeling_tower_pooling import SumConfig, TowerPooling, tower_class, tower_config
+from st_jtcse.towers.modeling_tower_pooling import (
+    SumConfig,
+    TowerPooling,
+    tower_class,
+    tower_config,
+)
 from st_jtcse.towers.modeling_twin_encoder import CrossResidual
 
 logger = logging.get_logger(__name__)
@@ -29,13 +39,17 @@ Encoder = PreTrainedModel | str | os.PathLike[str]
 Module = TypeVar("Module", bound=Transformer)
 
 JOINED_TYPES = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
-# What two towers must share: the twin keeps one tower configuration, one tokenizer and one embedding size.
+# What two towers must share: the twin keeps one tower configuration, one tokenizer and one
+# embedding size.
 _SHAPE_KEYS = (
-    "model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
+    "model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+    "hidden_act",
     "layer_norm_eps", "vocab_size", "max_position_embeddings", "type_vocab_size", "pad_token_id",
     # Of other types than BERT.
-    "embedding_size", "activation", "hidden_activation", "norm_eps", "rms_norm_eps", "relative_attention_num_buckets",
-    "layer_types", "local_attention", "sliding_window", "rope_parameters", "num_key_value_heads", "head_dim",
+    "embedding_size", "activation", "hidden_activation", "norm_eps", "rms_norm_eps",
+    "relative_attention_num_buckets",
+    "layer_types", "local_attention", "sliding_window", "rope_parameters", "num_key_value_heads",
+    "head_dim",
 )  # fmt: skip
 # How a checkpoint is found; a tokenizer takes these, but nothing else that a model does.
 _HUB_KEYS = ("revision", "token", "cache_dir", "local_files_only", "trust_remote_code")
@@ -65,13 +79,18 @@ def twin_of(
     include_prompt: bool = True,
     **load_kwargs: Any,
 ) -> TwinEncoderModel:
-    """Join two encoders as :meth:`~st_jtcse.modules.TwinCrossAttentionEncoder.from_towers` does, without tokenizer."""
+    """Join two encoders as :meth:`~st_jtcse.modules.TwinCrossAttentionEncoder.from_towers` does,
+    without tokenizer.
+    """
     towers = [_load(tower, "A tower", load_kwargs) for tower in (tower_1, tower_2)]
-    first, second = ({k: getattr(t.config, k, None) for k in _SHAPE_KEYS} | {"dtype": t.dtype} for t in towers)
+    first, second = (
+        {k: getattr(t.config, k, None) for k in _SHAPE_KEYS} | {"dtype": t.dtype} for t in towers
+    )
     for key, value in first.items():
         if value != second[key]:
             raise UserError(
-                f"The towers differ in {key}: {value!r} in the first, {second[key]!r} in the second; "
+                f"The towers differ in {key}: {value!r} in the first, {second[key]!r} in the "
+                "second; "
                 "a twin needs two encoders of one shape and vocabulary."
             )
     _compare_tokenizers([tower_1, tower_2], load_kwargs, "a twin needs one tokenizer.")
@@ -90,15 +109,24 @@ def twin_of(
         try:
             missing, unexpected = own.load_state_dict(given.state_dict(), strict=False)
         except RuntimeError as error:
-            raise UserError(f"The {name} tower's weights do not fit: {' '.join(str(error).split())[:300]}") from error
+            raise UserError(
+                f"The {name} tower's weights do not fit: {' '.join(str(error).split())[:300]}"
+            ) from error
         if unexpected or any(not key.startswith("pooler.") for key in missing):
-            raise UserError(f"The towers' weights do not fit: {[*missing, *unexpected][0]!r} differs.")
+            raise UserError(
+                f"The towers' weights do not fit: {[*missing, *unexpected][0]!r} differs."
+            )
         if missing and hasattr(own.pooler, "dense"):
             _draw_pooler(own.pooler, f"The {name} tower has", config.tower, generator)
     if not twin.tower_poolers() and (generator is not None or pooling == "pooler"):
         twin.add_poolers()
         for pooler in twin.tower_poolers():
-            _draw_pooler(pooler, f"Towers of the type {config.tower.model_type!r} have", config.tower, generator)
+            _draw_pooler(
+                pooler,
+                f"Towers of the type {config.tower.model_type!r} have",
+                config.tower,
+                generator,
+            )
     twin.to(dtype=towers[0].dtype)  # type: ignore[call-arg]  # transformers wraps `to` without its types
     return twin
 
@@ -106,8 +134,12 @@ def twin_of(
 def _draw_pooler(pooler: Any, whose: str, config: Any, generator: torch.Generator | None) -> None:
     if generator is None:
         raise PoolerNeeded(f"{whose} no pooler weights", "give a pooler_seed to draw them")
-    logger.warning_once("A tower has no pooler weights; the modulus term starts from a random pooler.")
-    nn.init.normal_(pooler.dense.weight, std=getattr(config, "initializer_range", 0.02), generator=generator)
+    logger.warning_once(
+        "A tower has no pooler weights; the modulus term starts from a random pooler."
+    )
+    nn.init.normal_(
+        pooler.dense.weight, std=getattr(config, "initializer_range", 0.02), generator=generator
+    )
     nn.init.zeros_(pooler.dense.bias)
 
 
@@ -119,7 +151,9 @@ def ensemble_encoder_of(
     include_prompt: bool = True,
     **load_kwargs: Any,
 ) -> EnsembleEncoderModel:
-    """Join encoders as :meth:`~st_jtcse.modules.EnsembleEncoder.from_members` does, without tokenizer."""
+    """Join encoders as :meth:`~st_jtcse.modules.EnsembleEncoder.from_members` does, without
+    tokenizer.
+    """
     with told_by_the_user():
         factors = check_weights(weights, len(members))
     models = [_load(member, "A member", load_kwargs) for member in members]
@@ -127,20 +161,28 @@ def ensemble_encoder_of(
     for model in models:
         if isinstance(model.config, SumConfig) and not form.items() <= vars(model.config).items():
             raise UserError(
-                f"A member is a {model.config.model_type} pooled by {model.config.pooling!r}, the ensemble by "
-                f"{pooling!r}; sum models of one pooling and normalisation, or use MultiTokenizerEnsemble."
+                f"A member is a {model.config.model_type} pooled by {model.config.pooling!r}, the "
+                "ensemble by "
+                f"{pooling!r}; sum models of one pooling and normalisation, or use "
+                "MultiTokenizerEnsemble."
             )
     with told_by_the_user():
         check_shared([model.config for model in models])
     _compare_tokenizers(members, load_kwargs, OTHER_TOKENIZERS)
-    parts = [(encoder, factor * own) for model, factor in zip(models, factors) for encoder, own in _encoders_of(model)]
+    parts = [
+        (encoder, factor * own)
+        for model, factor in zip(models, factors)
+        for encoder, own in _encoders_of(model)
+    ]
     encoders, products = zip(*parts)
     with told_by_the_user():
         config = EnsembleEncoderConfig([encoder.config for encoder in encoders], products, **form)
     ensemble = EnsembleEncoderModel(config)
     ensemble.to(dtype=models[0].dtype)  # type: ignore[call-arg]  # transformers wraps `to` without its types
     for own, encoder in zip(ensemble.members, encoders):
-        own.load_state_dict({k: v for k, v in encoder.state_dict().items() if not k.startswith("pooler.")})
+        own.load_state_dict(
+            {k: v for k, v in encoder.state_dict().items() if not k.startswith("pooler.")}
+        )
     return ensemble
 
 
@@ -158,11 +200,16 @@ def tokenizer_difference(first: Any, second: Any) -> str | None:
 
 
 def tokenizer_of(source: Encoder, load_kwargs: dict[str, Any]) -> PreTrainedTokenizerBase:
-    """Load the tokenizer stored beside an encoder; of the model's `load_kwargs` it takes its own."""
+    """Load the tokenizer stored beside an encoder; of the model's `load_kwargs` it takes
+    its own.
+    """
     if isinstance(source, PreTrainedModel):
         raise UserError("Encoders given as models come without a tokenizer; pass tokenizer=.")
-    # Said in any case: where nothing is said, transformers asks on the terminal whether a model's code may run.
-    hub = {"trust_remote_code": False} | {key: load_kwargs[key] for key in _HUB_KEYS if key in load_kwargs}
+    # Said in any case: where nothing is said, transformers asks on the terminal whether a model's
+    # code may run.
+    hub = {"trust_remote_code": False} | {
+        key: load_kwargs[key] for key in _HUB_KEYS if key in load_kwargs
+    }
     with reading(source) as place:
         # As Sentence-Transformers does, which is to load it again.
         tokenizer: PreTrainedTokenizerBase = AutoProcessor.from_pretrained(place, **hub)
@@ -178,8 +225,8 @@ def transformer_of(
     attn_implementation: str | None = None,
 ) -> Module:
     """Build a Transformer module around a model and its tokenizer, which are copied."""
-    # Transformer builds itself from a folder only. The parts are written one by one, because save_pretrained
-    # writes nothing in the other processes of a distributed run.
+    # Transformer builds itself from a folder only. The parts are written one by one, because
+    # save_pretrained writes nothing in the other processes of a distributed run.
     with tempfile.TemporaryDirectory() as folder:
         model.config.save_pretrained(folder)
         save_model(model, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
@@ -193,7 +240,8 @@ def transformer_of(
             processor_kwargs=dict(code),
             config_kwargs=dict(code),
         )
-    # Of a tokenizer that was made without a side, transformers does not save the one that was set later.
+    # Of a tokenizer that was made without a side, transformers does not save the one that was set
+    # later.
     copied: Any = built.tokenizer
     if copied is not None and copied.padding_side != tokenizer.padding_side:
         copied.padding_side = copied.init_kwargs["padding_side"] = tokenizer.padding_side
@@ -212,10 +260,14 @@ def _load(source: Encoder, role: str, load_kwargs: dict[str, Any]) -> PreTrained
         raise UserError(f"A tower must be one encoder, found {found!r}, which is made of several.")
     if found not in JOINED_TYPES:
         with told_by_the_user():
-            tower_config(config, role if isinstance(source, PreTrainedModel) else f"{role}, here {source},")
+            tower_config(
+                config, role if isinstance(source, PreTrainedModel) else f"{role}, here {source},"
+            )
     if isinstance(source, PreTrainedModel):
         if config.is_encoder_decoder:
-            raise UserError(f"{role} must be an encoder or a decoder alone, found {found!r}, which is both.")
+            raise UserError(
+                f"{role} must be an encoder or a decoder alone, found {found!r}, which is both."
+            )
         return source
     with reading(source) as place:
         model, report = tower_class(config).from_pretrained(
@@ -235,17 +287,23 @@ def _encoders_of(model: Any) -> list[tuple[PreTrainedModel, float]]:
     return [(model, 1.0)]
 
 
-def _compare_tokenizers(sources: Sequence[Encoder], load_kwargs: dict[str, Any], way_out: str) -> None:
+def _compare_tokenizers(
+    sources: Sequence[Encoder], load_kwargs: dict[str, Any], way_out: str
+) -> None:
     folders = [source for source in sources if not isinstance(source, PreTrainedModel)]
     tokenizers = [tokenizer_of(folder, load_kwargs) for folder in folders]
     for folder, tokenizer in zip(folders[1:], tokenizers[1:]):
         if difference := tokenizer_difference(tokenizers[0], tokenizer):
-            raise UserError(f"The tokenizers of {folders[0]} and {folder} differ in {difference}; {way_out}")
+            raise UserError(
+                f"The tokenizers of {folders[0]} and {folder} differ in {difference}; {way_out}"
+            )
 
 
 @contextmanager
 def told_by_the_user() -> Iterator[None]:
-    """For what the modelling files refuse of a caller's choice: they travel without this package's errors."""
+    """For what the modelling files refuse of a caller's choice: they travel without this package's
+    errors.
+    """
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,6 @@
-"""Prompts around a text whose embedding is the state of their mask token, in Sentence-Transformers' own classes."""
+"""Prompts around a text whose embedding is the state of their mask token, in Sentence-Transformers'
+own classes.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +17,31 @@ from st_jtcse.errors import UserError
 
 TEXT, MASK = "[X]", "[MASK]"
 _BEFORE, _AFTER = "before", "after"
-_TOKENS = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token", "bos_token", "eos_token")
+_TOKENS = (
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+    "bos_token",
+    "eos_token",
+)
 
 
 def mask_prompt(encoder: Transformer, template: str) -> list[nn.Module]:
-    r"""Have an encoder read every text within a template, and return the modules that pool its mask token's state.
+    r"""Have an encoder read every text within a template, and return the modules that pool its mask
+    token's state.
 
     .. math:: e(x) = h_{[MASK]}(\text{before} \; x \; \text{after})
 
-    The tokenizer writes the template, and cuts a text that is too long for both. Mean pooling with the weight 1 on the
-    mask token and 0 on others gives its state, so that the saved model loads without this package. A text that says
-    the mask token itself is averaged with it.
+    The tokenizer writes the template, and cuts a text that is too long for both. Mean pooling with
+    the weight 1 on the mask token and 0 on others gives its state, so that the saved model loads
+    without this package. A text that says the mask token itself is averaged with it.
 
     Args:
         encoder: The encoder; its tokenizer is replaced.
-        template: ``[X]`` is the text, ``[MASK]`` the mask token, e.g. ``This sentence : "[X]" means [MASK].``
+        template: ``[X]`` is the text, ``[MASK]`` the mask token, e.g. ``This sentence : "[X]" means
+            [MASK].``
 
     Raises:
         UserError: There is no such token in the vocabulary, or the template lacks one of the two.
@@ -40,27 +52,38 @@ def mask_prompt(encoder: Transformer, template: str) -> list[nn.Module]:
     tokenizer: Any = encoder.tokenizer
     if tokenizer.mask_token_id is None or not tokenizer.is_fast:
         raise UserError(
-            "A template needs a mask token in the vocabulary of a fast tokenizer, found none; name a pooling, e.g. cls."
+            "A template needs a mask token in the vocabulary of a fast tokenizer, found none; name "
+            "a pooling, e.g. cls."
         )
     backend = type(tokenizer.backend_tokenizer).from_str(tokenizer.backend_tokenizer.to_str())
     backend.post_processor = written_around(tokenizer, template)
-    # Of no model type: the tokenizers of those write what is around a text anew when they are loaded.
+    # Of no model type: those tokenizers rewrite what is around a text when they are loaded.
     encoder.processor = PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=tokenizer.model_max_length,
         padding_side=tokenizer.padding_side,
         model_input_names=tokenizer.model_input_names,
-        **{name: token for name in _TOKENS if (token := getattr(tokenizer, name, None)) is not None},
+        **{
+            name: token for name in _TOKENS if (token := getattr(tokenizer, name, None)) is not None
+        },
     )
-    size, words = encoder.get_embedding_dimension(), tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    size, words = (
+        encoder.get_embedding_dimension(),
+        tokenizer.convert_ids_to_tokens(range(len(tokenizer))),
+    )
     weights = WordWeights(words, {tokenizer.mask_token: 1.0}, unknown_word_weight=0.0)
     return [weights.requires_grad_(False), Pooling(size, "mean")]
 
 
 def written_around(tokenizer: Any, template: str) -> TemplateProcessing:
-    """Return what writes a template around each text, in place of what the tokenizer has; raises UserError."""
+    """Return what writes a template around each text, in place of what the tokenizer has; raises
+    UserError.
+    """
     if template.count(TEXT) != 1 or template.count(MASK) != 1:
-        raise UserError(f"expected a template with {TEXT} and {MASK}, each once, found {template!r}. Correct it.")
+        raise UserError(
+            f"expected a template with {TEXT} and {MASK}, each once, found {template!r}. Correct "
+            "it."
+        )
     parts = template.replace(MASK, tokenizer.mask_token).split(TEXT)
     before, after = (tokenizer(part, add_special_tokens=False)["input_ids"] for part in parts)
     first, *_, last = tokenizer("")["input_ids"]
@@ -69,13 +92,16 @@ def written_around(tokenizer: Any, template: str) -> TemplateProcessing:
         single=f"{_BEFORE} $A {_AFTER}",
         pair=f"{_BEFORE} $A $B {_AFTER}",
         special_tokens=[
-            {"id": name, "ids": ids, "tokens": tokenizer.convert_ids_to_tokens(ids)} for name, ids in pieces.items()
+            {"id": name, "ids": ids, "tokens": tokenizer.convert_ids_to_tokens(ids)}
+            for name, ids in pieces.items()
         ],
     )
 
 
 def template_lengths(tokenizer: Any) -> tuple[int, int] | None:
-    """Return how many tokens a tokenizer's template writes before and after a text; None if it has none."""
+    """Return how many tokens a tokenizer's template writes before and after a text; None if it has
+    none.
+    """
     written = json.loads(tokenizer.backend_tokenizer.to_str())["post_processor"] or {}
     pieces = written.get("special_tokens")
     if not isinstance(pieces, dict) or pieces.keys() != {_BEFORE, _AFTER}:

@@ -1,4 +1,6 @@
-"""An ensemble of whole models, each with a tokenizer of its own, and the right ensemble for any members."""
+"""An ensemble of whole models, each with a tokenizer of its own, and the right ensemble for any
+members.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +31,20 @@ _PART_KWARGS = ("model_kwargs", "processor_kwargs", "config_kwargs")
 
 
 class MultiTokenizerEnsemble(InputModule):
-    r"""Weighted sum of the embeddings of whole models, :math:`\sum_k w_k e_k`, each with its own tokenizer and pooling.
+    r"""Weighted sum of the embeddings of whole models, :math:`\sum_k w_k e_k`, each with its own
+    tokenizer and pooling.
 
     Saved, each member is a model in a folder of its own. Sentence-Transformers loads the whole with
-    ``SentenceTransformer(path, trust_remote_code=True)`` where this package is installed; encoders that share a
-    tokenizer need neither as an :class:`~st_jtcse.modules.EnsembleEncoder`.
+    ``SentenceTransformer(path, trust_remote_code=True)`` where this package is installed; encoders
+    that share a tokenizer need neither as an :class:`~st_jtcse.modules.EnsembleEncoder`.
 
     Args:
         members: The models, which are not copied.
         weights: Factor w_k of each member; 1.0 by default.
 
     Raises:
-        UserError: There is no member, the weights do not match them, the embeddings' sizes differ, or a member cuts
-            its embeddings, which it would not do when loaded again.
+        UserError: There is no member, the weights do not match them, the embeddings' sizes differ,
+            or a member cuts its embeddings, which it would not do when loaded again.
 
     Example:
         ::
@@ -49,7 +52,10 @@ class MultiTokenizerEnsemble(InputModule):
             from sentence_transformers import SentenceTransformer
             from st_jtcse.modules import MultiTokenizerEnsemble, save_for_inference
 
-            members = [SentenceTransformer("path/to/encoder_1"), SentenceTransformer("path/to/encoder_2")]
+            members = [
+                SentenceTransformer("path/to/encoder_1"),
+                SentenceTransformer("path/to/encoder_2"),
+            ]
             model = SentenceTransformer(modules=[MultiTokenizerEnsemble(members, [0.3, 0.7])])
             save_for_inference(model, "my-ensemble")
             model = SentenceTransformer("my-ensemble", trust_remote_code=True)
@@ -62,7 +68,9 @@ class MultiTokenizerEnsemble(InputModule):
     config_file_name = "multi_tokenizer_ensemble.json"
     config_keys = ["weights"]  # noqa: RUF012  # ST's own spelling of this attribute
 
-    def __init__(self, members: Sequence[SentenceTransformer], weights: Sequence[float] | None = None) -> None:
+    def __init__(
+        self, members: Sequence[SentenceTransformer], weights: Sequence[float] | None = None
+    ) -> None:
         super().__init__()
         with told_by_the_user():
             self.weights = check_weights(weights, len(members))
@@ -70,24 +78,32 @@ class MultiTokenizerEnsemble(InputModule):
         for number, (size, member) in enumerate(zip(sizes, members), start=1):
             if size != sizes[0]:
                 raise UserError(
-                    f"The members' embeddings differ in size: {sizes[0]} in the first, {size} in no. {number}; "
+                    f"The members' embeddings differ in size: {sizes[0]} in the first, {size} in "
+                    f"no. {number}; "
                     "a sum needs one size."
                 )
             if member.truncate_dim is not None:
                 raise UserError(
-                    f"Member no. {number} cuts its embeddings to {member.truncate_dim} (truncate_dim), which is not "
+                    f"Member no. {number} cuts its embeddings to {member.truncate_dim} "
+                    "(truncate_dim), which is not "
                     "saved with it; load it without, and cut the ensemble's."
                 )
         # Typed as Any: nn.ModuleList forgets what it holds.
         self.members: Any = nn.ModuleList(members)
         self.forward_kwargs = {key for member in members for key in member.get_model_kwargs()}
 
-    def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **kwargs: Any) -> dict[str, Any]:
-        """Tokenise for each member; a member's features carry its number, as in ``member_1_input_ids``."""
+    def preprocess(
+        self, inputs: Sequence[Any], prompt: str | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Tokenise for each member; a member's features carry its number, as in
+        ``member_1_input_ids``.
+        """
         features: dict[str, Any] = {}
         for number, member in enumerate(self.members, start=1):
             # A member's `encode` would use its default prompt too.
-            own_prompt = member.prompts.get(member.default_prompt_name) if prompt is None else prompt
+            own_prompt = (
+                member.prompts.get(member.default_prompt_name) if prompt is None else prompt
+            )
             own = member.preprocess(inputs, prompt=own_prompt, **kwargs)
             features |= {f"{_name(number)}_{key}": value for key, value in own.items()}
         return features
@@ -97,7 +113,11 @@ class MultiTokenizerEnsemble(InputModule):
         parts = []
         for number, (member, weight) in enumerate(zip(self.members, self.weights), start=1):
             prefix = f"{_name(number)}_"
-            own = {key.removeprefix(prefix): value for key, value in features.items() if key.startswith(prefix)}
+            own = {
+                key.removeprefix(prefix): value
+                for key, value in features.items()
+                if key.startswith(prefix)
+            }
             parts.append(weight * member(own, **kwargs)["sentence_embedding"])
         features["sentence_embedding"] = reduce(operator.add, parts)
         return features
@@ -108,7 +128,9 @@ class MultiTokenizerEnsemble(InputModule):
 
     @property
     def max_seq_length(self) -> int | None:
-        """Longest input in tokens of the member that takes the least; setting it sets every member's."""
+        """Longest input in tokens of the member that takes the least; setting it sets every
+        member's.
+        """
         lengths = [member.max_seq_length for member in self.members]
         return min((length for length in lengths if length is not None), default=None)
 
@@ -117,24 +139,36 @@ class MultiTokenizerEnsemble(InputModule):
         for member in self.members:
             member.max_seq_length = value
 
-    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+    def save(
+        self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any
+    ) -> None:
         """Write the weights, and each member as a model that loads alone."""
         self.save_config(output_path)
         for number, member in enumerate(self.members, start=1):
             folder = os.path.join(output_path, _name(number))
-            save_for_inference(member, folder, create_model_card=False, safe_serialization=safe_serialization)
+            save_for_inference(
+                member, folder, create_model_card=False, safe_serialization=safe_serialization
+            )
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", *args: Any, **kwargs: Any) -> Self:
         """Load the members and their weights; the arguments are those of SentenceTransformer."""
-        hub = {key: kwargs[key] for key in ("token", "cache_folder", "revision", "local_files_only") if key in kwargs}
+        hub = {
+            key: kwargs[key]
+            for key in ("token", "cache_folder", "revision", "local_files_only")
+            if key in kwargs
+        }
         weights = cls.load_config(model_name_or_path, subfolder=subfolder, **hub)["weights"]
         members = []
         options = {key: kwargs.get(key, False) for key in ("trust_remote_code", "local_files_only")}
         for number in range(1, len(weights) + 1):
-            folder = cls.load_dir_path(model_name_or_path, os.path.join(subfolder, _name(number)), **hub)
+            folder = cls.load_dir_path(
+                model_name_or_path, os.path.join(subfolder, _name(number)), **hub
+            )
             # Copies, because from_pretrained takes arguments out of what it is given.
-            parts: dict[str, Any] = {key: dict(kwargs[key]) for key in _PART_KWARGS if kwargs.get(key)}
+            parts: dict[str, Any] = {
+                key: dict(kwargs[key]) for key in _PART_KWARGS if kwargs.get(key)
+            }
             # On the CPU: the model is moved as a whole afterwards.
             if options["trust_remote_code"]:
                 members.append(SentenceTransformer(folder, device="cpu", **options, **parts))
@@ -158,15 +192,17 @@ def ensemble_of(
 ) -> SentenceTransformer:
     """Build the model whose embedding is the weighted sum of the given models' embeddings.
 
-    Models that pool alike and share a tokenizer become an :class:`~st_jtcse.modules.EnsembleEncoder`; any others become
-    a :class:`~st_jtcse.modules.MultiTokenizerEnsemble`.
+    Models that pool alike and share a tokenizer become an
+    :class:`~st_jtcse.modules.EnsembleEncoder`; any others become a
+    :class:`~st_jtcse.modules.MultiTokenizerEnsemble`.
 
     Args:
         models: Models, or their folders or Hub ids.
         weights: Factor of each model; 1.0 by default.
-        pooling: Pool the encoders in these folders so; None: each model is itself, and a plain encoder is refused.
-        max_seq_length: Longest input in tokens; None: each model's own, or the least of them where they become one
-            encoder.
+        pooling: Pool the encoders in these folders so; None: each model is itself, and a plain
+            encoder is refused.
+        max_seq_length: Longest input in tokens; None: each model's own, or the least of them where
+            they become one encoder.
         revision: Commit, tag or branch of the Hub models.
         trust_remote_code: Whether to run code that comes with a model.
 
@@ -174,13 +210,17 @@ def ensemble_of(
         The model, for inference and for teaching.
 
     Raises:
-        UserError: A model cannot be loaded, there is none, the weights do not match or cancel, the embeddings' sizes
-            differ, or a model has no positions for such a length.
+        UserError: A model cannot be loaded, there is none, the weights do not match or cancel, the
+            embeddings' sizes differ, or a model has no positions for such a length.
     """
-    options: dict[str, Any] = dict(pooling=pooling, revision=revision, trust_remote_code=trust_remote_code)
+    options: dict[str, Any] = dict(
+        pooling=pooling, revision=revision, trust_remote_code=trust_remote_code
+    )
     members = [
         # On the CPU: the ensemble is moved as a whole.
-        model if isinstance(model, SentenceTransformer) else load_sentence_transformer(model, device="cpu", **options)
+        model
+        if isinstance(model, SentenceTransformer)
+        else load_sentence_transformer(model, device="cpu", **options)
         for model in models
     ]
     ensemble = _joined(members, weights, max_seq_length)
@@ -190,14 +230,17 @@ def ensemble_of(
         found = ensemble.encode("A man walks.", convert_to_tensor=True, show_progress_bar=False)
         if float(found.norm()) <= 1e-6 * sum(map(abs, weights)):
             raise UserError(
-                f"The weights {', '.join(f'{weight:g}' for weight in weights)} cancel: every embedding of the ensemble "
+                f"The weights {', '.join(f'{weight:g}' for weight in weights)} cancel: every "
+                "embedding of the ensemble "
                 "is zero; give others."
             )
     return ensemble
 
 
 def _joined(
-    members: Sequence[SentenceTransformer], weights: Sequence[float] | None, max_seq_length: int | None
+    members: Sequence[SentenceTransformer],
+    weights: Sequence[float] | None,
+    max_seq_length: int | None,
 ) -> SentenceTransformer:
     form = _shared_form(members)
     if form is not None and _share_a_tokenizer(members):
@@ -210,7 +253,9 @@ def _joined(
             tokenizer=encoders[0].tokenizer,
             max_seq_length=max_seq_length or min(each.max_seq_length for each in encoders),
         )
-        return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), "cls")])
+        return SentenceTransformer(
+            modules=[encoder, Pooling(encoder.get_embedding_dimension(), "cls")]
+        )
     ensemble = MultiTokenizerEnsemble(members, weights)
     if max_seq_length is not None:
         ensemble.max_seq_length = max_seq_length
@@ -222,7 +267,9 @@ def _shared_form(members: Sequence[SentenceTransformer]) -> TowerForm | None:
     forms = [_form_of(member) for member in members]
     # An ensemble encoder has no poolers.
     return (
-        forms[0] if forms and forms[0] not in (None, TowerForm("pooler")) and len(set(map(str, forms))) == 1 else None
+        forms[0]
+        if forms and forms[0] not in (None, TowerForm("pooler")) and len(set(map(str, forms))) == 1
+        else None
     )
 
 
@@ -238,7 +285,9 @@ def _form_of(member: SentenceTransformer) -> TowerForm | None:
     if isinstance(config, SumConfig):
         # What it sums is not what a normalisation behind it makes of the sum.
         own = TowerForm(config.pooling, config.normalize, config.include_prompt)
-        return None if normalize or pooling.pooling_mode != "cls" or config.pooling == "none" else own
+        return (
+            None if normalize or pooling.pooling_mode != "cls" or config.pooling == "none" else own
+        )
     if pooling.pooling_mode not in ("cls", "mean", "lasttoken") or config.is_encoder_decoder:
         return None
     is_known = config.model_type in CONFIG_MAPPING
@@ -249,4 +298,7 @@ def _share_a_tokenizer(members: Sequence[SentenceTransformer]) -> bool:
     configs: list[Any] = [member.config for member in members]
     if len({(config.vocab_size, config.pad_token_id) for config in configs}) > 1:
         return False
-    return all(tokenizer_difference(members[0].tokenizer, member.tokenizer) is None for member in members[1:])
+    return all(
+        tokenizer_difference(members[0].tokenizer, member.tokenizer) is None
+        for member in members[1:]
+    )

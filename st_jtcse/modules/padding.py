@@ -12,15 +12,16 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from st_jtcse.errors import UserError
 
 _SENTENCE = "a sentence"
-# Cosine of one sentence's embeddings, alone and padded: rounding leaves it above, in half precision too.
+# Cosine of one sentence's embeddings, alone and padded: rounding leaves it above, in half precision
+# too.
 _SAME = 0.99
 
 
 def check_padding(encoder: Transformer, pooling: Pooling) -> None:
     """Refuse an encoder whose embedding of a sentence depends on the longer ones beside it.
 
-    Padding on the left shifts positions where a model counts them from the row's start, as BERT and GPT-2 do; padding
-    on the right is behind the last token.
+    Padding on the left shifts positions where a model counts them from the row's start, as BERT and
+    GPT-2 do; padding on the right is behind the last token.
 
     Raises:
         UserError: It depends on them, or there is no token to pad with.
@@ -28,14 +29,19 @@ def check_padding(encoder: Transformer, pooling: Pooling) -> None:
     tokenizer: Any = encoder.tokenizer
     if tokenizer.pad_token_id is None:
         raise UserError(
-            "The tokenizer has no padding token, so sentences of different lengths cannot form a batch; set one, e.g. "
+            "The tokenizer has no padding token, so sentences of different lengths cannot form a "
+            "batch; set one, e.g. "
             "tokenizer.pad_token = tokenizer.eos_token, and save the model again."
         )
     model = SentenceTransformer(modules=[encoder, pooling])
     alone = model.encode([_SENTENCE], convert_to_tensor=True, show_progress_bar=False)[0]
-    padded = model.encode([_SENTENCE, " ".join([_SENTENCE] * 8)], convert_to_tensor=True, show_progress_bar=False)[0]
+    padded = model.encode(
+        [_SENTENCE, " ".join([_SENTENCE] * 8)], convert_to_tensor=True, show_progress_bar=False
+    )[0]
     if torch.cosine_similarity(alone.float(), padded.float(), dim=0) < _SAME:
         raise UserError(
-            f"The last token of a {encoder.model.config.model_type} model depends on its padding, which is on the "
-            f"{tokenizer.padding_side}; set tokenizer.padding_side to the other side, and save the model again."
+            f"The last token of a {encoder.model.config.model_type} model depends on its padding, "
+            "which is on the "
+            f"{tokenizer.padding_side}; set tokenizer.padding_side to the other side, and save the "
+            "model again."
         )

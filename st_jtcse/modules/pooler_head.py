@@ -15,12 +15,14 @@ from st_jtcse.errors import PoolerNeeded
 class PoolerModulusHead(Module):
     r"""Pooler outputs p_t = tanh(W_t h_t + b_t) of each tower, for the modulus term.
 
-    When a loss asks for it with the feature ``tower_outputs``, the features also hold ``tower_pooler``, (B, K, H), for
-    the K = 2 towers of a twin or the one of an ordinary encoder (and then ``tower_embedding`` too, (B, 1, H): what the
-    Pooling behind the head makes of its tokens). h_t is a tower's pooled state; where the pooler itself makes it, p_t
-    is h_t. Otherwise the module does nothing, so it costs nothing at inference.
+    When a loss asks for it with the feature ``tower_outputs``, the features also hold
+    ``tower_pooler``, (B, K, H), for the K = 2 towers of a twin or the one of an ordinary encoder
+    (and then ``tower_embedding`` too, (B, 1, H): what the Pooling behind the head makes of its
+    tokens). h_t is a tower's pooled state; where the pooler itself makes it, p_t is h_t. Otherwise
+    the module does nothing, so it costs nothing at inference.
 
-    The poolers are the encoder's own: the head holds no weights, and trains and saves those of the first module.
+    The poolers are the encoder's own: the head holds no weights, and trains and saves those of the
+    first module.
 
     Raises:
         PoolerNeeded: The first module of the model has no pooler.
@@ -52,14 +54,24 @@ class PoolerModulusHead(Module):
         if hasattr(encoder, "tower_poolers"):
             self._poolers = encoder.tower_poolers()
         else:
-            self._poolers = tuple(pooler for pooler in [getattr(encoder, "pooler", None)] if hasattr(pooler, "dense"))
+            self._poolers = tuple(
+                pooler for pooler in [getattr(encoder, "pooler", None)] if hasattr(pooler, "dense")
+            )
         if not self._poolers:
             raise PoolerNeeded(
-                f"PoolerModulusHead needs an encoder with a pooler, found {type(encoder).__name__} without one",
+                f"PoolerModulusHead needs an encoder with a pooler, found {type(encoder).__name__} "
+                "without one",
                 "load it with its pooling layer, or leave the head out",
             )
         behind = list(model)[list(model).index(self) + 1 :]
-        end = next((number for number, module in enumerate(behind, start=1) if isinstance(module, Pooling)), 0)
+        end = next(
+            (
+                number
+                for number, module in enumerate(behind, start=1)
+                if isinstance(module, Pooling)
+            ),
+            0,
+        )
         self._encoder, self._pooling = (encoder,), tuple(behind[:end])
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
@@ -75,7 +87,8 @@ class PoolerModulusHead(Module):
         if getattr(self._encoder[0].config, "pooling", None) == "pooler":
             features["tower_pooler"] = features["tower_embedding"]
             return features
-        # A pooler reads the first token of a sequence: give it the pooled state as a sequence of one.
+        # A pooler reads the first token of a sequence: give it the pooled state as a sequence of
+        # one.
         states = features["tower_embedding"].split(1, dim=1)
         outputs = [pooler(state) for pooler, state in zip(self._poolers, states, strict=True)]
         features["tower_pooler"] = torch.stack(outputs, dim=1)

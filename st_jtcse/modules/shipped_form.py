@@ -26,7 +26,9 @@ class ShippedForm:
     modules: tuple[str, ...]  # Class names of all modules but the first
     pooling: str | None  # Mode of the pooling; None if there is none, or several are joined
     include_prompt: bool = True  # Whether a prompt's tokens count in it
-    is_sum: bool = False  # Whether the encoder is a twin or an ensemble, each part of which is pooled so
+    is_sum: bool = (
+        False  # Whether the encoder is a twin or an ensemble, each part of which is pooled so
+    )
     prompts: dict[str, str] = field(default_factory=dict)  # Texts by name, without empty ones
     default_prompt_name: str | None = None
     similarity_fn_name: str | None = field(default=None, compare=False)
@@ -39,13 +41,17 @@ class ShippedForm:
 
     def __str__(self) -> str:
         """Say it in a phrase."""
-        pooling = SPOKEN.get(self.pooling or "", "Pooling") + (" of each encoder, summed" if self.is_sum else "")
+        pooling = SPOKEN.get(self.pooling or "", "Pooling") + (
+            " of each encoder, summed" if self.is_sum else ""
+        )
         words = {"Pooling": pooling, "Normalize": "normalised"}
         told = [words.get(name, name) for name in self.modules]
         return ", ".join([*told, *([f"prompt {self.prompt!r}"] if self.prompt else [])])
 
 
-def shipped_form(name: str | os.PathLike[str], *, revision: str | None = None) -> ShippedForm | None:
+def shipped_form(
+    name: str | os.PathLike[str], *, revision: str | None = None
+) -> ShippedForm | None:
     """Return the form of a model, ``embedded``, a folder or a Hub id; None for a plain encoder.
 
     Raises UserError where it cannot be read.
@@ -58,10 +64,18 @@ def shipped_form(name: str | os.PathLike[str], *, revision: str | None = None) -
         kinds = [entry["type"].rpartition(".")[2] for entry in entries]
         places = [entry["path"] for kind, entry in zip(kinds, entries) if kind == "Pooling"]
         poolings = [Pooling.load(place, subfolder=path, revision=revision) for path in places]
-        settings, config = (_read(load_file_path(place, file, revision=revision)) for file in (SETTINGS, CONFIG))
+        settings, config = (
+            _read(load_file_path(place, file, revision=revision)) for file in (SETTINGS, CONFIG)
+        )
         limits = Transformer.load_config(place, subfolder=entries[0]["path"], revision=revision)
     is_sum = config.get("model_type") in _SUMS
-    mode = config.get("pooling", "cls") if is_sum else poolings[0].pooling_mode if len(poolings) == 1 else None
+    mode = (
+        config.get("pooling", "cls")
+        if is_sum
+        else poolings[0].pooling_mode
+        if len(poolings) == 1
+        else None
+    )
     return ShippedForm(
         modules=tuple(kinds[1:]),
         pooling=mode if isinstance(mode, str) else None,

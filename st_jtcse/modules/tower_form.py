@@ -14,7 +14,9 @@ from st_jtcse.towers.modeling_tower_pooling import TOWER_POOLINGS, TowerPooling
 
 @dataclass(frozen=True)
 class TowerForm:
-    """What turns the rows of an encoder's tokens into an embedding, and what goes before a sentence."""
+    """What turns the rows of an encoder's tokens into an embedding, and what goes before a
+    sentence.
+    """
 
     pooling: TowerPooling = "cls"
     normalize: bool = False
@@ -22,12 +24,18 @@ class TowerForm:
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
     similarity_fn_name: str | None = field(default=None, compare=False)  # Of several the first
-    max_seq_length: int | None = field(default=None, compare=False)  # None: the tokenizer's; of several the least
+    max_seq_length: int | None = field(
+        default=None, compare=False
+    )  # None: the tokenizer's; of several the least
 
     @property
     def of_towers(self) -> dict[str, Any]:
         """The part that the towers' model does itself, as arguments of its configuration."""
-        return {"pooling": self.pooling, "normalize": self.normalize, "include_prompt": self.include_prompt}
+        return {
+            "pooling": self.pooling,
+            "normalize": self.normalize,
+            "include_prompt": self.include_prompt,
+        }
 
     @property
     def of_model(self) -> dict[str, Any]:
@@ -43,11 +51,13 @@ def tower_form(name: str | os.PathLike[str], form: ShippedForm) -> TowerForm:
     """Return how a saved model pools, as a tower does it.
 
     Raises:
-        UserError: Its embedding is no pooled state of its encoder, or not one that a tower can give.
+        UserError: Its embedding is no pooled state of its encoder, or not one that a tower can
+            give.
     """
     if form.modules not in (("Pooling",), ("Pooling", "Normalize")):
         raise UserError(
-            f"{name} makes its embedding by {', '.join(('Transformer', *form.modules))}, but a tower has an encoder, a "
+            f"{name} makes its embedding by {', '.join(('Transformer', *form.modules))}, but a "
+            "tower has an encoder, a "
             "pooling and a normalisation only; name a pooling to take its encoder alone."
         )
     if form.pooling not in TOWER_POOLINGS:
@@ -67,7 +77,9 @@ def tower_form(name: str | os.PathLike[str], form: ShippedForm) -> TowerForm:
     )
 
 
-def shared_form(names: Sequence[str | os.PathLike[str]], *, revision: str | None = None) -> TowerForm | None:
+def shared_form(
+    names: Sequence[str | os.PathLike[str]], *, revision: str | None = None
+) -> TowerForm | None:
     """Read how several saved models pool; None where all are plain encoders.
 
     Raises:
@@ -89,7 +101,8 @@ def shared_form(names: Sequence[str | os.PathLike[str]], *, revision: str | None
             here, there = (getattr(each, key) for each in (first, form))
             if here != there:
                 raise UserError(
-                    f"{names[0]} and {name} differ in {key}: {here!r} in the first, {there!r} in the other; a sum "
+                    f"{names[0]} and {name} differ in {key}: {here!r} in the first, {there!r} in "
+                    "the other; a sum "
                     "needs one, so name a pooling to take both encoders alone."
                 )
     lengths = [form.max_seq_length for form in forms.values() if form.max_seq_length is not None]

@@ -8,9 +8,11 @@ from sentence_transformers.sentence_transformer.modules import Dense
 
 
 class TrainingHead(Dense):
-    r"""z = tanh(W h + b) in place of the embedding h while the model is in training mode; h otherwise.
+    r"""z = tanh(W h + b) in place of the embedding h while the model is in training mode; h
+    otherwise.
 
-    A loss sees z; evaluation and inference see h. :func:`~st_jtcse.modules.save_for_inference` leaves the head out.
+    A loss sees z; evaluation and inference see h. :func:`~st_jtcse.modules.save_for_inference`
+    leaves the head out.
 
     Args:
         in_features: H, the size of the embedding.
@@ -27,7 +29,8 @@ class TrainingHead(Dense):
             model.append(TrainingHead(size, size))
 
     References:
-        Gao et al., SimCSE, EMNLP 2021, Sec. 3 (the MLP is kept in training and dropped at test time).
+        Gao et al., SimCSE, EMNLP 2021, Sec. 3 (the MLP is kept in training and dropped at test
+        time).
     """
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""The Sentence-Transformers face of the twin encoder, and its way from two saved encoders and back to them."""
+"""The Sentence-Transformers face of the twin encoder, and its way from two saved encoders and back
+to them.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,12 @@ _INPUTS = ("input_ids", "attention_mask", "token_type_ids", "prompt_length", "cu
 class TwinCrossAttentionEncoder(JoinedEncoder):
     r"""Two encoders as the first module of a SentenceTransformer; the embedding is h_I + h_II.
 
-    At inference this is an ordinary Transformer module around a :class:`~st_jtcse.towers.TwinEncoderModel`. When a loss
-    asks for it with the feature ``tower_outputs``, in whatever mode, the features also hold ``tower_embedding``,
-    (B, 2, H), the towers' pooled states, and, if the twin has cross-attention, ``cross_embedding``, (B, 2, H), those of
-    the cross streams. The twin pools its towers itself; the Pooling behind it takes the one row that there is.
+    At inference this is an ordinary Transformer module around a
+    :class:`~st_jtcse.towers.TwinEncoderModel`. When a loss asks for it with the feature
+    ``tower_outputs``, in whatever mode, the features also hold ``tower_embedding``, (B, 2, H), the
+    towers' pooled states, and, if the twin has cross-attention, ``cross_embedding``, (B, 2, H),
+    those of the cross streams. The twin pools its towers itself; the Pooling behind it takes the
+    one row that there is.
 
     Args:
         model_name_or_path: Folder or Hub id of a saved twin.
@@ -49,7 +53,9 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
             from sentence_transformers.sentence_transformer.modules import Pooling
             from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 
-            encoder = TwinCrossAttentionEncoder.from_towers("path/to/encoder_1", "path/to/encoder_2")
+            encoder = TwinCrossAttentionEncoder.from_towers(
+                "path/to/encoder_1", "path/to/encoder_2"
+            )
             pooling = Pooling(encoder.get_embedding_dimension(), "cls")
             model = SentenceTransformer(modules=[encoder, PoolerModulusHead(), pooling])
 
@@ -79,12 +85,16 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
         """Join two encoders of one shape.
 
         Args:
-            tower_1: Tower I: a model, a folder or a Hub id, of any type of encoder or decoder that transformers knows.
+            tower_1: Tower I: a model, a folder or a Hub id, of any type of encoder or decoder that
+                transformers knows.
             tower_2: Tower II, likewise.
-            cross_attention_every: k of the cross-attention layers; None for none, which towers of the types outside
-                :data:`~st_jtcse.towers.modeling_twin_encoder.CROSSING_TYPES` need.
-            cross_residual: Residual of the cross stream, see :class:`~st_jtcse.towers.TwinEncoderConfig`.
-            pooler_seed: Seed of the poolers of towers that come without, which is told once; None refuses such towers.
+            cross_attention_every: k of the cross-attention layers; None for none, which towers of
+                the types outside :data:`~st_jtcse.towers.modeling_twin_encoder.CROSSING_TYPES`
+                need.
+            cross_residual: Residual of the cross stream, see
+                :class:`~st_jtcse.towers.TwinEncoderConfig`.
+            pooler_seed: Seed of the poolers of towers that come without, which is told once; None
+                refuses such towers.
             pooling: How each tower is pooled: cls, mean, first_last, lasttoken or pooler.
             normalize: Whether each tower's embedding is brought to length 1 before they are summed.
             include_prompt: Whether a prompt's tokens count in a mean.
@@ -94,22 +104,36 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
 
         Raises:
             PoolerNeeded: A tower of a type with poolers has none, and `pooler_seed` is None.
-            UserError: The towers differ (the first difference is named), lack weights, or cannot cross, or their last
-                token depends on padding.
+            UserError: The towers differ (the first difference is named), lack weights, or cannot
+                cross, or their last token depends on padding.
         """
-        form: dict[str, Any] = dict(pooling=pooling, normalize=normalize, include_prompt=include_prompt)
-        twin = twin_of(tower_1, tower_2, cross_attention_every, cross_residual, pooler_seed, **form, **load_kwargs)
+        form: dict[str, Any] = dict(
+            pooling=pooling, normalize=normalize, include_prompt=include_prompt
+        )
+        twin = twin_of(
+            tower_1,
+            tower_2,
+            cross_attention_every,
+            cross_residual,
+            pooler_seed,
+            **form,
+            **load_kwargs,
+        )
         if tokenizer is None:
             tokenizer = tokenizer_of(tower_1, load_kwargs)
         attention = load_kwargs.get("attn_implementation")
         check_length(twin, max_seq_length)
-        encoder = transformer_of(cls, twin, tokenizer, max_seq_length=max_seq_length, attn_implementation=attention)
+        encoder = transformer_of(
+            cls, twin, tokenizer, max_seq_length=max_seq_length, attn_implementation=attention
+        )
         if pooling == "lasttoken":
             check_padding(encoder, Pooling(encoder.get_embedding_dimension(), "cls"))
         return encoder
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """Add ``token_embeddings``, and the towers' own states where ``tower_outputs`` is asked for."""
+        """Add ``token_embeddings``, and the towers' own states where ``tower_outputs`` is asked
+        for.
+        """
         if not features.get("tower_outputs"):
             return super().forward(features, **kwargs)
         inputs = {key: features[key] for key in _INPUTS if key in features}
@@ -118,7 +142,10 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
         on_the_right = getattr(self.tokenizer, "padding_side", None) == "right"
         first_counts = True if on_the_right and prompt is None else None
         output = self.model(**inputs, tower_outputs=True, first_counts=first_counts)
-        features |= {"token_embeddings": output.last_hidden_state, "tower_embedding": output.tower_embedding}
+        features |= {
+            "token_embeddings": output.last_hidden_state,
+            "tower_embedding": output.tower_embedding,
+        }
         if output.cross_embedding is not None:
             features["cross_embedding"] = output.cross_embedding
         return features
@@ -128,8 +155,10 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
         super().save(output_path, *args, **kwargs)
         if getattr(self.model, "peft_config", None) and not self.model.name_or_path:
             logger.warning(
-                f"The adapter in {output_path} names no base, because its twin came from no folder of its own; load it "
-                "with load_adapter on the saved twin, or add adapters to TwinCrossAttentionEncoder(folder)."
+                f"The adapter in {output_path} names no base, because its twin came from no folder "
+                "of its own; load it "
+                "with load_adapter on the saved twin, or add adapters to "
+                "TwinCrossAttentionEncoder(folder)."
             )
 
 
@@ -144,7 +173,8 @@ def join_towers(
     """Save a twin of two folders or Hub ids; the options are ``from_towers``'s.
 
     The towers are pooled as they are by themselves, plain encoders by CLS.
-    Every weight is kept bit by bit; the output folder appears whole or not at all, and must hold nothing.
+    Every weight is kept bit by bit; the output folder appears whole or not at all, and must hold
+    nothing.
     """
     with new_folder(output) as folder:
         form = shared_form([tower_1, tower_2]) or TowerForm()
@@ -157,9 +187,11 @@ def join_towers(
 
 
 def split_twin(twin: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
-    """Save the towers of a twin, a folder or Hub id, as plain encoders in the folders ``tower_1`` and ``tower_2``.
+    """Save the towers of a twin, a folder or Hub id, as plain encoders in the folders ``tower_1``
+    and ``tower_2``.
 
-    Each has tokenizer and pooler. Every weight is kept bit by bit; the output folder appears whole or not at all.
+    Each has tokenizer and pooler. Every weight is kept bit by bit; the output folder appears whole
+    or not at all.
     """
     with new_folder(output) as folder:
         found = load_config(twin).model_type

@@ -1,4 +1,6 @@
-"""Whitening: a linear layer that gives the embeddings of a text mean 0 and the identity as covariance."""
+"""Whitening: a linear layer that gives the embeddings of a text mean 0 and the identity as
+covariance.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ def whitening_of(embeddings: Iterable[Tensor], dimensions: int) -> Dense:
 
     .. math:: y = \Lambda_k^{-1/2} U_k^\top (x - \mu), \qquad \Sigma = U \Lambda U^\top
 
-    μ and Σ are the mean and the covariance (divided by the number of texts), both from one pass in double precision;
-    U_k are the eigenvectors of the k largest eigenvalues. The layer is ST's own Dense with a bias and no activation.
+    μ and Σ are the mean and the covariance (divided by the number of texts), both from one pass in
+    double precision; U_k are the eigenvectors of the k largest eigenvalues. The layer is ST's own
+    Dense with a bias and no activation.
 
     Args:
         embeddings: Batches, (B, H) each; at least k + 1 different embeddings.
@@ -41,19 +44,27 @@ def whitening_of(embeddings: Iterable[Tensor], dimensions: int) -> Dense:
             model.append(whitening_of([model.encode(sentences, convert_to_tensor=True)], 256))
 
     References:
-        Su et al., Whitening Sentence Representations for Better Semantics and Faster Retrieval, 2021, Eq. 7 and 8.
+        Su et al., Whitening Sentence Representations for Better Semantics and Faster Retrieval,
+        2021, Eq. 7 and 8.
     """
     moments = torch.zeros(1, 1, dtype=torch.double)
     for batch in embeddings:
         rows = nn.functional.pad(batch.detach().cpu().double(), (0, 1), value=1.0)
         moments = moments + rows.T @ rows  # Behind the products the sums, and then the count.
     mean = moments[-1, :-1] / moments[-1, -1]
-    variances, directions = torch.linalg.eigh(moments[:-1, :-1] / moments[-1, -1] - mean.outer(mean))
+    variances, directions = torch.linalg.eigh(
+        moments[:-1, :-1] / moments[-1, -1] - mean.outer(mean)
+    )
     varying = int((variances > _SMALLEST * variances[-1].clamp_min(1e-300)).sum())
     if varying < dimensions:
-        raise UserError(f"the text's embeddings vary in {varying} directions only; whiten to {varying} dimensions.")
+        raise UserError(
+            f"the text's embeddings vary in {varying} directions only; whiten to {varying} "
+            "dimensions."
+        )
     kept = range(len(variances) - 1, len(variances) - 1 - dimensions, -1)
     weight = (directions[:, kept] / variances[kept].sqrt()).T.float().contiguous()
     # Of the rounded weight, so that the mean is taken to 0 by what is saved.
     bias = (-weight.double() @ mean).float()
-    return Dense(len(mean), dimensions, activation_function=None, init_weight=weight, init_bias=bias)
+    return Dense(
+        len(mean), dimensions, activation_function=None, init_weight=weight, init_bias=bias
+    )

@@ -1,4 +1,6 @@
-"""What makes a model whole: the weights that its configuration asks for, all of them finite, and a tokenizer."""
+"""What makes a model whole: the weights that its configuration asks for, all of them finite, and a
+tokenizer.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +31,20 @@ _checking = ContextVar("_checking", default=False)
 
 @contextmanager
 def loading_whole() -> Iterator[None]:
-    """Refuse with a UserError each model that transformers loads meanwhile from other weights than its own.
+    """Refuse with a UserError each model that transformers loads meanwhile from other weights than
+    its own.
 
-    What is missing transformers draws at random, and says so in a report that Sentence-Transformers does not hand on.
-    So it is asked for here, of each load, whoever calls for it.
+    What is missing transformers draws at random, and says so in a report that Sentence-Transformers
+    does not hand on. So it is asked for here, of each load, whoever calls for it.
     """
     if _checking.get():
         yield
         return
     plain = vars(PreTrainedModel)["from_pretrained"]
 
-    def from_pretrained(kind: Any, /, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
+    def from_pretrained(
+        kind: Any, /, *args: Any, output_loading_info: bool = False, **kwargs: Any
+    ) -> Any:
         # Sizes that differ are in the report too, where they have names.
         asked = {"ignore_mismatched_sizes": True} | kwargs | {"output_loading_info": True}
         model, report = plain.__func__(kind, *args, **asked)
@@ -72,17 +77,22 @@ def _check_weights(model: PreTrainedModel, report: dict[str, Any]) -> None:
     place, kind = model.name_or_path, model.config.model_type
     if missing := set(report["missing_keys"]) - _drawn(model, set(report["missing_keys"])):
         raise UserError(
-            f"{place} lacks the weight {min(missing)!r}; it is not a complete {kind} model, so {_SAVE_AGAIN}."
+            f"{place} lacks the weight {min(missing)!r}; it is not a complete {kind} model, so "
+            f"{_SAVE_AGAIN}."
         )
     for key, found, wanted in sorted(report["mismatched_keys"]):
         raise UserError(
-            f"The weight {key!r} in {place} has the shape {tuple(found)}, and {tuple(wanted)} is asked for; restore "
+            f"The weight {key!r} in {place} has the shape {tuple(found)}, and {tuple(wanted)} is "
+            "asked for; restore "
             "the configuration that it was saved with."
         )
     for key in sorted(report["unexpected_keys"]):
-        if _is_of_a_further_layer(model, key.removeprefix(f"{model.base_model_prefix}.").split(".")):
+        if _is_of_a_further_layer(
+            model, key.removeprefix(f"{model.base_model_prefix}.").split(".")
+        ):
             raise UserError(
-                f"{place} holds the weight {key!r}, of a layer that its configuration does not have; restore the "
+                f"{place} holds the weight {key!r}, of a layer that its configuration does not "
+                "have; restore the "
                 "configuration that it was saved with."
             )
 
@@ -109,26 +119,41 @@ def _is_of_a_further_layer(model: nn.Module, parts: list[str]) -> bool:
 
 
 def check_finite(model: nn.Module, place: str | os.PathLike[str]) -> None:
-    """Refuse weights among which some are infinite or no number; `place` is where they were loaded from."""
+    """Refuse weights among which some are infinite or no number; `place` is where they were loaded
+    from.
+    """
     for name, weight in model.state_dict().items():
         if not _is_finite(weight):
-            raise UserError(f"The weight {name!r} in {place} is not finite; save the model again, from a sound one.")
+            raise UserError(
+                f"The weight {name!r} in {place} is not finite; save the model again, from a sound "
+                "one."
+            )
 
 
 def _is_finite(weight: Any) -> bool:
-    if not isinstance(weight, Tensor) or not weight.is_floating_point() or weight.is_meta or not weight.numel():
+    if (
+        not isinstance(weight, Tensor)
+        or not weight.is_floating_point()
+        or weight.is_meta
+        or not weight.numel()
+    ):
         return True
-    # Both are no number where one weight is; nothing of the weight's size is made. Eight-bit formats cannot do it.
-    return weight.element_size() < 2 or all(bool(bound.isfinite()) for bound in torch.aminmax(weight))
+    # Both are no number where one weight is; nothing of the weight's size is made. Eight-bit
+    # formats cannot do it.
+    return weight.element_size() < 2 or all(
+        bool(bound.isfinite()) for bound in torch.aminmax(weight)
+    )
 
 
 def check_model(model: nn.Module, name: str | os.PathLike[str]) -> None:
-    """Refuse a loaded model whose tokenizer knows no words, whose pooling is another's, or with weights not finite.
+    """Refuse a loaded model whose tokenizer knows no words, whose pooling is another's, or with
+    weights not finite.
 
     A length beyond a model's positions is lowered: longer inputs would find none.
 
     Args:
-        model: A SentenceTransformer, a CrossEncoder or an encoder, loaded under :func:`loading_whole`.
+        model: A SentenceTransformer, a CrossEncoder or an encoder, loaded under
+            :func:`loading_whole`.
         name: What it was loaded by.
     """
     for module in model.modules():
@@ -141,7 +166,8 @@ def check_model(model: nn.Module, name: str | os.PathLike[str]) -> None:
             size, wanted = module.embedding_dimension, before.get_embedding_dimension()
             if size != wanted:
                 raise UserError(
-                    f"The Pooling of {name} is for embeddings of size {size}, and its encoder's have {wanted}; restore "
+                    f"The Pooling of {name} is for embeddings of size {size}, and its encoder's "
+                    f"have {wanted}; restore "
                     "the configuration that it was saved with."
                 )
         if not isinstance(module, Transformer):
@@ -150,26 +176,36 @@ def check_model(model: nn.Module, name: str | os.PathLike[str]) -> None:
 
 
 def check_tokenizer(tokenizer: Any, name: str | os.PathLike[str]) -> None:
-    """Refuse a tokenizer that knows special tokens alone: without its files, transformers builds such a one."""
+    """Refuse a tokenizer that knows special tokens alone: without its files, transformers builds
+    such a one.
+    """
     # What reads images has no words.
-    if hasattr(tokenizer, "get_vocab") and set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+    if hasattr(tokenizer, "get_vocab") and set(tokenizer.get_vocab()) <= set(
+        tokenizer.all_special_tokens
+    ):
         raise UserError(
-            f"{name} lacks its tokenizer's vocabulary (tokenizer.json, vocab.txt or the like); {_SAVE_AGAIN}."
+            f"{name} lacks its tokenizer's vocabulary (tokenizer.json, vocab.txt or the like); "
+            f"{_SAVE_AGAIN}."
         )
 
 
 def check_length(model: nn.Module, max_seq_length: int | None) -> None:
-    """Refuse a length in tokens for which a model has learned no positions; None is the model's own."""
+    """Refuse a length in tokens for which a model has learned no positions; None is the model's
+    own.
+    """
     positions = _positions(model)
     if max_seq_length is not None and positions is not None and max_seq_length > positions:
         raise UserError(
-            f"A max_seq_length of {max_seq_length} is more than the {positions} tokens for which the model has "
+            f"A max_seq_length of {max_seq_length} is more than the {positions} tokens for which "
+            "the model has "
             f"positions; give {positions} or less."
         )
 
 
 def lower_length(encoder: Transformer) -> None:
-    """Have an encoder cut its inputs where its positions end, if the length that it came with is more."""
+    """Have an encoder cut its inputs where its positions end, if the length that it came with is
+    more.
+    """
     positions = _positions(encoder)
     if positions is not None and (encoder.max_seq_length or 0) > positions:
         encoder.max_seq_length = positions
@@ -186,18 +222,24 @@ def _positions(model: nn.Module) -> int | None:
 
 
 def is_unreadable(error: Exception) -> bool:
-    """Tell whether an error is what the libraries say of files they cannot read, not a defect or want of memory."""
+    """Tell whether an error is what the libraries say of files they cannot read, not a defect or
+    want of memory.
+    """
     if isinstance(error, UserError | MemoryError | torch.OutOfMemoryError):
         return False
     if isinstance(error, OSError | ValueError | KeyError | ImportError | SafetensorError):
         return True
     # Anything can come of a configuration whose values make no sense, here in the towers alone.
     origin = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)[-1:]]
-    return not any(path.is_relative_to(_PACKAGE) and path.parent.name != "towers" for path in origin)
+    return not any(
+        path.is_relative_to(_PACKAGE) and path.parent.name != "towers" for path in origin
+    )
 
 
 def reason_of(error: Exception, folder: Path) -> str:
-    """Say in a few words why the libraries could not read a model: the file that is damaged, else what they say."""
+    """Say in a few words why the libraries could not read a model: the file that is damaged, else
+    what they say.
+    """
     for path in sorted(path for path in (*folder.glob("*"), *folder.glob("*/*")) if path.is_file()):
         if fault := fault_of(path):
             return f"{path.relative_to(folder)} {fault}"
@@ -207,15 +249,23 @@ def reason_of(error: Exception, folder: Path) -> str:
 
 
 def fault_of(path: Path) -> str | None:
-    """Say what is wrong with one of a model's files, as far as the file alone tells it; None if nothing is."""
+    """Say what is wrong with one of a model's files, as far as the file alone tells it; None if
+    nothing is.
+    """
     try:
         if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:
-                unsound = next((name for name in file.keys() if not _is_finite(file.get_tensor(name))), None)
+                unsound = next(
+                    (name for name in file.keys() if not _is_finite(file.get_tensor(name))), None
+                )
             return unsound and f"holds the weight {unsound!r}, which is not finite"
         if path.suffix == ".json":
             kind, wanted = (list, "list") if path.name == "modules.json" else (dict, "object")
-            return None if isinstance(json.loads(path.read_text(encoding="utf-8")), kind) else f"is not a JSON {wanted}"
+            return (
+                None
+                if isinstance(json.loads(path.read_text(encoding="utf-8")), kind)
+                else f"is not a JSON {wanted}"
+            )
     except (SafetensorError, OSError):
         return "is damaged or not whole"
     except (ValueError, RecursionError):

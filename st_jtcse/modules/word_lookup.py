@@ -17,12 +17,15 @@ from st_jtcse.towers.modeling_tower_layers import LAYERS
 
 @contextmanager
 def words_looked_up_once(model: nn.Module, input_ids: Tensor) -> Iterator[None]:
-    """Have the encoders in a model read words of a batch, (B, T), from a table of its own words: the same embeddings.
+    """Have the encoders in a model read words of a batch, (B, T), from a table of its own words:
+    the same embeddings.
 
-    The parts' gradients are then as long as that table, and only their sum as long as the vocabulary. It is the same to
-    the bit: each part's and theirs are added up in the same order.
+    The parts' gradients are then as long as that table, and only their sum as long as the
+    vocabulary. It is the same to the bit: each part's and theirs are added up in the same order.
     """
-    lookups = {} if _sharded(model) or not torch.is_grad_enabled() else dict.fromkeys(_lookups(model))
+    lookups = (
+        {} if _sharded(model) or not torch.is_grad_enabled() else dict.fromkeys(_lookups(model))
+    )
     words = input_ids.unique() if lookups else input_ids
     for lookup in lookups:
         lookup.forward = partial(_embeddings, words, lookup(words))  # type: ignore[method-assign]
@@ -42,7 +45,11 @@ def _lookups(model: nn.Module) -> Iterator[nn.Embedding]:
         if isinstance(part, PreTrainedModel) and part.config.model_type in LAYERS:
             lookup = part.get_input_embeddings()
             # Hooks read and change what goes in and comes out, row by row of the batch.
-            if type(lookup) is not nn.Embedding or lookup._forward_hooks or lookup._forward_pre_hooks:
+            if (
+                type(lookup) is not nn.Embedding
+                or lookup._forward_hooks
+                or lookup._forward_pre_hooks
+            ):
                 continue
             if lookup.weight.requires_grad and not lookup.scale_grad_by_freq:
                 yield lookup

@@ -1,4 +1,6 @@
-"""Checks across the blocks of a recipe, made on its resolved stages and told where their values are written."""
+"""Checks across the blocks of a recipe, made on its resolved stages and told where their values are
+written.
+"""
 
 from __future__ import annotations
 
@@ -62,12 +64,21 @@ def names(stages: Sequence[Any]) -> Iterator[Fault]:
         if not isinstance(name, str):
             continue
         loc: Loc = ("stages", index, "name")
-        # Names become folders, which some file systems tell apart by more than upper and lower case only.
+        # Names become folders, which some file systems tell apart by more than upper and lower case
+        # only.
         folded = name.casefold()
         if folded in ("recipe.yaml", "results.json"):
-            yield Fault(loc, f"expected a name free for a folder, found '{name}', a file of the run. Choose another.")
+            yield Fault(
+                loc,
+                f"expected a name free for a folder, found '{name}', a file of the run. Choose "
+                "another.",
+            )
         elif name.isascii() and name.isdigit():
-            yield Fault(loc, f"expected a name that --set cannot read as a position, found '{name}'. Add a letter.")
+            yield Fault(
+                loc,
+                f"expected a name that --set cannot read as a position, found '{name}'. Add a "
+                "letter.",
+            )
         elif folded in first:
             taken = f"found '{name}', taken by stages[{first[folded]}]"
             yield Fault(loc, f"expected a name of its own, {taken}. Choose another.")
@@ -75,12 +86,16 @@ def names(stages: Sequence[Any]) -> Iterator[Fault]:
 
 
 def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault]:
-    """Tell what does not go together in a stage; `all_names` are those of the recipe's stages, in order."""
+    """Tell what does not go together in a stage; `all_names` are those of the recipe's stages, in
+    order.
+    """
     yield from _references(stage, all_names)
     data, loss = stage.spec.data, stage.loss
     if (stage.spec.loss or stage.spec.whitening) and data is None:
         way = "Add 'data: {train: FILE}' to either."
-        yield Fault(stage.at(), f"expected training data of the stage or the recipe, found none. {way}")
+        yield Fault(
+            stage.at(), f"expected training data of the stage or the recipe, found none. {way}"
+        )
     if data is not None and loss is not None:
         yield from _rows(stage, data, loss)
         if data.train is not None:
@@ -88,7 +103,10 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
             yield from _teachers(stage, loss)
         yield from _classes(stage, data)
     if stage.spec.whitening is not None and data is not None and data.pairs is not None:
-        text = "expected sentences in data.train beside 'whitening', found pairs. Give 'train' instead."
+        text = (
+            "expected sentences in data.train beside 'whitening', found pairs. Give 'train' "
+            "instead."
+        )
         yield Fault(stage.where("data", "pairs"), text)
     yield from _judged_pairs(stage)
     yield from _beforehand(stage)
@@ -97,11 +115,18 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
         yield from (Fault(stage.at("loss", key), text) for key, text in found)
         yield from _mini_batches(stage)
         if stage.spec.loss.matryoshka_dims and stage.is_cross_encoder:
-            text = "expected a model of embeddings beside 'matryoshka_dims', found a cross-encoder. Remove the key."
+            text = (
+                "expected a model of embeddings beside 'matryoshka_dims', found a "
+                "cross-encoder. Remove the key."
+            )
             yield Fault(stage.at("loss", "matryoshka_dims"), text)
-    yield from (Fault(stage.at("model", *loc), text) for loc, text in model_faults(stage.spec.model))
+    yield from (
+        Fault(stage.at("model", *loc), text) for loc, text in model_faults(stage.spec.model)
+    )
     for at, teacher in enumerate(stage.spec.teachers):
-        yield from (Fault(stage.at("teachers", at, *loc), text) for loc, text in model_faults(teacher))
+        yield from (
+            Fault(stage.at("teachers", at, *loc), text) for loc, text in model_faults(teacher)
+        )
     yield from arguments(stage.own.get("args"), stage.at("args"))
     yield from _evaluation(stage)
     yield from _several_outputs(stage)
@@ -109,7 +134,10 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
 
 def arguments(args: Any, loc: Loc) -> Iterator[Fault]:
     """Tell what is wrong with training arguments as written at a place."""
-    return (Fault((*loc, key), text) for key, text in argument_faults(args if isinstance(args, dict) else {}))
+    return (
+        Fault((*loc, key), text)
+        for key, text in argument_faults(args if isinstance(args, dict) else {})
+    )
 
 
 def push(repos: Any, all_names: Sequence[str]) -> Iterator[Fault]:
@@ -121,12 +149,23 @@ def push(repos: Any, all_names: Sequence[str]) -> Iterator[Fault]:
 
 def _mini_batches(stage: PlacedStage) -> Iterator[Fault]:
     given = stage.spec.loss.arguments if stage.spec.loss else {}
-    size, batch = given.get("mini_batch_size"), stage.spec.args.get("per_device_train_batch_size", 8)
+    size, batch = (
+        given.get("mini_batch_size"),
+        stage.spec.args.get("per_device_train_batch_size", 8),
+    )
     if isinstance(size, int) and isinstance(batch, int) and size > batch:
         way = "Lower it, or raise args.per_device_train_batch_size."
-        yield Fault(stage.at("loss", "mini_batch_size"), f"expected at most the batch, {batch}, found {size}. {way}")
-    if stage.spec.args.get("gradient_checkpointing") and (size or given.get("mini_batch_num_tokens")):
-        text = "expected false beside the loss's mini-batches, which are encoded twice too, found true. Remove it."
+        yield Fault(
+            stage.at("loss", "mini_batch_size"),
+            f"expected at most the batch, {batch}, found {size}. {way}",
+        )
+    if stage.spec.args.get("gradient_checkpointing") and (
+        size or given.get("mini_batch_num_tokens")
+    ):
+        text = (
+            "expected false beside the loss's mini-batches, which are encoded twice too, found "
+            "true. Remove it."
+        )
         yield Fault(stage.where("args", "gradient_checkpointing"), text)
 
 
@@ -139,10 +178,16 @@ def _references(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault]
         found = "a later stage" if target in all_names[stage.index :] else "no stage of this recipe"
         if target == stage.spec.name:
             found = "this stage itself"
-        way = f"Use one of: {', '.join(earlier)}." if earlier else "No stage comes before; name a model."
+        way = (
+            f"Use one of: {', '.join(earlier)}."
+            if earlier
+            else "No stage comes before; name a model."
+        )
         if near := nearest(target, earlier):
             way = f"Did you mean '{STAGE_PREFIX}{near}'?"
-        yield Fault(stage.at(*below), f"expected an earlier stage, found {shown(reference)}, {found}. {way}")
+        yield Fault(
+            stage.at(*below), f"expected an earlier stage, found {shown(reference)}, {found}. {way}"
+        )
 
 
 def _rows(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator[Fault]:
@@ -164,7 +209,9 @@ def _rows(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator
         columns = data.pairs[0].columns or COLUMNS["scores" if data.bins else data.labels]
         count = len(columns) - (data.labels != "none")
         if count < fewest or count > (most or count):
-            text = f"expected {loss.takes} for {name}, found {count}. Name its columns in 'columns'."
+            text = (
+                f"expected {loss.takes} for {name}, found {count}. Name its columns in 'columns'."
+            )
             yield Fault(stage.where("data", "pairs"), text)
     for key in ("augment", "teachers", "views"):
         if getattr(stage.spec, key):
@@ -176,14 +223,20 @@ def _views(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
     given = stage.spec.augment is not None and stage.spec.augment.mode == "pair"
     if given and loss.views == "made":
         way = "Set it, or choose MultipleNegativesRankingLoss."
-        text = f"expected 'replace' for {stage.loss_name}, which makes both views itself, found 'pair'. {way}"
+        text = (
+            f"expected 'replace' for {stage.loss_name}, which makes both views itself, found "
+            f"'pair'. {way}"
+        )
         yield Fault(stage.at("augment", "mode"), text)
     if not (given or stage.spec.views) and loss.views == "given":
         way = "Choose SimCSELoss, or add 'views', or 'augment' with 'mode: pair'."
         text = f"expected a loss that makes both views itself, found {stage.loss_name}. {way}"
         yield Fault(stage.at("loss", "type"), text)
     if stage.spec.views and not (loss.any_views or loss.views == "given"):
-        text = f"expected a loss that compares two views of a sentence, found {stage.loss_name}. Remove 'views'."
+        text = (
+            f"expected a loss that compares two views of a sentence, found {stage.loss_name}. "
+            "Remove 'views'."
+        )
         yield Fault(stage.at("views"), text)
     for key in ("augment", "pair_scores"):
         if stage.spec.views and getattr(stage.spec, key):
@@ -193,7 +246,8 @@ def _views(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
     needed = loss.needs_third_view(stage.spec.loss.arguments if stage.spec.loss else {})
     if needed and count < 3:
         text = (
-            f"expected a third view for it, the soft negative, found {count}. Add 'views: [dropout, dropout, negate]'."
+            f"expected a third view for it, the soft negative, found {count}. Add 'views: "
+            "[dropout, dropout, negate]'."
         )
         yield Fault(stage.at("loss", str(loss.third_view)), text)
     elif count == 3 and not needed:
@@ -208,11 +262,18 @@ def _classes(stage: PlacedStage, data: DataSpec) -> Iterator[Fault]:
         return
     count, key = classes
     if key and count < 2:
-        text = f"expected an output for each class of {stage.loss_name}, 2 or more, found {count}. Raise it."
+        text = (
+            f"expected an output for each class of {stage.loss_name}, 2 or more, found "
+            f"{count}. "
+            "Raise it."
+        )
         yield Fault(stage.at(*key), text)
     elif data.bins is not None and data.bins > count:
         way = f", or set {dotted(stage.at(*key))} to {data.bins}" if key else ""
-        text = f"expected at most {count} classes for {stage.loss_name}, found {data.bins}. Lower 'bins'{way}."
+        text = (
+            f"expected at most {count} classes for {stage.loss_name}, found {data.bins}. Lower "
+            f"'bins'{way}."
+        )
         yield Fault(stage.where("data", "bins"), text)
 
 
@@ -220,38 +281,62 @@ def _teachers(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
     name = stage.loss_name
     if not stage.spec.teachers:
         if stage.spec.loss is not None and loss.needs_teachers(stage.spec.loss.arguments):
-            text = f"expected the models that {name} learns from, found none. Add 'teachers: [{{model: NAME}}]'."
+            text = (
+                f"expected the models that {name} learns from, found none. Add 'teachers: "
+                "[{model: NAME}]'."
+            )
             yield Fault(stage.at("teachers"), text)
     elif loss.teachers is None:
         way = "" if loss.cross_encoder else f", or choose one of: {', '.join(taught_by_teachers())}"
-        text = f"expected no teachers beside {name}, which learns from none, found some. Remove them{way}."
+        text = (
+            f"expected no teachers beside {name}, which learns from none, found some. Remove "
+            f"them{way}."
+        )
         yield Fault(stage.at("teachers"), text)
 
 
 def _beforehand(stage: PlacedStage) -> Iterator[Fault]:
-    """Tell what needs every sentence or every teacher's embedding, where these come batch by batch."""
+    """Tell what needs every sentence or every teacher's embedding, where these come batch
+    by batch.
+    """
     spec, cached = stage.spec, {teacher.cache for teacher in stage.spec.teachers}
-    needing: dict[str, Any] = {"dev: unlabelled": spec.evaluate is not None and spec.evaluate.is_unlabelled}
+    needing: dict[str, Any] = {
+        "dev: unlabelled": spec.evaluate is not None and spec.evaluate.is_unlabelled
+    }
     if len(cached) > 1:
         text = "expected one 'cache' for all teachers, found true and false. Give each the same."
         yield Fault(stage.at("teachers"), text)
     elif False in cached:
-        own = {"neighbours": spec.neighbours, "dataloader_num_workers": spec.args.get("dataloader_num_workers")}
+        own = {
+            "neighbours": spec.neighbours,
+            "dataloader_num_workers": spec.args.get("dataloader_num_workers"),
+        }
         for key in (key for key, given in (needing | own).items() if given):
-            text = f"expected true beside '{key}', which needs the embeddings beforehand, found false. Remove one."
+            text = (
+                f"expected true beside '{key}', which needs the embeddings beforehand, found "
+                "false. Remove one."
+            )
             yield Fault(stage.at("teachers", 0, "cache"), text)
     if spec.data is None or not spec.data.streaming:
         return
     loc = stage.where("data", "streaming")
     if int(spec.args.get("max_steps", -1)) <= 0:
         way = "Give max_steps in 'args'."
-        yield Fault(loc, f"expected a number of steps beside 'streaming', whose end is not known, found none. {way}")
+        yield Fault(
+            loc,
+            "expected a number of steps beside 'streaming', whose end is not known, found none. "
+            f"{way}",
+        )
     needing |= {key: getattr(spec, key) for key in ("augment", "pair_scores", "whitening")}
     needing["views: neighbour"] = any(view.type == "neighbour" for view in spec.views or ())
-    needing |= {f"args.{key}": spec.args.get(key) for key in ("batch_sampler", "train_sampling_strategy")}
+    needing |= {
+        f"args.{key}": spec.args.get(key) for key in ("batch_sampler", "train_sampling_strategy")
+    }
     needing["teachers without 'cache: false'"] = True in cached
     for key in (key for key, given in needing.items() if given):
-        yield Fault(loc, f"expected all sentences before training for {key}, found 'streaming'. Remove one.")
+        yield Fault(
+            loc, f"expected all sentences before training for {key}, found 'streaming'. Remove one."
+        )
 
 
 def _judged_pairs(stage: PlacedStage) -> Iterator[Fault]:
@@ -259,13 +344,21 @@ def _judged_pairs(stage: PlacedStage) -> Iterator[Fault]:
         return
     if stage.loss is not None and not stage.loss.judged_pairs:
         found = shown(stage.loss_name)
-        text = f"expected LSRNSLoss beside 'pair_scores', found {found}. Choose it, or remove 'pair_scores'."
+        text = (
+            f"expected LSRNSLoss beside 'pair_scores', found {found}. Choose it, or remove "
+            "'pair_scores'."
+        )
         yield Fault(stage.at("pair_scores"), text)
     if stage.spec.args.get("prompts"):
-        text = "expected sentences as 'pair_scores' names them, found 'prompts' in args before each. Remove one."
+        text = (
+            "expected sentences as 'pair_scores' names them, found 'prompts' in args before "
+            "each. Remove one."
+        )
         yield Fault(stage.at("pair_scores"), text)
     if stage.spec.augment:
-        text = "expected the sentences that 'pair_scores' names, found their round trips. Remove one."
+        text = (
+            "expected the sentences that 'pair_scores' names, found their round trips. Remove one."
+        )
         yield Fault(stage.at("augment"), text)
 
 
@@ -276,7 +369,10 @@ def _evaluation(stage: PlacedStage) -> Iterator[Fault]:
     places = f"{dotted(stage.at('evaluate'))}.dev or the recipe's evaluate.dev"
     for key, asking in {"eval_strategy": ("steps", "epoch"), "eval_on_start": (True,)}.items():
         if args.get(key) in asking:
-            text = f"expected pairs to evaluate on in {places}, found none. Add them, or remove '{key}'."
+            text = (
+                f"expected pairs to evaluate on in {places}, found none. Add them, or remove "
+                f"'{key}'."
+            )
             yield Fault(stage.where("args", key), text)
 
 
@@ -291,4 +387,6 @@ def _several_outputs(stage: PlacedStage) -> Iterator[Fault]:
         yield Fault(loc, f"expected 1 output for {stage.loss_name}, found {outputs}. {way}")
     elif evaluate is not None and (evaluate.dev is not None or evaluate.test):
         way = f"Set 1, or evaluate the stage on nothing by {dotted(stage.at('evaluate'))}: {{}}."
-        yield Fault(loc, f"expected 1 output, the score that 'evaluate' correlates, found {outputs}. {way}")
+        yield Fault(
+            loc, f"expected 1 output, the score that 'evaluate' correlates, found {outputs}. {way}"
+        )

@@ -1,4 +1,6 @@
-"""Lays a recipe over the one that it `extends`, and a recipe's model defaults under the models of its stages."""
+"""Lays a recipe over the one that it `extends`, and a recipe's model defaults under the models of
+its stages.
+"""
 
 from __future__ import annotations
 
@@ -26,23 +28,27 @@ FOREIGN: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "data": {"train": ("labels", "score_range", "mapping", "bins"), "pairs": ("streaming",)},
 }
-# What says something of one model: another one has other revisions, and its code is to be trusted anew.
+# What says something of one model: another one has other revisions, and its code is to be trusted
+# anew.
 _OF_ONE_MODEL = {"revision", "trust_remote_code"}
 # What a recipe never takes over: who it is, and where its results go.
 _OWN = {"extends", "name", "description", "output_dir", "push"}
 # Blocks that are one value, wherever they stand: one source cannot mend another.
 _WHOLE = {
-    ("data", "train"), ("data", "pairs"), ("evaluate", "dev"), ("evaluate", "test"), ("evaluate", "general"),
+    ("data", "train"), ("data", "pairs"), ("evaluate", "dev"), ("evaluate", "test"),
+    ("evaluate", "general"),
     ("neighbours", "anchors"), ("pair_scores",), ("sweep",),
 }  # fmt: skip
 SUFFIXES = (".yaml", ".yml")
 
 
 def load(path: Path, name: str | None = None) -> Source:
-    """Read a recipe, which messages call `name`, and lay it over the one that it extends, that over its own, and so on.
+    """Read a recipe, which messages call `name`, and lay it over the one that it extends, that over
+    its own, and so on.
 
-    Every value of the whole tree, which has no key `extends`, knows the file and line it was written on. Raises
-    UserError for a file that cannot be read, and for a recipe that extends none, or itself.
+    Every value of the whole tree, which has no key `extends`, knows the file and line it was
+    written on. Raises UserError for a file that cannot be read, and for a recipe that extends none,
+    or itself.
     """
     return _whole(yaml_source.load(path, name), path, {})
 
@@ -50,8 +56,9 @@ def load(path: Path, name: str | None = None) -> Source:
 def lay_defaults(source: Source, usable: Collection[str]) -> Source:
     """Return the tree with the recipe's `model` laid under the model of each stage.
 
-    A key that does not go with the stage's kind of model is left out, and so are the default's `base` and its revision
-    where the stage names a model itself, and `lora` where the stage trains nothing.
+    A key that does not go with the stage's kind of model is left out, and so are the default's
+    `base` and its revision where the stage names a model itself, and `lora` where the stage trains
+    nothing.
     """
     common, stages = source.keys.get("model"), source.keys.get("stages")
     if common is None or not common.keys or stages is None or not isinstance(stages.value, list):
@@ -67,14 +74,22 @@ def _with_defaults(stage: Source, common: Source, usable: Collection[str]) -> So
     kind = next((kind for kind in FOREIGN["model"] if own.plain(kind) is not None), None)
     if kind is None and common.plain("base") is None:
         return stage
-    left_out = {*FOREIGN["model"][kind or "base"], *own.keys, *({"base", "revision"} if kind else ())}
+    left_out = {
+        *FOREIGN["model"][kind or "base"],
+        *own.keys,
+        *({"base", "revision"} if kind else ()),
+    }
     left_out |= {"lora"} if stage.plain("loss") is None else set()
-    laid = {key: value for key, value in common.keys.items() if key in usable and key not in left_out}
+    laid = {
+        key: value for key, value in common.keys.items() if key in usable and key not in left_out
+    }
     return stage.having(model=replace(own, value={**laid, **own.keys}))
 
 
 def _whole(source: Source, path: Path, seen: Mapping[str, str]) -> Source:
-    """Return a recipe laid over the one that it extends; `seen` are those that extend it, by path."""
+    """Return a recipe laid over the one that it extends; `seen` are those that extend it,
+    by path.
+    """
     if "extends" not in source.keys:
         return source
     path = Path(os.path.abspath(path))
@@ -86,7 +101,9 @@ def _whole(source: Source, path: Path, seen: Mapping[str, str]) -> Source:
         found = "itself. Name another, or remove 'extends'."
         if len(circle) > 1:
             found = f"a circle: {' -> '.join([*circle, circle[0]])}. Remove one 'extends' of it."
-        raise UserError(f"{source.place(('extends',))}: expected another recipe to lay this over, found {found}")
+        raise UserError(
+            f"{source.place(('extends',))}: expected another recipe to lay this over, found {found}"
+        )
     base = _whole(yaml_source.load(file, name), file, seen)
     return _laid(base.without(_OWN), source, ()).without({"extends"})
 
@@ -97,25 +114,36 @@ def _below(source: Source, path: Path) -> tuple[Path, str]:
     known = bundled.recipes()
     if not isinstance(reference, str):
         raise UserError(
-            f"{place}: expected the name of a bundled recipe or a file, found {shown(reference)}. Name one, or remove "
+            f"{place}: expected the name of a bundled recipe or a file, found {shown(reference)}. "
+            "Name one, or remove "
             "'extends'."
         )
     if "/" not in reference and not reference.endswith(SUFFIXES):
         if reference not in known:
-            raise UserError(f"{place}: {unknown('the name of a bundled recipe or a file (.yaml)', reference, known)}")
+            wanted = "the name of a bundled recipe or a file (.yaml)"
+            raise UserError(f"{place}: {unknown(wanted, reference, known)}")
         return known[reference], known[reference].name
     relative = os.path.expanduser(reference)
     file = path.parent / relative
     if not os.path.isfile(file):
-        raise UserError(f"{place}: expected a recipe file, found none called {shown(reference)}. Correct the path.")
+        raise UserError(
+            f"{place}: expected a recipe file, found none called {shown(reference)}. Correct the "
+            "path."
+        )
     return file, os.path.normpath(os.path.join(os.path.dirname(source.name), relative))
 
 
 def _laid(base: Source, over: Source, path: tuple[str, ...]) -> Source:
-    """Return a value laid over the base's; `path` is its keys from the top, stages' positions left out."""
+    """Return a value laid over the base's; `path` is its keys from the top, stages' positions left
+    out.
+    """
     if path == ("stages",) and isinstance(base.value, list) and isinstance(over.value, list):
         return replace(over, value=_stages(base.value, over.value))
-    if not isinstance(base.value, dict) or not isinstance(over.value, dict) or _in_block(path) in _WHOLE:
+    if (
+        not isinstance(base.value, dict)
+        or not isinstance(over.value, dict)
+        or _in_block(path) in _WHOLE
+    ):
         return over
     kept = dict(base.without(_displaced(base, over, path)).value)
     for key, node in over.keys.items():
@@ -123,7 +151,11 @@ def _laid(base: Source, over: Source, path: tuple[str, ...]) -> Source:
         if inherited is None:
             kept[key] = node
         elif node.value is None and isinstance(inherited.value, (dict, list)) and key != "loss":
-            del kept[key]  # Null removes what is more than one value; `loss: null` says that there is no training.
+            del kept[
+                key
+                # Null removes what is more than one value; `loss: null` says that there is no
+                # training.
+            ]
         else:
             kept[key] = _laid(inherited, node, (*path, key))
     return replace(over, value=kept)
@@ -135,7 +167,9 @@ def _in_block(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _displaced(base: Source, over: Source, path: tuple[str, ...]) -> Collection[str]:
-    """Name the keys of a block that do not go with what the recipe makes of it: another loss, model or kind of data."""
+    """Name the keys of a block that do not go with what the recipe makes of it: another loss, model
+    or kind of data.
+    """
     block = _in_block(path)
     if block == ("loss",):
         return base.keys if over.plain("type") not in (None, base.plain("type")) else ()
@@ -149,20 +183,28 @@ def _displaced(base: Source, over: Source, path: tuple[str, ...]) -> Collection[
 
 
 def _stages(base: list[Source], over: list[Source]) -> list[Source]:
-    """Return the base's stages, those of a known name changed or dropped in their place, new ones after them."""
-    known = {stage.plain("name"): index for index, stage in enumerate(base) if isinstance(stage.plain("name"), str)}
+    """Return the base's stages, those of a known name changed or dropped in their place, new ones
+    after them.
+    """
+    known = {
+        stage.plain("name"): index
+        for index, stage in enumerate(base)
+        if isinstance(stage.plain("name"), str)
+    }
     names, left = list(known), dict(known)
     merged: list[Source | None] = list(base)
     for index, stage in enumerate(over):
         name = stage.plain("name")
         drop = stage.plain("drop") is True and set(stage.keys) == {"name", "drop"}
-        # Each is taken up once: the same name again is a new stage, after a drop, or a fault that the checks tell.
+        # Each is taken up once: the same name again is a new stage, after a drop, or a fault that
+        # the checks tell.
         place = left.pop(name, None) if isinstance(name, str) else None
         if place is not None:
             merged[place] = None if drop else _laid(base[place], stage, ("stages",))
         elif drop:
             where = f"{stage.place(())} {dotted(('stages', index, 'name'))}"
-            raise UserError(f"{where}: {unknown('a stage of the recipe that this one extends', str(name), names)}")
+            wanted = "a stage of the recipe that this one extends"
+            raise UserError(f"{where}: {unknown(wanted, str(name), names)}")
         else:
             merged.append(stage)
     return [stage for stage in merged if stage is not None]

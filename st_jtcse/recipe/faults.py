@@ -1,4 +1,6 @@
-"""Turns faults of a recipe into sentences, ``FILE:LINE key.path: expected X, found Y. Do Z.``, for people."""
+"""Turns faults of a recipe into sentences, ``FILE:LINE key.path: expected X, found Y. Do Z.``, for
+people.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ from st_jtcse.wording import misfit, shown, unknown
 
 def _bare(annotation: Any) -> Any:
     """Strip `Annotated` and the null of an optional value."""
-    origin, members = get_origin(annotation), [part for part in get_args(annotation) if part is not type(None)]
+    origin, members = (
+        get_origin(annotation),
+        [part for part in get_args(annotation) if part is not type(None)],
+    )
     is_optional = origin in (Union, UnionType) and len(members) == 1
     return _bare(members[0]) if is_optional or origin is Annotated else annotation
 
@@ -58,7 +63,11 @@ class SchemaPlace:
             field = self.model.model_fields.get(str(part))
             if field is not None:
                 return SchemaPlace(_bare(field.annotation), field.description)
-            return SchemaPlace(Any, self.description) if self.model.model_config.get("extra") == "allow" else None
+            return (
+                SchemaPlace(Any, self.description)
+                if self.model.model_config.get("extra") == "allow"
+                else None
+            )
         if origin is dict:
             return SchemaPlace(_bare(arguments[1]), self.description)
         if origin not in (list, tuple):
@@ -91,7 +100,9 @@ def from_pydantic(error: ValidationError) -> list[Fault]:
 
 
 def tell(source: Source, faults: Iterable[Fault]) -> list[str]:
-    """Write faults as sentences in the order of the file, those inherited after it, those of the command line last."""
+    """Write faults as sentences in the order of the file, those inherited after it, those of the
+    command line last.
+    """
 
     def order(fault: Fault) -> tuple[bool, str, int]:
         name, line, _ = source.at(fault.loc)
@@ -116,5 +127,8 @@ def _text(details: ErrorDetails) -> str:
         return f"expected nothing here, found {shown(found)}. Correct it{about}"
     if details["type"] == "model_type":
         also = "a file name or " if place.source else ""
-        return f"expected {also}a mapping (keys: {', '.join(place.keys)}), found {shown(found)}. Correct it{about}"
+        return (
+            f"expected {also}a mapping (keys: {', '.join(place.keys)}), found {shown(found)}. "
+            f"Correct it{about}"
+        )
     return misfit(details, place.annotation, found, place.description)

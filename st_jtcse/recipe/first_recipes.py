@@ -1,4 +1,6 @@
-"""Recipes of one's own, from bundled ones: chosen among them, copied to be edited, or begun by extending one."""
+"""Recipes of one's own, from bundled ones: chosen among them, copied to be edited, or begun by
+extending one.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from st_jtcse.errors import UserError
 from st_jtcse.recipe import extends, yaml_source
 from st_jtcse.wording import unknown
 
-# What a user has, by what a recipe's `needs` names; the first that fits. All others start from sentences alone.
+# What a user has, by what a recipe's `needs` names; the first that fits. All others start from
+# sentences alone.
 _HEADINGS = {
     "the Hub": "You reproduce a paper",
     "teacher": "You have sentences and a good model, which teaches",
@@ -45,16 +48,23 @@ BEGINNINGS = {
 
 
 def by_need(word: str = "") -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the trees of the bundled recipes by name, under a heading that says what one has to have.
+    """Return the trees of the bundled recipes by name, under a heading that says what one has to
+    have.
 
-    `word` leaves those that hold it in their name, description, method or needs; raises UserError where none does.
+    `word` leaves those that hold it in their name, description, method or needs; raises UserError
+    where none does.
     """
-    groups: dict[str, dict[str, dict[str, Any]]] = {heading: {} for heading in reversed(_HEADINGS.values())}
+    groups: dict[str, dict[str, dict[str, Any]]] = {
+        heading: {} for heading in reversed(_HEADINGS.values())
+    }
     for name, path in bundled.recipes().items():
         tree = extends.load(path).data
         needs = str(tree.get("needs"))
         if word.lower() in f"{name} {tree.get('description')} {tree.get('method')} {needs}".lower():
-            heading = next((heading for part, heading in _HEADINGS.items() if part in needs), _HEADINGS["sentences"])
+            heading = next(
+                (heading for part, heading in _HEADINGS.items() if part in needs),
+                _HEADINGS["sentences"],
+            )
             groups[heading][name] = tree
     found = {heading: recipes for heading, recipes in groups.items() if recipes}
     if not found:
@@ -63,17 +73,21 @@ def by_need(word: str = "") -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def copy(name: str, destination: Path) -> list[Path]:
-    """Copy a bundled recipe to a new file, called and headed for what it is, and beside it the data that it names.
+    """Copy a bundled recipe to a new file, called and headed for what it is, and beside it the data
+    that it names.
 
-    Returns the data's files; what a recipe inherits needs none. Raises UserError where there is no such recipe, or a
-    file is in the way.
+    Returns the data's files; what a recipe inherits needs none. Raises UserError where there is no
+    such recipe, or a file is in the way.
     """
     original, beside = _file_of(name, destination), destination.parent
     here, texts = original.parent, dict.fromkeys(_texts(yaml_source.load(original).data))
     data = [file for file in texts if os.path.isfile(here / file)]
     for file in data:
         if (beside / file).exists() and (beside / file).read_bytes() != (here / file).read_bytes():
-            raise UserError(f"the recipe reads {file}, and {beside / file} is another file; choose another folder.")
+            raise UserError(
+                f"the recipe reads {file}, and {beside / file} is another file; choose another "
+                "folder."
+            )
     write_atomically(destination, _renamed(original.read_text(encoding="utf-8"), name, destination))
     try:
         for file in data:
@@ -100,7 +114,8 @@ def begin(
         destination: The new file.
         have: Which beginning.
         data: Sentences or pairs.
-        dev: Labelled data that choose the checkpoint, if there are any; else it is as in the recipe extended.
+        dev: Labelled data that choose the checkpoint, if there are any; else it is as in the recipe
+            extended.
         model: Folder or Hub id of the model to start from; else as in the recipe extended.
         recipe: The bundled recipe to extend, where the beginning leaves it open.
 
@@ -131,7 +146,9 @@ def _beside(file: Path, destination: Path) -> str:
 
 
 def _file_of(name: str | None, destination: Path) -> Path:
-    """Return a bundled recipe's file; raises UserError where there is none, or something lies where it is to go."""
+    """Return a bundled recipe's file; raises UserError where there is none, or something lies where
+    it is to go.
+    """
     known = bundled.recipes()
     if name not in known:
         raise UserError(unknown("the name of a bundled recipe", str(name), known))
@@ -143,8 +160,12 @@ def _file_of(name: str | None, destination: Path) -> Path:
 def _renamed(text: str, name: str, destination: Path) -> str:
     """Return a recipe's text with the name, the heading and the command of its copy."""
     text = text.replace("# What: ", f"# What: a copy of the bundled {name}: ", 1)
-    text = text.replace(f"# Run: st-train {name}", f"# Run: st-train {shlex.quote(str(destination))}", 1)
-    return text.replace(f"name: {name}\n", yaml_source.dump({"name": _own_name(destination, f"my-{name}")}), 1)
+    text = text.replace(
+        f"# Run: st-train {name}", f"# Run: st-train {shlex.quote(str(destination))}", 1
+    )
+    return text.replace(
+        f"name: {name}\n", yaml_source.dump({"name": _own_name(destination, f"my-{name}")}), 1
+    )
 
 
 def _own_name(file: Path, otherwise: str) -> str:

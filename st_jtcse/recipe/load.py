@@ -1,4 +1,6 @@
-"""Loads a recipe: YAML, overrides, validation, resolution and cross-checks, with every fault of a round at once."""
+"""Loads a recipe: YAML, overrides, validation, resolution and cross-checks, with every fault of a
+round at once.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from st_jtcse.recipe.yaml_source import Loc, Source
 from st_jtcse.wording import nearest, unknown
 
 _FOLDER_PREFIXES = ("./", "../", "~/")
-# Keys of blocks that can name something local, and whether they always do; a model or dataset may also be a Hub id.
+# Keys of blocks that can name something local, and whether they always do; a model or dataset may
+# also be a Hub id.
 _MAY_BE_LOCAL = ("dataset", "base", "towers", "cross_encoder", "model", "forward", "back")
 _LOCAL = {"file": True, **dict.fromkeys(_MAY_BE_LOCAL, False)}
 _NO_SOURCE = "expected exactly one of 'train' and 'pairs', found neither. Give one of them."
@@ -36,7 +39,9 @@ class LoadedRecipe:
     """A valid recipe and where it came from."""
 
     recipe: Recipe  # The recipe as written; every local file and folder in it is absolute
-    stages: tuple[StageSpec, ...]  # Its stages, each with the data, arguments and evaluation that it has of the recipe
+    stages: tuple[
+        StageSpec, ...
+    ]  # Its stages, each with the data, arguments and evaluation that it has of the recipe
     path: Path
     source: Source  # The tree behind it
 
@@ -47,30 +52,41 @@ class LoadedRecipe:
 
     @property
     def keys(self) -> dict[str, str]:
-        """By stage, a hash of all that its result follows from but the seed: two stages with one key come out alike."""
+        """By stage, a hash of all that its result follows from but the seed: two stages with one
+        key come out alike.
+        """
         keys: dict[str, str] = {}
         for stage in self.stages:
-            told = json.dumps([stage.model_dump(mode="json"), [keys[name] for name in stage.earlier]])
+            told = json.dumps(
+                [stage.model_dump(mode="json"), [keys[name] for name in stage.earlier]]
+            )
             keys[stage.name] = hashlib.sha256(told.encode()).hexdigest()
         return keys
 
     def choose(self, names: Sequence[str]) -> list[str]:
-        """Return the stages to run, in the recipe's order; no names mean all, and one that is no stage a UserError."""
+        """Return the stages to run, in the recipe's order; no names mean all, and one that is no
+        stage a UserError.
+        """
         known = [stage.name for stage in self.stages]
         for name in names:
             if name not in known:
                 near = nearest(name, known)
                 hint = f" Did you mean {near!r}?" if near else ""
-                raise UserError(f"--stage: {name!r} is not a stage of the recipe ({', '.join(known)}).{hint}")
+                raise UserError(
+                    f"--stage: {name!r} is not a stage of the recipe ({', '.join(known)}).{hint}"
+                )
         return [name for name in known if not names or name in names]
 
 
-def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[str, Any] | None = None) -> LoadedRecipe:
-    """Load, resolve and check a recipe, by path or bundled name; a UserError tells every fault in the file's order.
+def load_recipe(
+    reference: str, overrides: Sequence[str] = (), point: Mapping[str, Any] | None = None
+) -> LoadedRecipe:
+    """Load, resolve and check a recipe, by path or bundled name; a UserError tells every fault in
+    the file's order.
 
-    Overrides are texts ``KEY=VALUE``, and relative files in them start at the current folder. A point of the recipe's
-    sweep, value by key, is laid over all of that; relative files in it start at the recipe's folder, and the recipe
-    then has no sweep and no seeds.
+    Overrides are texts ``KEY=VALUE``, and relative files in them start at the current folder. A
+    point of the recipe's sweep, value by key, is laid over all of that; relative files in it start
+    at the recipe's folder, and the recipe then has no sweep and no seeds.
     """
     path, name = _find(reference)
     swept = None if point is None else {**point, "sweep": None, "seeds": None}
@@ -80,7 +96,9 @@ def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[st
         source = source.having(model=replace(base, value={"base": base}))
     if isinstance(common := source.data.get("model"), dict):
         # A fault in one of its keys is told once, not at every stage.
-        usable = _readable(ModelDefaults, {key: common[key] for key in common if key not in OF_ONE_STAGE})
+        usable = _readable(
+            ModelDefaults, {key: common[key] for key in common if key not in OF_ONE_STAGE}
+        )
         source = extends.lay_defaults(source, usable.model_fields_set if usable else ())
     faults = list(_consistency(source.data))
     try:
@@ -91,12 +109,16 @@ def load_recipe(reference: str, overrides: Sequence[str] = (), point: Mapping[st
         raise UserError(*tell(source, faults), *refused)
     # The keys of the recipe's own model stand in the stages now.
     whole = _anchored(recipe, (), source).model_copy(update={"model": None})
-    stages = tuple(resolved(stage, whole.data, whole.args, whole.evaluate) for stage in whole.stages)
+    stages = tuple(
+        resolved(stage, whole.data, whole.args, whole.evaluate) for stage in whole.stages
+    )
     return LoadedRecipe(whole, stages, path, source)
 
 
 def resolved_yaml(recipe: Recipe) -> str:
-    """Write a loaded recipe with every default spelt out; loading the text gives an equal recipe."""
+    """Write a loaded recipe with every default spelt out; loading the text gives an equal
+    recipe.
+    """
     return yaml_source.dump(recipe.model_dump(mode="json"))
 
 
@@ -105,13 +127,15 @@ def resolved(
 ) -> StageSpec:
     """Return a stage that carries all it has of the recipe's data, arguments and evaluation.
 
-    Data without a source are laid over the recipe's key by key, as arguments are. A stage that evaluates while it
-    trains on sentences, and has nothing to choose its checkpoint by, holds some of them out. Raises ValidationError if
-    its data do not go together.
+    Data without a source are laid over the recipe's key by key, as arguments are. A stage that
+    evaluates while it trains on sentences, and has nothing to choose its checkpoint by, holds some
+    of them out. Raises ValidationError if its data do not go together.
     """
     own = stage.data
     if own is not None and data is not None and not own.sources:
-        own = DataSpec.model_validate(data.model_dump(exclude_unset=True) | own.model_dump(exclude_unset=True))
+        own = DataSpec.model_validate(
+            data.model_dump(exclude_unset=True) | own.model_dump(exclude_unset=True)
+        )
     whole = stage.model_copy(
         update={
             "data": data if own is None else own,
@@ -128,7 +152,9 @@ def resolved(
 
 def _can_hold_out(stage: StageSpec) -> bool:
     """Whether held-out sentences may choose a stage's checkpoint, and nothing else does."""
-    if stage.args.get("eval_strategy") not in ("steps", "epoch") or (stage.evaluate and stage.evaluate.dev):
+    if stage.args.get("eval_strategy") not in ("steps", "epoch") or (
+        stage.evaluate and stage.evaluate.dev
+    ):
         return False
     data, beforehand = stage.data, all(teacher.cache for teacher in stage.teachers)
     on_sentences = data is not None and data.train is not None and not data.streaming
@@ -143,7 +169,10 @@ def _consistency(tree: dict[str, Any]) -> Iterator[Fault]:
     written = tree["stages"] if isinstance(tree.get("stages"), list) else []
     yield from consistency.names(written)
     args: dict[str, Any] = tree["args"] if isinstance(tree.get("args"), dict) else {}
-    data, evaluate = _readable(DataSpec, tree.get("data")), _readable(EvaluateSpec, tree.get("evaluate"))
+    data, evaluate = (
+        _readable(DataSpec, tree.get("data")),
+        _readable(EvaluateSpec, tree.get("evaluate")),
+    )
     if data is not None and not data.sources:
         yield Fault(("data",), _NO_SOURCE)
     names = [str(stage.get("name")) if isinstance(stage, dict) else "" for stage in written]
@@ -156,7 +185,9 @@ def _consistency(tree: dict[str, Any]) -> Iterator[Fault]:
         try:
             whole = resolved(stage, data, args, evaluate)
         except ValidationError as error:
-            told = (f"{fault.text} The rest is the recipe's 'data'." for fault in from_pydantic(error))
+            told = (
+                f"{fault.text} The rest is the recipe's 'data'." for fault in from_pydantic(error)
+            )
             yield from (Fault(("stages", index, "data"), text) for text in told)
             continue
         yield from consistency.stage_faults(consistency.PlacedStage(index, whole, block), names)
@@ -165,19 +196,25 @@ def _consistency(tree: dict[str, Any]) -> Iterator[Fault]:
 
 
 def _readable(kind: type[BlockType], tree: Any) -> BlockType | None:
-    """Return a block without its faulty keys, which validation tells; None if the others do not make one."""
+    """Return a block without its faulty keys, which validation tells; None if the others do not
+    make one.
+    """
     left = copy.deepcopy(tree)
     while isinstance(left, dict):
         try:
             return kind.model_validate(left)
         except ValidationError as error:
-            if not any([_drop(left, details["loc"]) for details in error.errors(include_url=False)]):
+            if not any(
+                [_drop(left, details["loc"]) for details in error.errors(include_url=False)]
+            ):
                 return None
     return None
 
 
 def _drop(tree: Any, loc: Loc) -> bool:
-    """Delete what is at a location, or at the nearest above it that the tree has; False if it has none."""
+    """Delete what is at a location, or at the nearest above it that the tree has; False if it has
+    none.
+    """
     found = None
     for part in loc:
         if isinstance(part, int) and not isinstance(tree, list):
@@ -193,7 +230,8 @@ def _drop(tree: Any, loc: Loc) -> bool:
 
 def _find(reference: str) -> tuple[Path, str]:
     """Return the recipe's file and how messages call it."""
-    # os.path answers no where pathlib raises: for a name too long, a folder closed to the user, an unknown ~user.
+    # os.path answers no where pathlib raises: for a name too long, a folder closed to the user, an
+    # unknown ~user.
     path = Path(os.path.expanduser(reference))
     if os.path.isfile(path):
         return path, reference
@@ -203,20 +241,30 @@ def _find(reference: str) -> tuple[Path, str]:
         return known[reference], known[reference].name
     if os.path.exists(path) or path.suffix in extends.SUFFIXES or path.name != reference:
         return path, str(path)
-    raise UserError(f"recipe: {unknown('a file or the name of a bundled recipe', reference, known)}")
+    raise UserError(
+        f"recipe: {unknown('a file or the name of a bundled recipe', reference, known)}"
+    )
 
 
 def _anchored(value: Any, loc: Loc, source: Source, always: bool | None = None) -> Any:
-    """Return a part of the recipe with local files and folders made absolute; `always` is as in the table above."""
+    """Return a part of the recipe with local files and folders made absolute; `always` is as in the
+    table above.
+    """
     if isinstance(value, list):
         return [_anchored(item, (*loc, index), source, always) for index, item in enumerate(value)]
     if isinstance(value, dict):
         return {key: _anchored(item, (*loc, key), source) for key, item in value.items()}
     if isinstance(value, BaseModel):
         held = {key: getattr(value, key) for key in type(value).model_fields}
-        new = {key: _anchored(old, (*loc, key), source, _LOCAL.get(key)) for key, old in held.items()}
+        new = {
+            key: _anchored(old, (*loc, key), source, _LOCAL.get(key)) for key, old in held.items()
+        }
         # What stays as it is does not count as given.
         return value.model_copy(update={key: new[key] for key in held if new[key] != held[key]})
-    if not isinstance(value, str) or always is None or not (always or value.startswith(_FOLDER_PREFIXES)):
+    if (
+        not isinstance(value, str)
+        or always is None
+        or not (always or value.startswith(_FOLDER_PREFIXES))
+    ):
         return value
     return os.path.abspath(source.at(loc).folder / os.path.expanduser(value))

@@ -1,4 +1,6 @@
-"""What a recipe names of other libraries, checked against them: losses, training arguments, attentions, LoRA."""
+"""What a recipe names of other libraries, checked against them: losses, training arguments,
+attentions, LoRA.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,23 @@ from pydantic import Field
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.schema import LossSpec, ModelSpec, WeightedModelSpec
 from st_jtcse.recipe.yaml_source import Loc
-from st_jtcse.signatures import Argument, arguments_of, converted, misfits, model_of, resolved, settable
+from st_jtcse.signatures import (
+    Argument,
+    arguments_of,
+    converted,
+    misfits,
+    model_of,
+    resolved,
+    settable,
+)
 from st_jtcse.wording import nearest, shown, unknown, words
 
 if TYPE_CHECKING:
     from torch import nn
 
 _PUSH = "Use st-train --push"
-# Arguments that follow from the rest of the recipe or from the command line, and where to say them instead.
+# Arguments that follow from the rest of the recipe or from the command line, and where to say them
+# instead.
 _RUNNERS = {
     "output_dir": "Set the recipe's 'output_dir', or use st-train --output-dir",
     **dict.fromkeys(("seed", "data_seed"), "Set the recipe's 'seed'"),
@@ -30,40 +41,57 @@ _RUNNERS = {
         ("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
         "Give 'evaluate.dev': its score chooses the checkpoint",
     ),
-    **dict.fromkeys(("do_train", "do_eval", "do_predict"), "Give 'data' to train and 'evaluate' to evaluate"),
+    **dict.fromkeys(
+        ("do_train", "do_eval", "do_predict"), "Give 'data' to train and 'evaluate' to evaluate"
+    ),
     "overwrite_output_dir": "Name another 'output_dir'",
     "push_to_hub": _PUSH,
 }
 _HUB_PREFIX = "hub_"
-# torch also takes compound names, such as "cpu:gloo,cuda:nccl", beyond the choices of the command line.
+# torch also takes compound names, such as "cpu:gloo,cuda:nccl", beyond the choices of the command
+# line.
 _OPEN_CHOICES = frozenset({"ddp_backend"})
 _COUNT = Annotated[int, Field(ge=1)]
 _NOT_NEGATIVE = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _SHARE = Annotated[float, Field(ge=0, lt=1)]
-# What the libraries take without a word and do not mean: they loop over nothing, step backwards, or learn NaN.
+# What the libraries take without a word and do not mean: they loop over nothing, step backwards, or
+# learn NaN.
 _RANGES: dict[str, Any] = {
     **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), _COUNT),
-    **dict.fromkeys(("max_steps", "gradient_accumulation_steps", "dataloader_prefetch_factor"), _COUNT),
-    **dict.fromkeys(("eval_accumulation_steps", "torch_empty_cache_steps", "ddp_timeout", "ddp_bucket_cap_mb"), _COUNT),
+    **dict.fromkeys(
+        ("max_steps", "gradient_accumulation_steps", "dataloader_prefetch_factor"), _COUNT
+    ),
+    **dict.fromkeys(
+        ("eval_accumulation_steps", "torch_empty_cache_steps", "ddp_timeout", "ddp_bucket_cap_mb"),
+        _COUNT,
+    ),
     "num_train_epochs": Annotated[float, Field(gt=0, allow_inf_nan=False)],
     **dict.fromkeys(("learning_rate", "weight_decay", "adam_epsilon", "eval_delay"), _NOT_NEGATIVE),
     **dict.fromkeys(("adam_beta1", "adam_beta2", "label_smoothing_factor"), _SHARE),
     **dict.fromkeys(("warmup_steps", "neftune_noise_alpha"), _NOT_NEGATIVE),
-    "max_grad_norm": Annotated[float, Field(ge=0)],  # Infinite: the norm is logged and nothing is cut.
+    "max_grad_norm": Annotated[
+        float, Field(ge=0)
+    ],  # Infinite: the norm is logged and nothing is cut.
     "warmup_ratio": Annotated[float, Field(ge=0, le=1)] | None,
-    **dict.fromkeys(("logging_steps", "save_steps", "eval_steps"), Annotated[float, Field(gt=0, allow_inf_nan=False)]),
+    **dict.fromkeys(
+        ("logging_steps", "save_steps", "eval_steps"),
+        Annotated[float, Field(gt=0, allow_inf_nan=False)],
+    ),
     "dataloader_num_workers": Annotated[int, Field(ge=0)],
 }
 # What transformers 5 reads beside what it annotates, and what is chosen for it.
 _ALSO_ACCEPTED: dict[str, Any] = {"debug": None, "fsdp": bool | list[str], "bf16": Literal["auto"]}
 # What of LoraConfig follows from the model and the run.
 _NOT_GIVEN = {
-    "task_type", "peft_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode",
+    "task_type", "peft_type", "auto_mapping", "peft_version", "base_model_name_or_path",
+    "revision", "inference_mode",
 }  # fmt: skip
 
 
 def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, str]]:
-    """Return what is wrong with a loss block: each faulty key, and a text that says what was expected there."""
+    """Return what is wrong with a loss block: each faulty key, and a text that says what was
+    expected there.
+    """
     from st_jtcse.losses.catalogue import declaration_of, loss_class
     from st_jtcse.losses.declaration import DeclaredLoss
 
@@ -72,35 +100,56 @@ def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, 
     except UserError as error:
         return [("type", str(error))]
     arguments = arguments_of(loss.__init__)
-    coded = next((name for name, given in arguments.items() if given.required and given.annotation is None), None)
+    coded = next(
+        (name for name, given in arguments.items() if given.required and given.annotation is None),
+        None,
+    )
     if coded is not None:
         found = f"found '{spec.type}', whose '{coded}' is Python code"
-        return [("type", f"expected a loss whose arguments a recipe can give, {found}. Choose another loss.")]
+        return [
+            (
+                "type",
+                f"expected a loss whose arguments a recipe can give, {found}. Choose another loss.",
+            )
+        ]
     if beyond := declaration_of(loss).beyond:
         found = f"found '{spec.type}', which takes {beyond}"
-        return [("type", f"expected a loss whose data a recipe can give, {found}. Choose another loss.")]
+        return [
+            ("type", f"expected a loss whose data a recipe can give, {found}. Choose another loss.")
+        ]
     open_to_yaml = [name for name, argument in arguments.items() if argument.annotation is not None]
     faults = {
-        key: _python_code(key, value) if key in arguments else unknown(f"an argument of {spec.type}", key, open_to_yaml)
+        key: _python_code(key, value)
+        if key in arguments
+        else unknown(f"an argument of {spec.type}", key, open_to_yaml)
         for key, value in spec.arguments.items()
         if key not in open_to_yaml
     }
     given = {key: value for key, value in spec.arguments.items() if key not in faults}
     declared = issubclass(loss, DeclaredLoss)
-    faults |= dict(loss.misfits(given) if declared else misfits(model_of(spec.type, arguments), given))
+    faults |= dict(
+        loss.misfits(given) if declared else misfits(model_of(spec.type, arguments), given)
+    )
     required = [name for name, argument in arguments.items() if argument.required]
-    absent = [(name, words(arguments[name].annotation)) for name in required if name not in spec.arguments]
+    absent = [
+        (name, words(arguments[name].annotation)) for name in required if name not in spec.arguments
+    ]
     return [
         *((key, faults[key]) for key in spec.arguments if key in faults),
-        *((name, f"expected {kind}, which {spec.type} requires, found none. Add '{name}'.") for name, kind in absent),
+        *(
+            (name, f"expected {kind}, which {spec.type} requires, found none. Add '{name}'.")
+            for name, kind in absent
+        ),
     ]
 
 
-def build_loss(spec: LossSpec, model: Any, cross_encoder: bool = False, seed: int | None = None) -> nn.Module:
+def build_loss(
+    spec: LossSpec, model: Any, cross_encoder: bool = False, seed: int | None = None
+) -> nn.Module:
     """Construct the loss of a recipe; raises UserError if the block does not fit the loss class.
 
-    A loss with random choices is given `seed`, unless the block gives its own. Where the block says so, it stands in a
-    MatryoshkaLoss.
+    A loss with random choices is given `seed`, unless the block gives its own. Where the block says
+    so, it stands in a MatryoshkaLoss.
     """
     from st_jtcse.losses.catalogue import loss_class
     from st_jtcse.losses.declaration import DeclaredLoss
@@ -117,8 +166,11 @@ def build_loss(spec: LossSpec, model: Any, cross_encoder: bool = False, seed: in
     except ValueError as error:
         if issubclass(loss, DeclaredLoss):
             raise  # Ours declare what they refuse, which was checked above.
-        # The libraries' refuse values and combinations that their signatures allow, such as a scale of 0.
-        text = f"loss.type: expected arguments that {spec.type} accepts, found: {error} Correct them."
+        # The libraries' refuse values and combinations that their signatures allow, such as a scale
+        # of 0.
+        text = (
+            f"loss.type: expected arguments that {spec.type} accepts, found: {error} Correct them."
+        )
         raise UserError(text) from error
     return _of_dimensions(spec, model, built) if spec.matryoshka_dims else built
 
@@ -129,19 +181,23 @@ def _of_dimensions(spec: LossSpec, model: Any, loss: nn.Module) -> nn.Module:
     whole, dims = int(model.get_embedding_dimension()), spec.matryoshka_dims or []
     if max(dims) > whole:
         raise UserError(
-            f"loss.matryoshka_dims: expected sizes of at most {whole}, the embedding's, found {max(dims)}. Correct it."
+            f"loss.matryoshka_dims: expected sizes of at most {whole}, the embedding's, found "
+            f"{max(dims)}. Correct it."
         )
     of_model = {id(weight) for weight in (*model.parameters(), *model.buffers())}
     if any(id(weight) not in of_model for weight in (*loss.parameters(), *loss.buffers())):
         raise UserError(
-            f"loss.matryoshka_dims: expected a loss that takes embeddings of any size, found {spec.type}, which has "
+            "loss.matryoshka_dims: expected a loss that takes embeddings of any size, found "
+            f"{spec.type}, which has "
             f"weights for {whole}. Remove it, or choose another loss."
         )
     return MatryoshkaLoss(model, loss, dims, spec.matryoshka_weights)
 
 
 def argument_faults(args: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what is wrong with an `args` block: each faulty key, and a text that says what was expected there."""
+    """Return what is wrong with an `args` block: each faulty key, and a text that says what was
+    expected there.
+    """
     known = _training_arguments()
     faults: dict[str, str] = {}
     for key, value in args.items():
@@ -150,18 +206,34 @@ def argument_faults(args: Mapping[str, Any]) -> list[tuple[str, str]]:
             # The value stays untold: it may be a token.
             faults[key] = f"expected no '{key}' here, found one. {instead}, and remove '{key}'."
         elif key not in known:
-            near = nearest(key, [name for name in known if name not in _RUNNERS and not name.startswith(_HUB_PREFIX)])
+            near = nearest(
+                key,
+                [
+                    name
+                    for name in known
+                    if name not in _RUNNERS and not name.startswith(_HUB_PREFIX)
+                ],
+            )
             way = f"Did you mean {near!r}?" if near else "Remove it."
-            faults[key] = f"expected a SentenceTransformerTrainingArguments field, found {shown(key)}. {way}"
+            faults[key] = (
+                f"expected a SentenceTransformerTrainingArguments field, found {shown(key)}. {way}"
+            )
         elif known[key].annotation is None:
             faults[key] = _python_code(key, value)
-    # A default is always right, also where it stands for "not given" and is beyond the range, as -1 for max_steps.
+    # A default is always right, also where it stands for "not given" and is beyond the range, as -1
+    # for max_steps.
     given = {
         key: value
         for key, value in args.items()
-        if key not in faults and (type(value), value) != (type(known[key].default), known[key].default)
+        if key not in faults
+        and (type(value), value) != (type(known[key].default), known[key].default)
     }
-    faults |= dict(misfits(model_of("SentenceTransformerTrainingArguments", {key: known[key] for key in given}), given))
+    faults |= dict(
+        misfits(
+            model_of("SentenceTransformerTrainingArguments", {key: known[key] for key in given}),
+            given,
+        )
+    )
     return [(key, faults[key]) for key in args if key in faults]
 
 
@@ -187,12 +259,16 @@ def _training_arguments() -> dict[str, Argument]:
         elif annotation is not None and field.name in _ALSO_ACCEPTED:
             annotation = annotation | _ALSO_ACCEPTED[field.name]
         annotation = _RANGES.get(field.name, annotation)
-        found[field.name] = Argument(None if annotation is None else settable(annotation), field.default)
+        found[field.name] = Argument(
+            None if annotation is None else settable(annotation), field.default
+        )
     return found
 
 
 def model_faults(spec: ModelSpec | WeightedModelSpec) -> Iterator[tuple[Loc, str]]:
-    """Yield what is wrong with these keys: the place in the block, and a text that says what was expected there."""
+    """Yield what is wrong with these keys: the place in the block, and a text that says what was
+    expected there.
+    """
     if spec.attn_implementation and (text := _attention_fault(spec.attn_implementation)):
         yield ("attn_implementation",), text
     if isinstance(spec, WeightedModelSpec):
@@ -206,24 +282,41 @@ def model_faults(spec: ModelSpec | WeightedModelSpec) -> Iterator[tuple[Loc, str
 
 def _attention_fault(name: str) -> str | None:
     from transformers.integrations.hub_kernels import is_kernel
-    from transformers.modeling_flash_attention_utils import FLASH_ATTENTION_COMPATIBILITY_MATRIX as FLASH
+    from transformers.modeling_flash_attention_utils import (
+        FLASH_ATTENTION_COMPATIBILITY_MATRIX as FLASH,
+    )
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
     from transformers.utils.import_utils import is_kernels_available
 
     known = ["eager", *(key for key in ALL_ATTENTION_FUNCTIONS.valid_keys() if "|" not in key)]
     if name not in known and not is_kernel(name):
         return unknown("an attention of transformers", name, known)
-    versions = {f"flash_attention_{version}": found["general_availability_check"] for version, found in FLASH.items()}
+    versions = {
+        f"flash_attention_{version}": found["general_availability_check"]
+        for version, found in FLASH.items()
+    }
     installed = versions[name]() if name in versions else not is_kernel(name)
     if installed or is_kernels_available():
         return None
-    package = "pip install flash-attn, or pip install kernels" if name == "flash_attention_2" else "pip install kernels"
-    return f"expected an attention that is installed, found {shown(name)}. Install it ({package}), or use 'sdpa'."
+    package = (
+        "pip install flash-attn, or pip install kernels"
+        if name == "flash_attention_2"
+        else "pip install kernels"
+    )
+    return (
+        f"expected an attention that is installed, found {shown(name)}. Install it "
+        f"({package}), "
+        "or use 'sdpa'."
+    )
 
 
 def _lora_faults(lora: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
     if find_spec("peft") is None:
-        yield (), "expected PEFT, which 'lora' is put on with, found none. Install it: pip install \"st-jtcse[lora]\"."
+        yield (
+            (),
+            "expected PEFT, which 'lora' is put on with, found none. Install it: pip install "
+            '"st-jtcse[lora]".',
+        )
         return
     from peft import LoraConfig
 
@@ -234,7 +327,10 @@ def _lora_faults(lora: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
     }
     for name in lora:
         if name not in arguments:
-            yield (name,), unknown("an argument of PEFT's LoraConfig", name, arguments, "Remove it.")
+            yield (
+                (name,),
+                unknown("an argument of PEFT's LoraConfig", name, arguments, "Remove it."),
+            )
     given = {name: value for name, value in lora.items() if name in arguments}
     yield from (((name,), text) for name, text in misfits(model_of("LoraConfig", arguments), given))
     if isinstance(rank := lora.get("r"), int) and rank < 1:

@@ -1,6 +1,8 @@
-"""Lays `--set KEY=VALUE` over a recipe's tree; a key is a dotted path of keys, list positions and stage names.
+"""Lays `--set KEY=VALUE` over a recipe's tree; a key is a dotted path of keys, list positions and
+stage names.
 
-What a recipe may hold is validation's to say: an unknown key is laid like any other, and told with the rest.
+What a recipe may hold is validation's to say: an unknown key is laid like any other, and told with
+the rest.
 """
 
 from __future__ import annotations
@@ -16,10 +18,14 @@ from st_jtcse.recipe.yaml_source import Loc, Source, Written, dotted, grown, par
 from st_jtcse.wording import shown, unknown
 
 
-def apply(source: Source, overrides: Iterable[str], point: Mapping[str, Any] | None = None) -> tuple[Source, list[str]]:
-    """Return the tree with texts ``KEY=VALUE``, then a point of its sweep laid over, and a sentence for each refused.
+def apply(
+    source: Source, overrides: Iterable[str], point: Mapping[str, Any] | None = None
+) -> tuple[Source, list[str]]:
+    """Return the tree with texts ``KEY=VALUE``, then a point of its sweep laid over, and a sentence
+    for each refused.
 
-    VALUE is YAML. Stages may be named, as in ``stages.joint.args.learning_rate=1e-5``, or counted from 0.
+    VALUE is YAML. Stages may be named, as in ``stages.joint.args.learning_rate=1e-5``, or counted
+    from 0.
     """
     faults: list[str] = []
     swept_in = source.at(("sweep",)).folder
@@ -41,12 +47,16 @@ def apply(source: Source, overrides: Iterable[str], point: Mapping[str, Any] | N
 def _read(override: str) -> tuple[str, Any]:
     key, equals, text = override.partition("=")
     if not key or not equals:
-        raise UserError(f"--set: expected KEY=VALUE, found {shown(override)}. Write e.g. --set seed=1.")
+        raise UserError(
+            f"--set: expected KEY=VALUE, found {shown(override)}. Write e.g. --set seed=1."
+        )
     return key, parse_value(text, f"--set {key}")
 
 
 def _put(above: Source, parts: list[str], new: Source, loc: Loc) -> Source:
-    """Return a tree in which the last of a key's parts is new, making mappings that the file left out."""
+    """Return a tree in which the last of a key's parts is new, making mappings that the file left
+    out.
+    """
     is_list = isinstance(above.value, list)
     part: Any = _item(above, parts, new.name, loc) if is_list else parts.pop(0)
     loc = (*loc, part)
@@ -62,7 +72,8 @@ def _put(above: Source, parts: list[str], new: Source, loc: Loc) -> Source:
             below = replace(below, value={"base": replace(below, own=False)})  # Likewise.
         elif not isinstance(below.value, (dict, list)):
             raise UserError(
-                f"{new.name}: expected keys below {dotted(loc)}, found {shown(below.value)}. Set it as a whole."
+                f"{new.name}: expected keys below {dotted(loc)}, found {shown(below.value)}. Set "
+                "it as a whole."
             )
         new = _put(below, parts, new, loc)
     held = above.value.copy()
@@ -72,7 +83,10 @@ def _put(above: Source, parts: list[str], new: Source, loc: Loc) -> Source:
 
 def _item(node: Source, parts: list[str], option: str, loc: Loc) -> int:
     """Take the name of a stage, or a position, off the parts of a key, and return the position."""
-    count, names = len(node.value), [item.plain("name") for item in node.value] if loc == ("stages",) else []
+    count, names = (
+        len(node.value),
+        [item.plain("name") for item in node.value] if loc == ("stages",) else [],
+    )
     # A stage's name may hold dots, so the longest run of parts that is a name is taken for one.
     for size in range(len(parts), 0, -1):
         if (name := ".".join(parts[:size])) in names:
@@ -84,7 +98,9 @@ def _item(node: Source, parts: list[str], option: str, loc: Loc) -> int:
     positions = f"0 to {count - 1}" if count else "none, the list is empty"
     if loc == ("stages",):
         known = [name for name in names if isinstance(name, str)]
-        raise UserError(
-            f"{option}: {unknown('the name or position of a stage', part, known, f'Positions: {positions}.')}"
-        )
-    raise UserError(f"{option}: expected a position in {dotted(loc)}, found {shown(part)}. Positions: {positions}.")
+        wanted = "the name or position of a stage"
+        raise UserError(f"{option}: {unknown(wanted, part, known, f'Positions: {positions}.')}")
+    raise UserError(
+        f"{option}: expected a position in {dotted(loc)}, found {shown(part)}. Positions: "
+        f"{positions}."
+    )

@@ -40,11 +40,13 @@ STAGE_PREFIX = "stage:"
 _ATTENTION: Any = Field(
     None,
     min_length=1,
-    description="transformers' name of an attention, e.g. sdpa or flash_attention_2; null: the model's own.",
+    description="transformers' name of an attention, e.g. sdpa or flash_attention_2; null: the "
+    "model's own.",
 )
 _DTYPE: Any = Field(
     None,
-    description="Number format of the weights as they are loaded, trained and saved; auto: the model's own; null: "
+    description="Number format of the weights as they are loaded, trained and saved; auto: the "
+    "model's own; null: "
     "float32 where they are trained, else the model's own.",
 )
 Dtype = Literal["float32", "bfloat16", "float16", "auto"]
@@ -56,9 +58,12 @@ class WeightedModelSpec(Block):
     """A frozen model with its factor in a weighted sum of embeddings."""
 
     model: Text = Field(description="Written as a model's `base`.")
-    weight: float = Field(1.0, allow_inf_nan=False, description="Factor in the weighted sum of embeddings.")
+    weight: float = Field(
+        1.0, allow_inf_nan=False, description="Factor in the weighted sum of embeddings."
+    )
     pooling: PoolingName | None = Field(
-        None, description="Pooling; default: the model's own. A plain encoder has none, so name one."
+        None,
+        description="Pooling; default: the model's own. A plain encoder has none, so name one.",
     )
     attn_implementation: str | None = _ATTENTION
     dtype: Dtype | None = _DTYPE
@@ -69,75 +74,116 @@ class WeightedModelSpec(Block):
 class TeacherSpec(WeightedModelSpec):
     """A teacher."""
 
-    normalize: bool = Field(False, description="Scale its embeddings to unit length before they are summed.")
-    cache: bool = Field(True, description="Keep its embeddings on the disk; false, of all or none: embed batches anew.")
+    normalize: bool = Field(
+        False, description="Scale its embeddings to unit length before they are summed."
+    )
+    cache: bool = Field(
+        True,
+        description="Keep its embeddings on the disk; false, of all or none: embed batches anew.",
+    )
 
 
 class ModelSpec(Block):
-    """The model a stage starts from: an encoder, two (`towers`), an ensemble (`members`) or a `cross_encoder`."""
+    """The model a stage starts from: an encoder, two (`towers`), an ensemble (`members`) or a
+    `cross_encoder`.
+    """
 
     # 'pooling' beside `towers` takes any encoders alone.
-    kinds = FOREIGN["model"] | {"towers": tuple(key for key in FOREIGN["model"]["towers"] if key != "pooling")}
+    kinds = FOREIGN["model"] | {
+        "towers": tuple(key for key in FOREIGN["model"]["towers"] if key != "pooling")
+    }
 
     base: Text | None = Field(
         None,
-        description="'embedded', a folder, a Hub id, or 'stage:NAME' for an earlier stage's model; a folder given as "
+        description="'embedded', a folder, a Hub id, or 'stage:NAME' for an earlier stage's model; "
+        "a folder given as "
         "./ or ../ starts at the recipe's folder.",
     )
     towers: list[Text] | None = Field(
-        None, min_length=2, max_length=2, description="The two encoders of a twin, each written as for `base`."
+        None,
+        min_length=2,
+        max_length=2,
+        description="The two encoders of a twin, each written as for `base`.",
     )
     members: list[WeightedModelSpec] | None = Field(
-        None, min_length=1, description="Models whose embeddings are summed; such a stage has no loss."
+        None,
+        min_length=1,
+        description="Models whose embeddings are summed; such a stage has no loss.",
     )
-    cross_encoder: Text | None = Field(None, description="Backbone of a cross-encoder, written as for `base`.")
+    cross_encoder: Text | None = Field(
+        None, description="Backbone of a cross-encoder, written as for `base`."
+    )
     num_labels: int = Field(1, ge=1, description="Outputs of a cross-encoder.")
     cross_attention_every: int | None = Field(
-        2, ge=1, description="A cross-attention layer after every k-th layer of a twin; null for none."
+        2,
+        ge=1,
+        description="A cross-attention layer after every k-th layer of a twin; null for none.",
     )
     cross_residual: Literal["stream", "local", "layers"] = Field(
         "stream",
-        description="Residual of a twin's cross stream: stream, its own; local, the tower's hidden state; layers, its "
+        description="Residual of a twin's cross stream: stream, its own; local, the tower's hidden "
+        "state; layers, its "
         "own, which the ordinary layers between cross-attention layers change too.",
     )
     random_pooler: bool = Field(
-        False, description="Draw random poolers for towers that have none; otherwise such towers are refused."
+        False,
+        description="Draw random poolers for towers that have none; otherwise such towers are "
+        "refused.",
     )
     pooling: TrainedPoolingName | None = Field(
         None,
-        description="How token states become an embedding. Default: the model's own modules, prompts and length; a "
-        "plain encoder has none, so name a pooling, which replaces all three. One of Sentence-Transformers' Pooling by "
-        "its name; first_last: mean of the first and the last layer's tokens; attention: a learned mean over tokens "
-        "(the model then loads only with trust_remote_code); pooler: the towers' poolers. A twin pools each tower by "
+        description="How token states become an embedding. Default: the model's own modules, "
+        "prompts and length; a "
+        "plain encoder has none, so name a pooling, which replaces all three. One of "
+        "Sentence-Transformers' Pooling by "
+        "its name; first_last: mean of the first and the last layer's tokens; attention: a learned "
+        "mean over tokens "
+        "(the model then loads only with trust_remote_code); pooler: the towers' poolers. A twin "
+        "pools each tower by "
         "cls, mean, first_last, lasttoken or pooler and sums the two.",
     )
     template: Text | None = Field(
         None,
-        description="In place of a pooling: a prompt around each text, [X], whose [MASK] is the embedding, e.g. "
+        description="In place of a pooling: a prompt around each text, [X], whose [MASK] is the "
+        "embedding, e.g. "
         "'This sentence : \"[X]\" means [MASK].' (PromptBERT).",
     )
-    max_seq_length: int | None = Field(None, ge=4, description="Longest input in tokens; longer ones are cut.")
+    max_seq_length: int | None = Field(
+        None, ge=4, description="Longest input in tokens; longer ones are cut."
+    )
     dropout: float | None = Field(
-        None, ge=0, lt=1, description="Hidden and attention dropout in training; null keeps the model's own."
+        None,
+        ge=0,
+        lt=1,
+        description="Hidden and attention dropout in training; null keeps the model's own.",
     )
     attn_implementation: str | None = _ATTENTION
     dtype: Dtype | None = _DTYPE
     lora: dict[str, Any] | None = Field(
         None,
-        description="Train a LoRA adapter on the encoder in place of its weights: arguments of PEFT's LoraConfig, e.g. "
-        "{r: 8}. The saved model has the adapter merged in; its folder adapter holds the adapter alone.",
+        description="Train a LoRA adapter on the encoder in place of its weights: arguments of "
+        "PEFT's LoraConfig, e.g. "
+        "{r: 8}. The saved model has the adapter merged in; its folder adapter holds the adapter "
+        "alone.",
     )
     training_head: bool | Literal["kept"] = Field(
         False,
-        description="Train through a linear layer with tanh on the embedding. true: drop it afterwards (SimCSE's "
+        description="Train through a linear layer with tanh on the embedding. true: drop it "
+        "afterwards (SimCSE's "
         "MLP); kept: keep it, its output is the embedding (LS-RNS).",
     )
-    tower: Literal[1, 2] | None = Field(None, description="Start from this tower of `base`, a twin.")
+    tower: Literal[1, 2] | None = Field(
+        None, description="Start from this tower of `base`, a twin."
+    )
     layers: list[Annotated[int, Field(ge=0)]] | None = Field(
-        None, min_length=1, description="Keep only these layers of `base` (0 is the first), for a shallower student."
+        None,
+        min_length=1,
+        description="Keep only these layers of `base` (0 is the first), for a shallower student.",
     )
     fresh: dict[str, int] | None = Field(
-        None, description="Random weights: `base`'s configuration with these values changed, e.g. num_hidden_layers."
+        None,
+        description="Random weights: `base`'s configuration with these values changed, e.g. "
+        "num_hidden_layers.",
     )
     revision: str | None = Field(None, description="Commit, tag or branch of a Hub model.")
     trust_remote_code: bool = Field(False, description="Run code that comes with the model.")
@@ -147,19 +193,30 @@ class ModelSpec(Block):
         given = [kind for kind in self.kinds if getattr(self, kind) is not None]
         if len(given) != 1:
             found = " and ".join(map(repr, given)) or "none of them"
-            raise ValueError(f"expected exactly one of {', '.join(map(repr, self.kinds))}, found {found}. Give one.")
+            raise ValueError(
+                f"expected exactly one of {', '.join(map(repr, self.kinds))}, found {found}. Give "
+                "one."
+            )
         if key := self._given(self._foreign()):
             raise ValueError(f"expected no '{key}' beside '{given[0]}', found one. Remove '{key}'.")
         if self.template is not None and self.pooling is not None:
-            raise ValueError(f"expected no 'pooling' beside 'template', found '{self.pooling}'. Remove one.")
+            raise ValueError(
+                f"expected no 'pooling' beside 'template', found '{self.pooling}'. Remove one."
+            )
         if self.towers is not None and self.pooling not in (None, *get_args(TowerPoolingName)):
             known = ", ".join(get_args(TowerPoolingName))
-            raise ValueError(f"expected {known} as 'pooling' of a twin, found '{self.pooling}'. Correct or remove it.")
+            raise ValueError(
+                f"expected {known} as 'pooling' of a twin, found '{self.pooling}'. Correct or "
+                "remove it."
+            )
         if self.layers is not None and self.layers != sorted(set(self.layers)):
-            raise ValueError(f"expected each of 'layers' once, in rising order, found {self.layers}. Sort them.")
+            raise ValueError(
+                f"expected each of 'layers' once, in rising order, found {self.layers}. Sort them."
+            )
         if self.layers is not None and self.fresh is not None:
             raise ValueError(
-                "expected one of 'layers', which keeps weights, and 'fresh', which draws them, found both. Remove one."
+                "expected one of 'layers', which keeps weights, and 'fresh', which draws them, "
+                "found both. Remove one."
             )
         return self
 
@@ -167,7 +224,9 @@ class ModelSpec(Block):
     def models(self) -> dict[Loc, str]:
         """The models it is made from, as written, by their place in the block."""
         if self.members is not None:
-            return {("members", at, "model"): member.model for at, member in enumerate(self.members)}
+            return {
+                ("members", at, "model"): member.model for at, member in enumerate(self.members)
+            }
         if self.towers is not None:
             return {("towers", at): tower for at, tower in enumerate(self.towers)}
         key = "base" if self.cross_encoder is None else "cross_encoder"
@@ -180,7 +239,9 @@ class ModelDefaults(ModelSpec):
     @model_validator(mode="after")
     def _one_kind(self) -> ModelDefaults:
         if key := self._given(OF_ONE_STAGE):
-            raise ValueError(f"expected keys that stages share, found '{key}'. Move it into a stage's 'model'.")
+            raise ValueError(
+                f"expected keys that stages share, found '{key}'. Move it into a stage's 'model'."
+            )
         return self
 
 
@@ -193,7 +254,8 @@ class LossSpec(BaseModel):
     matryoshka_dims: list[Annotated[int, Field(ge=1)]] | None = Field(
         None,
         min_length=1,
-        description="Take the loss of the embedding's first components too, as MatryoshkaLoss does, e.g. [768, 256].",
+        description="Take the loss of the embedding's first components too, as MatryoshkaLoss "
+        "does, e.g. [768, 256].",
     )
     matryoshka_weights: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = Field(
         None, description="Factor of each of `matryoshka_dims`; default: 1."
@@ -203,19 +265,28 @@ class LossSpec(BaseModel):
     def _a_weight_each(self) -> LossSpec:
         dims, weights = self.matryoshka_dims or [], self.matryoshka_weights
         if len(set(dims)) < len(dims):
-            raise ValueError(f"expected each of 'matryoshka_dims' once, found {dims}. Remove the others.")
+            raise ValueError(
+                f"expected each of 'matryoshka_dims' once, found {dims}. Remove the others."
+            )
         if weights is not None and len(weights) != len(dims):
             raise ValueError(
-                f"expected as many 'matryoshka_weights' as 'matryoshka_dims', {len(dims)}, found {len(weights)}. Give "
+                f"expected as many 'matryoshka_weights' as 'matryoshka_dims', {len(dims)}, found "
+                f"{len(weights)}. Give "
                 "one each, or remove them."
             )
         return self
 
     @model_serializer(mode="wrap")
     def _as_written(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what this class has for all losses where it is not given; an argument may be null."""
+        """Leave out what this class has for all losses where it is not given; an argument may be
+        null.
+        """
         fields = type(self).model_fields
-        return {key: value for key, value in dump(self).items() if value is not None or key not in fields}
+        return {
+            key: value
+            for key, value in dump(self).items()
+            if value is not None or key not in fields
+        }
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -226,68 +297,104 @@ class LossSpec(BaseModel):
 class StageSpec(Block):
     """One training run."""
 
-    name: str = Field(pattern=NAME_PATTERN, description="Folder name of the stage; later stages use stage:NAME.")
+    name: str = Field(
+        pattern=NAME_PATTERN, description="Folder name of the stage; later stages use stage:NAME."
+    )
     model: ModelSpec = Field(description="What the stage starts from.")
     data: DataSpec | None = Field(
         None,
-        description="Training data; default: the recipe's. A block without a source changes single keys of the "
+        description="Training data; default: the recipe's. A block without a source changes single "
+        "keys of the "
         "recipe's.",
     )
     loss: LossSpec | None = Field(
-        description="The training objective; null: the model is assembled, saved and evaluated as it is."
+        description="The training objective; null: the model is assembled, saved and evaluated as "
+        "it is."
     )
-    augment: AugmentSpec | None = Field(None, description="Round-trip translation of the training sentences.")
+    augment: AugmentSpec | None = Field(
+        None, description="Round-trip translation of the training sentences."
+    )
     views: Views | None = Field(
         None,
-        description="How the two views of a sentence are made: one name for both, or two: dropout (the "
-        "default), crop, delete, repeat, negate, neighbour, shuffle, mask, token_cutoff, feature_cutoff, template. "
+        description="How the two views of a sentence are made: one name for both, or two: dropout "
+        "(the "
+        "default), crop, delete, repeat, negate, neighbour, shuffle, mask, token_cutoff, "
+        "feature_cutoff, template. "
         "A third is the soft negative that a loss with soft_negatives needs.",
     )
     args: dict[str, Any] = Field(
         default_factory=dict,
-        description="SentenceTransformerTrainingArguments, verbatim; they override the recipe's `args`.",
+        description="SentenceTransformerTrainingArguments, verbatim; they override the recipe's "
+        "`args`.",
     )
-    evaluate: EvaluateSpec | None = Field(None, description="Evaluation sets; default: the recipe's.")
+    evaluate: EvaluateSpec | None = Field(
+        None, description="Evaluation sets; default: the recipe's."
+    )
     teachers: list[TeacherSpec] = Field(
-        default_factory=list, description="Teachers whose summed embeddings become the label column."
+        default_factory=list,
+        description="Teachers whose summed embeddings become the label column.",
     )
     neighbours: NeighboursSpec | None = Field(
-        None, description="Draw the teachers' vectors towards their neighbours' mean; good for texts that have topics."
+        None,
+        description="Draw the teachers' vectors towards their neighbours' mean; good for texts "
+        "that have topics.",
     )
     whitening: WhiteningSpec | None = Field(
-        None, description="Whiten the model's embeddings on the stage's sentences; such a stage has no loss."
+        None,
+        description="Whiten the model's embeddings on the stage's sentences; such a stage has no "
+        "loss.",
     )
     pair_scores: Source | None = Field(
         None,
-        description="Pairs of training sentences with a similarity from 0 to 1, which LSRNSLoss uses instead of the "
+        description="Pairs of training sentences with a similarity from 0 to 1, which LSRNSLoss "
+        "uses instead of the "
         "teachers'.",
     )
     reported_as: str | None = Field(
         None,
-        description="This model's name in the papers' tables; its card shows their figures beside those of an "
+        description="This model's name in the papers' tables; its card shows their figures beside "
+        "those of an "
         "evaluation, if the bundled recipe is unchanged.",
     )
 
     @model_validator(mode="after")
     def _trained_or_assembled(self) -> StageSpec:
         if self.loss is not None and self.model.members is not None:
-            raise ValueError("expected 'loss: null' beside 'members', found a loss. Distil it in a later stage.")
+            raise ValueError(
+                "expected 'loss: null' beside 'members', found a loss. Distil it in a later stage."
+            )
         if self.neighbours is not None and not self.teachers:
-            raise ValueError("expected 'teachers' beside 'neighbours', found none. Name them, or remove 'neighbours'.")
-        if self.whitening is not None and (self.loss is not None or self.model.cross_encoder is not None):
+            raise ValueError(
+                "expected 'teachers' beside 'neighbours', found none. Name them, or remove "
+                "'neighbours'."
+            )
+        if self.whitening is not None and (
+            self.loss is not None or self.model.cross_encoder is not None
+        ):
             found = "a loss" if self.loss else "a cross-encoder"
-            raise ValueError(f"expected embeddings and 'loss: null' beside 'whitening', found {found}. Remove one.")
+            raise ValueError(
+                f"expected embeddings and 'loss: null' beside 'whitening', found {found}. Remove "
+                "one."
+            )
         of_training = {key: getattr(self, key) for key in ("teachers", "augment", "views")}
         of_training["model.lora"] = self.model.lora is not None
-        if self.loss is None and (key := next((key for key, given in of_training.items() if given), None)):
-            raise ValueError(f"expected a loss beside '{key}', found null. Give the loss, or remove '{key}'.")
+        if self.loss is None and (
+            key := next((key for key, given in of_training.items() if given), None)
+        ):
+            raise ValueError(
+                f"expected a loss beside '{key}', found null. Give the loss, or remove '{key}'."
+            )
         return self
 
     @property
     def models(self) -> dict[Loc, str]:
-        """The models that the stage starts from and learns from, as written, by their place in the stage."""
+        """The models that the stage starts from and learns from, as written, by their place in the
+        stage.
+        """
         own: dict[Loc, str] = {("model", *loc): name for loc, name in self.model.models.items()}
-        return own | {("teachers", at, "model"): teacher.model for at, teacher in enumerate(self.teachers)}
+        return own | {
+            ("teachers", at, "model"): teacher.model for at, teacher in enumerate(self.teachers)
+        }
 
     @property
     def earlier(self) -> list[str]:
@@ -297,16 +404,22 @@ class StageSpec(Block):
 
     @property
     def declaration(self) -> LossDeclaration:
-        """What its loss is, or nothing said if it has none; raises UserError for a loss that is not known."""
+        """What its loss is, or nothing said if it has none; raises UserError for a loss that is not
+        known.
+        """
         from st_jtcse.losses import catalogue, declaration  # Take seconds to import.
 
         if self.loss is None:
             return declaration.LossDeclaration()
-        return catalogue.declaration_of(catalogue.loss_class(self.loss.type, self.model.cross_encoder is not None))
+        return catalogue.declaration_of(
+            catalogue.loss_class(self.loss.type, self.model.cross_encoder is not None)
+        )
 
     @property
     def classes(self) -> tuple[int, Loc] | None:
-        """How many classes the labels have, and the key that says so, empty if the loss fits no other number."""
+        """How many classes the labels have, and the key that says so, empty if the loss fits no
+        other number.
+        """
         classes = self.declaration.classes
         if isinstance(classes, int):
             return classes, ()
@@ -318,14 +431,18 @@ class StageSpec(Block):
 
 def _language_code(value: str) -> str:
     if not re.fullmatch("[a-z]{2,3}", value):
-        raise ValueError(f"expected a code of two or three letters, found {shown(value)}. Write en for English.")
+        raise ValueError(
+            f"expected a code of two or three letters, found {shown(value)}. Write en for English."
+        )
     return value
 
 
 class CardSpec(Block):
     """What the model cards of a run say that only its maker knows."""
 
-    license: Text | None = Field(None, description="Licence of the models, as the Hub spells it: mit.")
+    license: Text | None = Field(
+        None, description="Licence of the models, as the Hub spells it: mit."
+    )
     language: list[Annotated[str, AfterValidator(_language_code)]] = Field(
         default_factory=list, description="Languages of the training text, by ISO 639 code: [en]."
     )
@@ -334,9 +451,13 @@ class CardSpec(Block):
 class PushSpec(Block):
     """Where the models of a run go on the Hub, once all stages are finished."""
 
-    repos: dict[str, str] = Field(min_length=1, description="Repository by stage, e.g. joint: org/jtcse-bert.")
+    repos: dict[str, str] = Field(
+        min_length=1, description="Repository by stage, e.g. joint: org/jtcse-bert."
+    )
     private: bool = Field(True, description="Whether new repositories are private.")
-    collection: Text | None = Field(None, max_length=60, description="Title of a collection to add the models to.")
+    collection: Text | None = Field(
+        None, max_length=60, description="Title of a collection to add the models to."
+    )
 
 
 def _range_shorthand(value: Any) -> Any:
@@ -351,32 +472,50 @@ class Recipe(Block):
     name: str = Field(pattern=NAME_PATTERN, description="Short name of the run.")
     extends: None = Field(
         None,
-        description="The recipe that this one changes: a bundled name, or a file, whose relative path starts at this "
+        description="The recipe that this one changes: a bundled name, or a file, whose relative "
+        "path starts at this "
         "recipe's folder. Only in a file, not by --set.",
     )
     description: str = Field("", description="What the run reproduces, in one or two sentences.")
     method: Text | None = Field(None, description="The method, e.g. JTCSE.")
-    needs: Text | None = Field(None, description="What a run needs, in a few words by which `st-train --list` groups.")
+    needs: Text | None = Field(
+        None, description="What a run needs, in a few words by which `st-train --list` groups."
+    )
     seed: int = Field(42, ge=0, lt=2**32, description="Seed of every random choice in the run.")
     output_dir: Folder = Field(
-        description="Folder of the run; a relative path starts at the current folder. Default: runs/NAME."
+        description="Folder of the run; a relative path starts at the current folder. Default: "
+        "runs/NAME."
     )
     cache_dir: Folder | None = Field(
         None,
-        description="Folder of round trips, teacher vectors and converted text, shared by runs and safe to delete; a "
+        description="Folder of round trips, teacher vectors and converted text, shared by runs and "
+        "safe to delete; a "
         "relative path starts at the current folder. Default: st-jtcse in the Hugging Face cache.",
     )
     model: ModelDefaults | None = Field(
-        None, description="Defaults for the `model` of every stage, as far as a key fits that kind of model."
+        None,
+        description="Defaults for the `model` of every stage, as far as a key fits that kind of "
+        "model.",
     )
-    data: DataSpec | None = Field(None, description="Training data of every stage that has none of its own.")
-    args: dict[str, Any] = Field(default_factory=dict, description="Training arguments common to all stages.")
-    evaluate: EvaluateSpec | None = Field(None, description="Evaluation sets of every stage that has none of its own.")
+    data: DataSpec | None = Field(
+        None, description="Training data of every stage that has none of its own."
+    )
+    args: dict[str, Any] = Field(
+        default_factory=dict, description="Training arguments common to all stages."
+    )
+    evaluate: EvaluateSpec | None = Field(
+        None, description="Evaluation sets of every stage that has none of its own."
+    )
     stages: list[StageSpec] = Field(min_length=1, description="Training runs, in order.")
     card: CardSpec | None = Field(None, description="Licence and languages for the model cards.")
     push: PushSpec | None = Field(None, description="Push models to the Hub after the run.")
-    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**32)]], BeforeValidator(_range_shorthand)] | None = Field(
-        None, min_length=1, description="Run everything with each of these seeds, not with `seed`; 1..5 means 1 to 5."
+    seeds: (
+        Annotated[list[Annotated[int, Field(ge=0, lt=2**32)]], BeforeValidator(_range_shorthand)]
+        | None
+    ) = Field(
+        None,
+        min_length=1,
+        description="Run everything with each of these seeds, not with `seed`; 1..5 means 1 to 5.",
     )
     sweep: (
         Annotated[
@@ -388,7 +527,8 @@ class Recipe(Block):
     ) = Field(
         None,
         description="Run every combination of these values; keys are written as for --set, e.g. "
-        "stages.joint.model.cross_attention_every: [1, 2, 3]. A list of such blocks: the combinations of each.",
+        "stages.joint.model.cross_attention_every: [1, 2, 3]. A list of such blocks: the "
+        "combinations of each.",
     )
 
     @model_validator(mode="before")

@@ -1,4 +1,6 @@
-"""The blocks of a stage about what becomes of its sentences: their views, their vectors' neighbours, whitening."""
+"""The blocks of a stage about what becomes of its sentences: their views, their vectors'
+neighbours, whitening.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from st_jtcse.recipe.data_blocks import Block, Sources, Text, list_shorthand, sh
 
 OF_TOKENS = ("shuffle", "mask", "token_cutoff", "feature_cutoff")
 # What a view has a share of, and how much by default.
-_SHARES = {"crop": 0.5, "delete": 0.6, "repeat": 0.32, "mask": 0.15, "token_cutoff": 0.15, "feature_cutoff": 0.2}
+_SHARES = {
+    "crop": 0.5,
+    "delete": 0.6,
+    "repeat": 0.32,
+    "mask": 0.15,
+    "token_cutoff": 0.15,
+    "feature_cutoff": 0.2,
+}
 
 
 class ViewSpec(Block):
@@ -33,19 +42,25 @@ class ViewSpec(Block):
         None,
         gt=0,
         lt=1,
-        description="How much of a sentence the view changes: the share of words that crop keeps (default 0.5), delete "
-        "drops (0.6) or repeat doubles at most (0.32), of tokens that mask and token_cutoff hide (0.15), of components "
+        description="How much of a sentence the view changes: the share of words that crop keeps "
+        "(default 0.5), delete "
+        "drops (0.6) or repeat doubles at most (0.32), of tokens that mask and token_cutoff hide "
+        "(0.15), of components "
         "that feature_cutoff hides (0.2).",
     )
 
     text: Text | None = Field(
-        None, description="Of template, the prompt: [X] is the sentence, [MASK] the mask token. Null: the model's own."
+        None,
+        description="Of template, the prompt: [X] is the sentence, [MASK] the mask token. Null: "
+        "the model's own.",
     )
 
     @model_validator(mode="after")
     def _share_of_something(self) -> ViewSpec:
         if self.share is not None and self.type not in _SHARES:
-            raise ValueError(f"expected no 'share' beside '{self.type}', found {self.share:g}. Remove 'share'.")
+            raise ValueError(
+                f"expected no 'share' beside '{self.type}', found {self.share:g}. Remove 'share'."
+            )
         if self.text is not None and self.type != "template":
             raise ValueError(f"expected no 'text' beside '{self.type}', found one. Remove 'text'.")
         return self
@@ -64,25 +79,38 @@ Views = Annotated[
 
 
 class WhiteningSpec(Block):
-    """A layer behind the model that gives the training text's embeddings mean 0 and the identity as covariance."""
+    """A layer behind the model that gives the training text's embeddings mean 0 and the identity as
+    covariance.
+    """
 
     dimensions: int | None = Field(
-        None, ge=1, description="How many components to keep, those with the largest variance first; null: all."
+        None,
+        ge=1,
+        description="How many components to keep, those with the largest variance first; null: "
+        "all.",
     )
 
 
 class NeighboursSpec(Block):
-    """How far a teacher's vectors are drawn towards the mean of their nearest sentences': topics, not wordings."""
+    """How far a teacher's vectors are drawn towards the mean of their nearest sentences': topics,
+    not wordings.
+    """
 
     count: int = Field(10, ge=1, description="How many of the nearest training sentences to use.")
     weight: Annotated[float, Field(ge=0, le=1)] | None = Field(
         None,
-        description="How far to move each vector towards its neighbours' mean, from 0 to 1. null: set by the text, at "
+        description="How far to move each vector towards its neighbours' mean, from 0 to 1. null: "
+        "set by the text, at "
         "most 0.5; the more the text has topics, the higher.",
     )
     anchors: Sources | None = Field(
-        None, description="General sentences to train on beside your text; their teachers' vectors are not moved."
+        None,
+        description="General sentences to train on beside your text; their teachers' vectors are "
+        "not moved.",
     )
     anchor_share: float = Field(
-        1 / 3, gt=0, lt=1, description="Share of the anchors among all rows; they are repeated until they reach it."
+        1 / 3,
+        gt=0,
+        lt=1,
+        description="Share of the anchors among all rows; they are repeated until they reach it.",
     )

@@ -1,4 +1,6 @@
-"""Reads recipe YAML as data only: YAML 1.2 scalars, no duplicate keys, no aliases, every line remembered."""
+"""Reads recipe YAML as data only: YAML 1.2 scalars, no duplicate keys, no aliases, every line
+remembered.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,21 @@ from st_jtcse.errors import UserError
 Loc = tuple[str | int, ...]
 
 MAX_BYTES = 1 << 20  # A recipe is a page or two; a weights file named by mistake is refused unread.
-MAX_DEPTH = 32  # Far above any recipe, far below Python's recursion limit, which PyYAML's composer would hit.
+# Far above any recipe, far below Python's recursion limit, which PyYAML's composer would hit.
+MAX_DEPTH = 32
 
 _TAG = "tag:yaml.org,2002:"
 _STR, _SEQ, _MAP = f"{_TAG}str", f"{_TAG}seq", f"{_TAG}map"
 
 
-# The core schema of YAML 1.2. PyYAML follows 1.1, where 1e-5 is text, `no` is false and 010 is eight.
+# The core schema of YAML 1.2. PyYAML follows 1.1, where 1e-5 is text, `no` is false and 010 is
+# eight.
 _SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
     f"{_TAG}null": (re.compile(r"^(?:~|null|Null|NULL|)$"), lambda text: None),
-    f"{_TAG}bool": (re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), lambda text: text[0] in "tT"),
+    f"{_TAG}bool": (
+        re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"),
+        lambda text: text[0] in "tT",
+    ),
     f"{_TAG}int": (
         re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"),
         lambda text: int(text, 0) if text[:2] in ("0x", "0o") else int(text),
@@ -43,13 +50,17 @@ _SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's parser under our scalar rules; only its node tree is used, never its constructors."""
+    """PyYAML's parser under our scalar rules; only its node tree is used, never its
+    constructors.
+    """
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own name
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text in quotes wherever YAML 1.1 or 1.2 would read something else, and never an alias."""
+    """Writes text in quotes wherever YAML 1.1 or 1.2 would read something else, and never
+    an alias.
+    """
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -57,14 +68,18 @@ class _Dumper(yaml.SafeDumper):
 
 for _tag, (_pattern, _) in _SCALARS.items():
     if _tag != _STR:
-        _Loader.add_implicit_resolver(_tag, _pattern, None)  # Whatever character the scalar starts with.
+        _Loader.add_implicit_resolver(
+            _tag, _pattern, None
+        )  # Whatever character the scalar starts with.
         _Dumper.add_implicit_resolver(_tag, _pattern, None)
 
 
 def dotted(loc: Loc) -> str:
     """Write a location as people read it, e.g. ``stages[1].args.learning_rate``."""
     keys = (
-        f"[{part}]" if isinstance(part, int) else f".{part if part and part.isprintable() else repr(part)}"
+        f"[{part}]"
+        if isinstance(part, int)
+        else f".{part if part and part.isprintable() else repr(part)}"
         for part in loc
     )
     return "".join(keys).removeprefix(".")
@@ -113,10 +128,13 @@ class Source:
 
     def without(self, dropped: Collection[str]) -> Source:
         """Return the mapping without some of its keys."""
-        return replace(self, value={key: item for key, item in self.keys.items() if key not in dropped})
+        return replace(
+            self, value={key: item for key, item in self.keys.items() if key not in dropped}
+        )
 
     def _walk(self, loc: Loc) -> tuple[Loc, Source, bool]:
-        """Follow `loc` without list positions that exist only because one item stands for a list of one.
+        """Follow `loc` without list positions that exist only because one item stands for a list of
+        one.
 
         Returns it, the last value on it that there is, and whether that is at its end.
         """
@@ -149,41 +167,59 @@ class Source:
 def grown(data: Any, written: Written, own: bool = True) -> Source:
     """Return plain data that was written as a whole."""
     if isinstance(data, dict):
-        return Source({key: grown(item, written, own=False) for key, item in data.items()}, written, own)
+        return Source(
+            {key: grown(item, written, own=False) for key, item in data.items()}, written, own
+        )
     if isinstance(data, list):
         return Source([grown(item, written, own=False) for item in data], written, own)
     return Source(data, written, own)
 
 
 def load(path: Path, name: str | None = None) -> Source:
-    """Read a recipe file that messages call by a name, by default its path; raises UserError if it is none."""
+    """Read a recipe file that messages call by a name, by default its path; raises UserError if it
+    is none.
+    """
     name = str(path) if name is None else name
     source = _Tree(name, Path(os.path.abspath(path)).parent).read(_text(path, name))
     if source.value is None:
-        raise UserError(f"{name}: expected a recipe, found an empty file. Start from a bundled one: st-train --list.")
+        raise UserError(
+            f"{name}: expected a recipe, found an empty file. Start from a bundled one: st-train "
+            "--list."
+        )
     if not isinstance(source.value, dict):
         raise UserError(
-            f"{source.place(())}: expected a mapping ('name: ...', 'stages: ...') at the top level, "
-            f"found {'a list' if isinstance(source.value, list) else 'a single value'}. Write keys with a colon."
+            f"{source.place(())}: expected a mapping ('name: ...', 'stages: ...') at the top "
+            "level, "
+            f"found {'a list' if isinstance(source.value, list) else 'a single value'}. Write keys "
+            "with a colon."
         )
     return source
 
 
 def parse_value(text: str, name: str = "value") -> Any:
-    """Read a value by the rules of recipe files: ``1e-5`` as a number, ``no`` as text; raises UserError for no YAML."""
+    """Read a value by the rules of recipe files: ``1e-5`` as a number, ``no`` as text; raises
+    UserError for no YAML.
+    """
     return _Tree(name, Path(), numbered=False).read(text).data
 
 
 def dump(data: Mapping[str, Any]) -> str:
     """Write plain data as YAML that `load` reads back unchanged."""
     text: str = yaml.dump(
-        dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100, default_flow_style=False
+        dict(data),
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=100,
+        default_flow_style=False,
     )
     return text
 
 
 def _text(path: Path, name: str) -> str:
-    if os.path.isdir(path):  # Unlike pathlib, answers no for a name too long; opening it then says why.
+    if os.path.isdir(
+        path
+    ):  # Unlike pathlib, answers no for a name too long; opening it then says why.
         raise UserError(f"{name}: expected a recipe file, found a folder. Name a file in it.")
     try:
         with path.open("rb") as file:
@@ -191,19 +227,26 @@ def _text(path: Path, name: str) -> str:
     except FileNotFoundError:
         raise UserError(f"{name}: expected a recipe file, found none. Correct the path.") from None
     except OSError as error:
-        raise UserError(f"{name}: expected a readable file, found: {error.strerror}. Check the path.") from error
+        raise UserError(
+            f"{name}: expected a readable file, found: {error.strerror}. Check the path."
+        ) from error
     if b"\0" in raw:
         raise UserError(
-            f"{name}: expected UTF-8 text, found binary data or UTF-16. Name a YAML file, or save as UTF-8."
+            f"{name}: expected UTF-8 text, found binary data or UTF-16. Name a YAML file, or save "
+            "as UTF-8."
         )
     if len(raw) > MAX_BYTES:
-        raise UserError(f"{name}: expected a recipe of at most {MAX_BYTES} bytes, found more. Name a recipe file.")
+        raise UserError(
+            f"{name}: expected a recipe of at most {MAX_BYTES} bytes, found more. Name a recipe "
+            "file."
+        )
     try:
         return raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise UserError(
-            f"{name}:{line}: expected UTF-8 text, found the byte 0x{error.object[error.start]:02x}. Save it as UTF-8."
+            f"{name}:{line}: expected UTF-8 text, found the byte "
+            f"0x{error.object[error.start]:02x}. Save it as UTF-8."
         ) from None
 
 
@@ -259,16 +302,34 @@ class _Tree:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents == 2:
-                    self._fault(line, (), "expected one YAML document, found a second. Remove it from '---' on.")
+                    self._fault(
+                        line,
+                        (),
+                        "expected one YAML document, found a second. Remove it from '---' on.",
+                    )
             elif isinstance(event, yaml.AliasEvent):
-                self._fault(line, (), f"expected plain values, found the alias '*{event.anchor}'. Repeat the value.")
+                self._fault(
+                    line,
+                    (),
+                    f"expected plain values, found the alias '*{event.anchor}'. Repeat the value.",
+                )
             elif isinstance(event, yaml.NodeEvent) and event.anchor is not None:
-                self._fault(line, (), f"expected plain values, found the anchor '&{event.anchor}'. Remove it.")
+                self._fault(
+                    line,
+                    (),
+                    f"expected plain values, found the anchor '&{event.anchor}'. Remove it.",
+                )
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
                 if depth == MAX_DEPTH + 1:
-                    self._fault(line, (), f"expected at most {MAX_DEPTH} levels, found more. Flatten the value.")
-                    return  # PyYAML's scanner looks at every open level again and again: it would take hours.
+                    self._fault(
+                        line,
+                        (),
+                        f"expected at most {MAX_DEPTH} levels, found more. Flatten the value.",
+                    )
+                    # PyYAML's scanner looks at every open level again and again: it would take
+                    # hours.
+                    return
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
 
@@ -292,10 +353,15 @@ class _Tree:
             if pattern.match(node.value):
                 return value(node.value)
         except ValueError:
-            pass  # An integer of thousands of digits, which int() refuses: told like any other misfit.
+            # An integer of thousands of digits, which int() refuses: told like any other misfit.
+            pass
         tag = node.tag.replace(_TAG, "")
         shown = f"{node.value[:40]}..." if len(node.value) > 40 else node.value
-        self._fault(node.start_mark.line + 1, loc, f"expected a YAML {tag}, found '{shown}'. Correct the value.")
+        self._fault(
+            node.start_mark.line + 1,
+            loc,
+            f"expected a YAML {tag}, found '{shown}'. Correct the value.",
+        )
         return None
 
     def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, Source]:
@@ -304,13 +370,17 @@ class _Tree:
             line, key = key_node.start_mark.line + 1, key_node.value
             below = (*loc, key)
             if not isinstance(key_node, yaml.ScalarNode):
-                self._fault(line, loc, "expected text as a key, found a list or mapping. Write a plain key.")
+                self._fault(
+                    line, loc, "expected text as a key, found a list or mapping. Write a plain key."
+                )
             elif key_node.tag != _STR:
                 text = f"expected text as a key, found {key or 'nothing'}. Write '{key}' in quotes."
                 self._fault(line, loc, text)
             elif key in data:
                 first = data[key].written.line
-                text = f"expected each key once, found it again (first on line {first}). Remove one."
+                text = (
+                    f"expected each key once, found it again (first on line {first}). Remove one."
+                )
                 self._fault(line, below, text)
             else:
                 data[key] = self._value(value_node, below, line)

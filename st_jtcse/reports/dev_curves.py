@@ -37,7 +37,9 @@ class Curve:
     final: dict[str, float]  # Score x 100 of the saved model on each evaluation set
     # That of the models which it starts from, as shipped, by model and set
     as_shipped: dict[str, dict[str, float]] = field(default_factory=dict)
-    metrics: dict[str, str] = field(default_factory=dict)  # What the scores are, by set, where it is said
+    metrics: dict[str, str] = field(
+        default_factory=dict
+    )  # What the scores are, by set, where it is said
 
     @property
     def best(self) -> float:
@@ -46,19 +48,29 @@ class Curve:
 
     def reaches(self, score: float) -> Evaluation | None:
         """Return the first evaluation that is at least as good, None if there is none."""
-        return next((evaluation for evaluation in self.evaluations if evaluation.score >= score), None)
+        return next(
+            (evaluation for evaluation in self.evaluations if evaluation.score >= score), None
+        )
 
 
 def loss_terms(entry: Mapping[str, Any]) -> dict[str, float]:
-    """Return the loss and its terms in an entry of the trainer's log; nothing in one of another kind."""
-    return {name: value for name, value in entry.items() if name not in _NO_TERMS} if "loss" in entry else {}
+    """Return the loss and its terms in an entry of the trainer's log; nothing in one of another
+    kind.
+    """
+    return (
+        {name: value for name, value in entry.items() if name not in _NO_TERMS}
+        if "loss" in entry
+        else {}
+    )
 
 
 def read_curves(folders: Sequence[Path]) -> list[Curve]:
-    """Read the evaluations in the output folders of runs; stages of one name are one stage under other seeds.
+    """Read the evaluations in the output folders of runs; stages of one name are one stage under
+    other seeds.
 
-    Raises UserError where a folder holds no run or one with a score that is no number, the runs are of several recipes,
-    two runs have one seed or a stage of other data, or nothing was evaluated on dev.
+    Raises UserError where a folder holds no run or one with a score that is no number, the runs are
+    of several recipes, two runs have one seed or a stage of other data, or nothing was evaluated on
+    dev.
     """
     curves: list[Curve] = []
     taken: dict[tuple[str, int], Path] = {}
@@ -68,7 +80,8 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
     for folder, run in runs:
         if run.recipe != recipe:
             raise UserError(
-                f"{folder} is a run of {run.recipe} and {first} one of {recipe}; compare runs of one recipe."
+                f"{folder} is a run of {run.recipe} and {first} one of {recipe}; compare runs of "
+                "one recipe."
             )
         for stage in run.stages:
             curve, hashes = stage.curve(run.seed), stage.data_sha256
@@ -78,7 +91,8 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
             key = curve.stage, curve.seed
             if key in taken:
                 raise UserError(
-                    f"{folder}: the stage {key[0]!r} has seed {key[1]}, as in {taken[key]}; give runs of other seeds."
+                    f"{folder}: the stage {key[0]!r} has seed {key[1]}, as in {taken[key]}; give "
+                    "runs of other seeds."
                 )
             taken[key] = folder
             other, theirs = data.setdefault(curve.stage, (folder, hashes))
@@ -87,13 +101,15 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
             differing += [name for name in _OF_SOME if (name in theirs) != (name in hashes)]
             if differing:
                 raise UserError(
-                    f"{folder} and {other}: the stage {curve.stage!r} is of other data ({differing[0]}) "
+                    f"{folder} and {other}: the stage {curve.stage!r} is of other data "
+                    f"({differing[0]}) "
                     "in one than in the other; compare runs over the same data."
                 )
             curves.append(curve)
     if not curves:
         raise UserError(
-            f"{', '.join(map(str, folders))}: no stage was evaluated on dev while it trained; set args.eval_strategy "
+            f"{', '.join(map(str, folders))}: no stage was evaluated on dev while it trained; set "
+            "args.eval_strategy "
             "and evaluate.dev, and run it again."
         )
     return curves
@@ -130,7 +146,10 @@ class _Stage(BaseModel):
     log: Annotated[list[_Logged], BeforeValidator(_on_dev)] = []
 
     def curve(self, seed: int) -> Curve:
-        found = [Evaluation(entry.step, entry.train_seconds, round(100 * entry.score, 4)) for entry in self.log]
+        found = [
+            Evaluation(entry.step, entry.train_seconds, round(100 * entry.score, 4))
+            for entry in self.log
+        ]
         if found and found[0].step and "dev" in self.spearman_start:
             found.insert(0, Evaluation(0, 0.0, self.spearman_start["dev"]))
         return Curve(self.name, seed, tuple(found), self.spearman, self.as_shipped, self.metrics)
@@ -145,20 +164,27 @@ class _Run(BaseModel):
 def _run(folder: Path) -> _Run:
     path = folder / "results.json"
     if not path.is_file():
-        raise UserError(f"{folder}: no {path.name} there; give the output folder of a run of st-train.")
+        raise UserError(
+            f"{folder}: no {path.name} there; give the output folder of a run of st-train."
+        )
     try:
         return _Run.model_validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         what = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
-        raise UserError(f"{path}: not the results of st-train ({what}); run the recipe again.") from error
+        raise UserError(
+            f"{path}: not the results of st-train ({what}); run the recipe again."
+        ) from error
 
 
 def _check_finite(curve: Curve, folder: Path) -> None:
-    scores = {f"dev at step {evaluation.step}": evaluation.score for evaluation in curve.evaluations}
+    scores = {
+        f"dev at step {evaluation.step}": evaluation.score for evaluation in curve.evaluations
+    }
     for place, score in {**scores, **curve.final}.items():
         if not math.isfinite(score):
             raise UserError(
-                f"{folder / 'results.json'}: the score of the stage {curve.stage!r} on {place} is {score}, which no "
+                f"{folder / 'results.json'}: the score of the stage {curve.stage!r} on {place} is "
+                f"{score}, which no "
                 "mean can hold; leave the run out, or train it again."
             )

@@ -22,9 +22,16 @@ _BLUE, _ORANGE = "#0072B2", "#D55E00"
 
 @house_style()
 def draw_points(
-    values: Mapping[str, tuple[float, float]], width: float = WIDE, *, over: str, shown: str, from_zero: bool = False
+    values: Mapping[str, tuple[float, float]],
+    width: float = WIDE,
+    *,
+    over: str,
+    shown: str,
+    from_zero: bool = False,
 ) -> Figure:
-    """Draw a point a model: the first number, called `shown`, over the second, whose axis may begin at zero."""
+    """Draw a point a model: the first number, called `shown`, over the second, whose axis may begin
+    at zero.
+    """
     figure, (axes,) = panels(1, width, least=width, height=4)
     for (name, (y, x)), look in zip(values.items(), series()):
         axes.plot(x, y, markersize=8, label=legend_name(name), **look | {"linestyle": "none"})
@@ -38,7 +45,9 @@ def draw_points(
 
 @house_style()
 def draw_cls_energy(values: Mapping[str, CLSEnergy], width: float = WIDE) -> Figure:
-    """Draw a line an encoder: mean E_CLS over layers, and beside it how far encoders are from the first one."""
+    """Draw a line an encoder: mean E_CLS over layers, and beside it how far encoders are from the
+    first one.
+    """
     first, *others = values.values()
     figure, all_axes = panels(2 if others else 1, width, least=4, height=3.8)
     for (name, energy), look in zip(values.items(), series()):
@@ -59,7 +68,9 @@ def draw_cls_energy(values: Mapping[str, CLSEnergy], width: float = WIDE) -> Fig
 
 @house_style()
 def draw_attention_sink(values: Mapping[str, AttentionSink], width: float = WIDE) -> Figure:
-    """Draw a heat map an encoder: share of each layer's attention by group of tokens, also written into the cells."""
+    """Draw a heat map an encoder: share of each layer's attention by group of tokens, also written
+    into the cells.
+    """
     depth = max(len(sink.mass) for sink in values.values())
     figure, all_axes = panels(len(values), width, least=4, height=1.3 + 0.32 * depth)
     for axes, (name, sink) in zip(all_axes, values.items()):
@@ -91,21 +102,33 @@ def draw_modulus(values: Mapping[str, Modulus], width: float = WIDE) -> Figure:
 
 @house_style()
 def draw_cosine_density(values: Mapping[str, CosineDensity], width: float = WIDE) -> Figure:
-    """Draw a panel a model: the density of cosines, one ridge a fifth of the gold scores, the highest on top."""
+    """Draw a panel a model: the density of cosines, one ridge a fifth of the gold scores, the
+    highest on top.
+    """
     figure, all_axes = panels(len(values), width, least=3.6, height=4)
-    peak = max((np.nanmax(one.density) for one in values.values() if not np.isnan(one.density).all()), default=1.0)
+    peak = max(
+        (np.nanmax(one.density) for one in values.values() if not np.isnan(one.density).all()),
+        default=1.0,
+    )
     # Where the first density is visible; the whole grid, if there is none.
-    visible = [(found.grid, np.any(np.nan_to_num(found.density) > 0.01, axis=0)) for found in values.values()]
+    visible = [
+        (found.grid, np.any(np.nan_to_num(found.density) > 0.01, axis=0))
+        for found in values.values()
+    ]
     lowest = min(float(grid[at if at.any() else slice(None)].min()) for grid, at in visible)
     for axes, (name, found) in zip(all_axes, values.items()):
         labels = []
         shown = found.grid >= lowest
         grid = found.grid[shown]
         for fifth, (line, mean) in enumerate(zip(found.density, found.means)):
-            labels.append(f"{found.edges[fifth]:g} to {found.edges[fifth + 1]:g}\n{found.counts[fifth]} pairs")
+            labels.append(
+                f"{found.edges[fifth]:g} to {found.edges[fifth + 1]:g}\n{found.counts[fifth]} pairs"
+            )
             if not np.isnan(line).any():
                 ridge = fifth + 1.3 * line[shown] / peak
-                axes.fill_between(grid, fifth, ridge, color=_BLUE, alpha=0.35, zorder=FIFTHS - fifth)
+                axes.fill_between(
+                    grid, fifth, ridge, color=_BLUE, alpha=0.35, zorder=FIFTHS - fifth
+                )
                 axes.plot(grid, ridge, color=_BLUE, linewidth=1.2, zorder=FIFTHS - fifth)
             if not np.isnan(mean):
                 axes.plot(mean, fifth, marker="|", markersize=9, color="black", zorder=FIFTHS + 1)
@@ -118,13 +141,19 @@ def draw_cosine_density(values: Mapping[str, CosineDensity], width: float = WIDE
 
 
 @house_style()
-def draw_sentence_map(values: Mapping[str, SentenceMap], joined: NDArray[np.int64], width: float = WIDE) -> Figure:
-    """Draw a panel a model, of the same sentences: a dot a sentence, squares and a line for pairs of rows, (M, 2)."""
+def draw_sentence_map(
+    values: Mapping[str, SentenceMap], joined: NDArray[np.int64], width: float = WIDE
+) -> Figure:
+    """Draw a panel a model, of the same sentences: a dot a sentence, squares and a line for pairs
+    of rows, (M, 2).
+    """
     from matplotlib.collections import LineCollection
 
     figure, all_axes = panels(len(values), width, least=3.6, height=3.9)
     for axes, (name, found) in zip(all_axes, values.items()):
-        axes.add_collection(LineCollection(list(found.points[joined]), colors=_ORANGE, linewidths=0.9))
+        axes.add_collection(
+            LineCollection(list(found.points[joined]), colors=_ORANGE, linewidths=0.9)
+        )
         single = np.setdiff1d(np.arange(len(found.points)), joined)
         axes.plot(*found.points[single].T, "o", markersize=2.2, color=_BLUE)
         axes.plot(*found.points[np.unique(joined)].T, "s", markersize=3.2, color=_ORANGE)

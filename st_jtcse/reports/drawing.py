@@ -1,4 +1,6 @@
-"""How every picture looks, and how a figure becomes a file: the same numbers give the same bytes."""
+"""How every picture looks, and how a figure becomes a file: the same numbers give the
+same bytes.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ PictureFormat = Literal["svg", "png"]
 # Inches: the column of a page on a screen and on a phone.
 WIDE, NARROW = 11.0, 4.1
 
-# Okabe and Ito's colours, which colour-blind people tell apart; of 7, 8 and 5 no two share a divisor, so that the 280
-# first series differ, and the 5 first even in grey.
+# Okabe and Ito's colours, which colour-blind people tell apart; of 7, 8 and 5 no two share a
+# divisor, so that the 280 first series differ, and the 5 first even in grey.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 _MARKERS = "osD^vPX*"
 _LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
@@ -52,12 +54,16 @@ def check_installed() -> None:
     try:
         import matplotlib.figure  # noqa: F401
     except ModuleNotFoundError:
-        raise UserError("Pictures need matplotlib; install it with: pip install 'st-jtcse[plots]'.") from None
+        raise UserError(
+            "Pictures need matplotlib; install it with: pip install 'st-jtcse[plots]'."
+        ) from None
 
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draw in the house style, whatever the user's own settings, which come back; without matplotlib a UserError."""
+    """Draw in the house style, whatever the user's own settings, which come back; without
+    matplotlib a UserError.
+    """
     check_installed()
     from matplotlib import style
 
@@ -66,7 +72,9 @@ def house_style() -> Iterator[None]:
 
 
 def panels(number: int, width: float, *, least: float, height: float) -> tuple[Figure, list[Axes]]:
-    """Return a figure of `width` inches with `number` panels, of that height and as many in a row as `least` allows."""
+    """Return a figure of `width` inches with `number` panels, of that height and as many in a row
+    as `least` allows.
+    """
     from matplotlib.figure import Figure
 
     down = math.ceil(number / max(1, int(width / least)))
@@ -90,7 +98,9 @@ def legend_name(name: str) -> str:
 
 
 def legend_below(figure: Figure, axes: Axes) -> None:
-    """Put the legend of some axes below all of a figure, in as many columns as fit and with long names broken."""
+    """Put the legend of some axes below all of a figure, in as many columns as fit and with long
+    names broken.
+    """
     handles, labels = axes.get_legend_handles_labels()
     width = figure.get_figwidth()
     labels = [textwrap.fill(label, int(9 * width)) for label in labels]
@@ -100,7 +110,9 @@ def legend_below(figure: Figure, axes: Axes) -> None:
 
 
 def picture(draw: Callable[[float], Figure], alt: str, wide: bytes | None = None) -> Picture:
-    """Return a page's picture by the function that draws it in a width; `wide` where that one is drawn already."""
+    """Return a page's picture by the function that draws it in a width; `wide` where that one is
+    drawn already.
+    """
     return Picture(wide or to_bytes(draw(WIDE), "svg"), to_bytes(draw(NARROW), "svg"), alt)
 
 

@@ -1,4 +1,6 @@
-"""The results of `st-eval` as tables, as Markdown and as one page, the papers' figures beside ours."""
+"""The results of `st-eval` as tables, as Markdown and as one page, the papers' figures
+beside ours.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from st_jtcse.atomic import write_atomically
 from st_jtcse.errors import UserError
-from st_jtcse.reports.drawing import WIDE, house_style, legend_below, legend_name, panels, picture, save, series
+from st_jtcse.reports.drawing import (
+    WIDE,
+    house_style,
+    legend_below,
+    legend_name,
+    panels,
+    picture,
+    save,
+    series,
+)
 from st_jtcse.reports.page import Picture, Section, grouped, render_page, verdict_section
 from st_jtcse.reports.table import Table, best_by_column, best_of, millions, number
 
@@ -18,11 +29,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OURS = "this model"
-# How many of a table's models stand beside ours where there is room for few: on a terminal, in a picture.
+# How many of a table's models stand beside ours where there is room for few: on a terminal, in a
+# picture.
 FEW = 4
 
 
-def suite_table(name: str, suite: Mapping[str, Any], *, most: int | None = None, also: str | None = None) -> Table:
+def suite_table(
+    name: str, suite: Mapping[str, Any], *, most: int | None = None, also: str | None = None
+) -> Table:
     """Return a suite's scores beside those of the papers' models in its rows, the mean last.
 
     Of the papers' models `most` at most, and `also` one of which the papers have the mean alone.
@@ -31,13 +45,27 @@ def suite_table(name: str, suite: Mapping[str, Any], *, most: int | None = None,
     if also not in models and also in suite["reported_average"]:
         models.append(also)
     cells = [
-        [row["label"], row["metric"] or "", *map(number, (row["score"], *map(row["reported"].get, models)))]
+        [
+            row["label"],
+            row["metric"] or "",
+            *map(number, (row["score"], *map(row["reported"].get, models))),
+        ]
         for row in suite["rows"]
     ]
     if suite["source"]:
-        cells.append(["mean", "", *map(number, (suite["average"], *map(suite["reported_average"].get, models)))])
+        cells.append(
+            [
+                "mean",
+                "",
+                *map(number, (suite["average"], *map(suite["reported_average"].get, models))),
+            ]
+        )
     title = f"{name}: {suite['source']}" if suite["source"] else name
-    best = {place for at, row in enumerate(cells) for place in best_of(cells, [(at, to) for to in range(2, len(row))])}
+    best = {
+        place
+        for at, row in enumerate(cells)
+        for place in best_of(cells, [(at, to) for to in range(2, len(row))])
+    }
     return Table(["task", "metric", OURS, *models], cells, title, names=2, best=best)
 
 
@@ -51,12 +79,15 @@ def evaluation_markdown(data: Mapping[str, Any]) -> str:
     model = data["model"]
     parts = [
         f"# Evaluation of {model['name']}",
-        f"{_size(model)}, inputs of up to {model['max_seq_length']} tokens; SHA-256 `{model['sha256']}`. "
+        f"{_size(model)}, inputs of up to {model['max_seq_length']} tokens; SHA-256 "
+        f"`{model['sha256']}`. "
         "Scores are in percent.",
     ]
     for name, suite in data["suites"].items():
         table, (beside, notes) = suite_table(name, suite), _notes(suite)
-        others = {key: mean for key, mean in suite["reported_average"].items() if key not in table.columns}
+        others = {
+            key: mean for key, mean in suite["reported_average"].items() if key not in table.columns
+        }
         parts += [f"## {name}", beside, table.markdown()]
         if others:
             parts.append(f"Further means reported: {_listed(others)}.")
@@ -74,20 +105,29 @@ def evaluation_markdown(data: Mapping[str, Any]) -> str:
 
 
 def write_evaluation(folder: Path, data: Mapping[str, Any]) -> None:
-    """Leave Markdown, and a page with a table of each suite and, with matplotlib, a picture of each with a score."""
+    """Leave Markdown, and a page with a table of each suite and, with matplotlib, a picture of each
+    with a score.
+    """
     model = data["model"]
     called = model["name"]
     if Path(called).is_dir():
         called = Path(called).absolute().name
-    about = f"{model['name']}: {_size(model)}. Scores are in percent. SHA-256 of the model: {model['sha256']}."
+    about = (
+        f"{model['name']}: {_size(model)}. Scores are in percent. SHA-256 of the model: "
+        f"{model['sha256']}."
+    )
     sections = []
     if "beside" in data:
-        own = verdict_section(f"Verdict beside {data['beside']['model']}", data["beside"]["verdicts"])
+        own = verdict_section(
+            f"Verdict beside {data['beside']['model']}", data["beside"]["verdicts"]
+        )
         sections.append(replace(own, table=_beside_table(called, data["beside"])))
     for name, suite in data["suites"].items():
         beside, notes = _notes(suite)
         text = "\n\n".join(filter(None, [beside, *notes]))
-        sections.append(Section(name, text, suite_table(name, suite), _picture(folder, name, suite)))
+        sections.append(
+            Section(name, text, suite_table(name, suite), _picture(folder, name, suite))
+        )
     if data["missing"]:
         sections.append(Section("Without a result", "\n\n".join(_missing(data))))
     sections.append(Section("The model", about))
@@ -126,7 +166,9 @@ def draw_suite(suite: Mapping[str, Any], width: float = WIDE) -> Figure:
 
 
 def _picture(folder: Path, name: str, suite: Mapping[str, Any]) -> Picture | None:
-    scores = [f"{row['label']} {row['score']:.2f}" for row in suite["rows"] if row["score"] is not None]
+    scores = [
+        f"{row['label']} {row['score']:.2f}" for row in suite["rows"] if row["score"] is not None
+    ]
     if not scores:
         return None
     alt = f"{name}: this model's scores among the reported ones. {', '.join(scores)}."
@@ -144,13 +186,22 @@ def _missing(data: Mapping[str, Any]) -> list[str]:
 def _further_tables(suite: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
     means = {name: [number(mean)] for name, mean in suite["by_metric"].items()}
     sums = {
-        label: [*(number(found[kind]) for kind in ("all", "mean", "wmean")), _listed(found["subsets"])]
+        label: [
+            *(number(found[kind]) for kind in ("all", "mean", "wmean")),
+            _listed(found["subsets"]),
+        ]
         for label, found in suite["aggregations"].items()
     }
-    transfer = {label: list(map(number, scores.values())) for label, scores in suite["transfer"].items()}
+    transfer = {
+        label: list(map(number, scores.values())) for label, scores in suite["transfer"].items()
+    }
     for told, columns, rows in (
         ("Means over the tasks by metric:", ["metric", OURS], means),
-        ("Spearman by SentEval's aggregations:", ["set", "all", "mean", "weighted mean", "subsets"], sums),
+        (
+            "Spearman by SentEval's aggregations:",
+            ["set", "all", "mean", "weighted mean", "subsets"],
+            sums,
+        ),
         ("Transfer:", ["set", "accuracy", "accuracy where C was chosen", "F1"], transfer),
     ):
         if rows:
@@ -163,8 +214,13 @@ def _size(model: Mapping[str, Any]) -> str:
 
 def _notes(suite: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Say what stands beside the scores, and what to know when comparing."""
-    notes = [suite["note"], *(f"{row['label']}: {row['note']}" for row in suite["rows"] if row["note"])]
-    return f"Beside the figures of {suite['source']}." if suite["source"] else "", list(filter(None, notes))
+    notes = [
+        suite["note"],
+        *(f"{row['label']}: {row['note']}" for row in suite["rows"] if row["note"]),
+    ]
+    return f"Beside the figures of {suite['source']}." if suite["source"] else "", list(
+        filter(None, notes)
+    )
 
 
 def _listed(scores: Mapping[str, float]) -> str:

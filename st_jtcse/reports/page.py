@@ -41,7 +41,9 @@ class Section:
 
 
 def render_page(title: str, sections: Sequence[Section]) -> str:
-    """Return a report as one HTML page, light or dark as its reader prefers; all text is escaped."""
+    """Return a report as one HTML page, light or dark as its reader prefers; all text is
+    escaped.
+    """
     template = templates(Path(__file__).parent, autoescape=True).get_template("page.html.j2")
     return template.render(title=title, sections=sections)
 
@@ -62,7 +64,9 @@ def grouped(told: Iterable[tuple[str, str]]) -> list[str]:
 
 @cache
 def templates(folder: Path, *, autoescape: bool) -> Environment:
-    """Return the templates of a folder, in which a tag on a line of its own leaves no line; HTML is escaped."""
+    """Return the templates of a folder, in which a tag on a line of its own leaves no line; HTML is
+    escaped.
+    """
     return Environment(
         loader=FileSystemLoader(folder),
         autoescape=autoescape,

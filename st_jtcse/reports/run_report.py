@@ -1,4 +1,6 @@
-"""A run's table, and its own page: the verdict, dev and the losses by step, and a few pairs before and after."""
+"""A run's table, and its own page: the verdict, dev and the losses by step, and a few pairs before
+and after.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from st_jtcse.atomic import write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.reports.dev_curves import Curve, loss_terms, read_curves
-from st_jtcse.reports.drawing import WIDE, house_style, legend_below, legend_name, panels, picture, series
+from st_jtcse.reports.drawing import (
+    WIDE,
+    house_style,
+    legend_below,
+    legend_name,
+    panels,
+    picture,
+    series,
+)
 from st_jtcse.reports.page import Section, render_page, verdict_section
 from st_jtcse.reports.table import Table, best_by_column, millions, number, scale, shipped_rows
 
@@ -18,9 +28,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE = "report.html"
-_NO_VERDICT = "There is no verdict: that needs a test set, and one model that the whole run starts from."
+_NO_VERDICT = (
+    "There is no verdict: that needs a test set, and one model that the whole run starts from."
+)
 _MOST_STEPS = 10  # that a table of dev shows
-_WITHOUT = "The curves need matplotlib: pip install 'st-jtcse[plots]', then repeat the command with --resume."
+_WITHOUT = (
+    "The curves need matplotlib: pip install 'st-jtcse[plots]', then repeat the command "
+    "with --resume."
+)
 
 # By stage and term of its loss: steps and values.
 Terms = dict[str, dict[str, list[tuple[int, float]]]]
@@ -42,14 +57,20 @@ def results_table(results: Mapping[str, Any]) -> Table:
     rows = [[name, "", "", *scores] for name, *scores in shipped_rows(results, sets)]
     rows += [
         [
-            f"{record['name']}, start kept" if record["steps"] and not record["best_step"] else record["name"],
+            f"{record['name']}, start kept"
+            if record["steps"] and not record["best_step"]
+            else record["name"],
             millions(record["parameters"]),
             str(record["steps"]),
             *(_change(record, name) for name in sets),
         ]
         for record in results["stages"]
     ]
-    metrics = {name: metric for record in results["stages"] for name, metric in record.get("metrics", {}).items()}
+    metrics = {
+        name: metric
+        for record in results["stages"]
+        for name, metric in record.get("metrics", {}).items()
+    }
     title = f"{results['recipe']}, seed {results['seed']}: {scale(sets, metrics)}, start -> trained"
     return Table(["stage", "parameters", "steps", *sets], rows, title)
 
@@ -59,7 +80,9 @@ def _change(record: Mapping[str, Any], name: str) -> str:
     return "" if end is None else f"{start:.2f} -> {end:.2f}"
 
 
-def write_run_report(folder: Path, results: Mapping[str, Any], examples: Sequence[Example], set_name: str) -> None:
+def write_run_report(
+    folder: Path, results: Mapping[str, Any], examples: Sequence[Example], set_name: str
+) -> None:
     """Leave report.html beside the results.json of a run; without matplotlib it has tables alone.
 
     `examples` are pairs of the set of that name.
@@ -71,19 +94,28 @@ def write_run_report(folder: Path, results: Mapping[str, Any], examples: Sequenc
     best = best_by_column(rows, range(1, len(order) - 2))
     table = Table([scores.columns[at] for at in order], rows, best=best)
     about = (
-        f"{scores.title}. Marked: the best of each column. results.json holds all figures, recipe.yaml repeats the run."
+        f"{scores.title}. Marked: the best of each column. results.json holds all figures, "
+        "recipe.yaml repeats the run."
     )
     found = results["verdicts"]
     verdict = verdict_section("Verdict", found) if found else Section("Verdict", _NO_VERDICT)
     sections = [verdict, Section("Stages", about, table), *_curves(folder, results)]
     if examples:
         told = (
-            f"Cosines of {len(examples)} pairs of the set {set_name}, from the lowest to the highest gold score and "
+            f"Cosines of {len(examples)} pairs of the set {set_name}, from the lowest to the "
+            "highest gold score and "
             "chosen by that alone: as the start model is shipped, and by the last one."
         )
-        cells = [[f"{one.first} / {one.second}", f"{one.score:g}", *map(number, one[3:])] for one in examples]
-        sections.append(Section("Before and after", told, Table(["pair", "gold", "before", "after"], cells)))
-    write_atomically(folder / PAGE, render_page(f"{results['recipe']}, seed {results['seed']}", sections))
+        cells = [
+            [f"{one.first} / {one.second}", f"{one.score:g}", *map(number, one[3:])]
+            for one in examples
+        ]
+        sections.append(
+            Section("Before and after", told, Table(["pair", "gold", "before", "after"], cells))
+        )
+    write_atomically(
+        folder / PAGE, render_page(f"{results['recipe']}, seed {results['seed']}", sections)
+    )
 
 
 def _curves(folder: Path, results: Mapping[str, Any]) -> Iterator[Section]:
@@ -92,7 +124,9 @@ def _curves(folder: Path, results: Mapping[str, Any]) -> Iterator[Section]:
         curves = read_curves([folder])
     except UserError:  # Nothing was evaluated in training.
         curves = []
-    shipped = {name: found["dev"] for name, found in results["as_shipped"].items() if "dev" in found}
+    shipped = {
+        name: found["dev"] for name, found in results["as_shipped"].items() if "dev" in found
+    }
     terms = _terms(results)
     told = [(curve.stage, curve.evaluations[0].score, curve.best) for curve in curves]
     words = "; ".join(f"{stage} from {start:.2f}, best {best:.2f}" for stage, start, best in told)
@@ -107,9 +141,13 @@ def _curves(folder: Path, results: Mapping[str, Any]) -> Iterator[Section]:
         note = _WITHOUT
     if curves:
         how = "The score on dev x 100; at step 0 that of the model which the stage starts from."
-        yield Section("Dev by step", "\n\n".join(filter(None, [how, note])), _dev_table(curves), dev)
+        yield Section(
+            "Dev by step", "\n\n".join(filter(None, [how, note])), _dev_table(curves), dev
+        )
     if losses is not None:
-        yield Section("Loss terms", "The loss, and each term of it as it enters the sum.", picture=losses)
+        yield Section(
+            "Loss terms", "The loss, and each term of it as it enters the sum.", picture=losses
+        )
 
 
 def _terms(results: Mapping[str, Any]) -> Terms:
@@ -117,7 +155,9 @@ def _terms(results: Mapping[str, Any]) -> Terms:
     for record in results["stages"]:
         for entry in record.get("log", ()):
             for name, value in loss_terms(entry).items():
-                found.setdefault(record["name"], {}).setdefault(name, []).append((entry["step"], value))
+                found.setdefault(record["name"], {}).setdefault(name, []).append(
+                    (entry["step"], value)
+                )
     return found
 
 
@@ -125,7 +165,9 @@ def _dev_table(curves: Sequence[Curve]) -> Table:
     """Return the scores by step, at no more steps than a table can show."""
     steps = sorted({evaluation.step for curve in curves for evaluation in curve.evaluations})
     shown = steps[:: -(-len(steps) // _MOST_STEPS)]
-    scores = [{evaluation.step: evaluation.score for evaluation in curve.evaluations} for curve in curves]
+    scores = [
+        {evaluation.step: evaluation.score for evaluation in curve.evaluations} for curve in curves
+    ]
     cells = [
         [curve.stage, *(number(own[step]) if step in own else "" for step in shown)]
         for curve, own in zip(curves, scores)
@@ -135,7 +177,9 @@ def _dev_table(curves: Sequence[Curve]) -> Table:
 
 @house_style()
 def draw_dev(curves: Sequence[Curve], shipped: Mapping[str, float], width: float = WIDE) -> Figure:
-    """Draw the score on dev over steps, a line a stage, and those of the start models as shipped."""
+    """Draw the score on dev over steps, a line a stage, and those of the start models as
+    shipped.
+    """
     figure, (axes,) = panels(1, width, least=width, height=4)
     looks = series()
     for curve, look in zip(curves, looks):

@@ -1,4 +1,6 @@
-"""Stages over the seeds of several runs, as tables and pictures: convergence to a score on dev, and sweeps."""
+"""Stages over the seeds of several runs, as tables and pictures: convergence to a score on dev, and
+sweeps.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +50,17 @@ def names_in(places: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def draw_spreads(axes: Axes, places: Sequence[Mapping[str, Spread]]) -> dict[str, dict[str, Any]]:
-    """Draw each evaluation set's mean at every place, with bars of one standard deviation; return the sets' looks."""
+    """Draw each evaluation set's mean at every place, with bars of one standard deviation; return
+    the sets' looks.
+    """
     looks = dict(zip(names_in(places), series()))
     for name, look in looks.items():
         having = [(at, *place[name]) for at, place in enumerate(places) if name in place]
         xs, means, deviations = zip(*having)
         bars = [deviation or 0.0 for deviation in deviations]
-        axes.errorbar(xs, means, bars, capsize=3, label=legend_name(name), **look | {"linestyle": "none"})
+        axes.errorbar(
+            xs, means, bars, capsize=3, label=legend_name(name), **look | {"linestyle": "none"}
+        )
     return looks
 
 
@@ -101,7 +107,11 @@ def convergence_table(rows: Sequence[Convergence], score: float, curves: Sequenc
         ]
         for row in rows
     ]
-    told = {"as_shipped": {name: scores for curve in curves for name, scores in curve.as_shipped.items()}}
+    told = {
+        "as_shipped": {
+            name: scores for curve in curves for name, scores in curve.as_shipped.items()
+        }
+    }
     cells = [[name, "", "", "", *scores] for name, *scores in shipped_rows(told, sets)] + cells
     title = f"to {score:.2f} on dev; {scale(sets, _metrics(curves))} of the saved models"
     return Table(["stage", "reached", "steps", "seconds", *sets], cells, title)
@@ -124,7 +134,13 @@ def draw_convergence(curves: Sequence[Curve], rows: Sequence[Convergence], score
         points = list(zip(*(curve.evaluations for curve in own)))
         scores = [statistics.fmean(at.score for at in point) for point in points]
         seconds = [statistics.fmean(at.seconds for at in point) for point in points]
-        by_step.plot([point[0].step for point in points], scores, label=legend_name(row.stage), markersize=4, **look)
+        by_step.plot(
+            [point[0].step for point in points],
+            scores,
+            label=legend_name(row.stage),
+            markersize=4,
+            **look,
+        )
         by_second.plot(seconds, scores, markersize=4, **look)
     metrics = _metrics(curves)
     for axes, label in ((by_step, "steps"), (by_second, "training (s)")):
@@ -145,25 +161,46 @@ class Point:
     point: str  # the setting, as told in tables
     stage: str  # the stage's name
     seeds: int  # how many runs have finished the stage
-    values: dict[str, list[float]]  # scores x 100 of the saved models by evaluation set, one for each seed
+    values: dict[
+        str, list[float]
+    ]  # scores x 100 of the saved models by evaluation set, one for each seed
     scores: dict[str, Spread]  # the same, summed up
 
 
 def summarize(runs: Sequence[tuple[str, Mapping[str, Any]]], stages: Sequence[str]) -> list[Point]:
-    """Sum up stages, each under every setting; of a run, its setting and its finished stages' results by name."""
+    """Sum up stages, each under every setting; of a run, its setting and its finished stages'
+    results by name.
+    """
     rows = []
     for stage in stages:
         for point in dict.fromkeys(setting for setting, _ in runs):
-            told = [found[stage]["spearman"] for setting, found in runs if setting == point and stage in found]
+            told = [
+                found[stage]["spearman"]
+                for setting, found in runs
+                if setting == point and stage in found
+            ]
             scores = spreads(told)
-            rows.append(Point(point, stage, len(told), {name: [one[name] for one in told] for name in scores}, scores))
+            rows.append(
+                Point(
+                    point,
+                    stage,
+                    len(told),
+                    {name: [one[name] for one in told] for name in scores},
+                    scores,
+                )
+            )
     return rows
 
 
 def sweep_table(rows: Sequence[Point], recipe: str, told: Mapping[str, Any]) -> Table:
-    """Return what a sweep changed beside the scores of the stages that it changed; `told` are its results."""
+    """Return what a sweep changed beside the scores of the stages that it changed; `told` are its
+    results.
+    """
     sets = names_in([row.scores for row in rows])
-    cells = [[row.point, row.stage, str(row.seeds), *(shown(row.scores.get(name)) for name in sets)] for row in rows]
+    cells = [
+        [row.point, row.stage, str(row.seeds), *(shown(row.scores.get(name)) for name in sets)]
+        for row in rows
+    ]
     cells = [[name, "", "", *scores] for name, *scores in shipped_rows(told, sets)] + cells
     title = f"{recipe}: {scale(sets, told['metrics'])}, mean ± standard deviation over seeds"
     return Table(["setting", "stage", "seeds", *sets], cells, title, names=2)
@@ -171,7 +208,9 @@ def sweep_table(rows: Sequence[Point], recipe: str, told: Mapping[str, Any]) -> 
 
 @house_style()
 def draw_sweep(rows: Sequence[Point], metrics: Mapping[str, str]) -> Figure:
-    """Draw a panel for each stage: the settings side by side, every seed a dot, bars of one standard deviation."""
+    """Draw a panel for each stage: the settings side by side, every seed a dot, bars of one
+    standard deviation.
+    """
     stages = list(dict.fromkeys(row.stage for row in rows))
     settings = max(sum(row.stage == stage for row in rows) for stage in stages)
     each = 2.2 + 0.9 * settings
@@ -185,7 +224,9 @@ def draw_sweep(rows: Sequence[Point], metrics: Mapping[str, str]) -> Figure:
 
 def _draw_stage(axes: Axes, rows: Sequence[Point]) -> None:
     for name, look in draw_spreads(axes, [row.scores for row in rows]).items():
-        dots = [(at + 0.15, value) for at, row in enumerate(rows) for value in row.values.get(name, ())]
+        dots = [
+            (at + 0.15, value) for at, row in enumerate(rows) for value in row.values.get(name, ())
+        ]
         xs, ys = zip(*dots)
         axes.scatter(xs, ys, marker=look["marker"], s=8, color=look["color"], alpha=0.6)
     axes.set_xticks(range(len(rows)), [row.point.replace(", ", "\n") for row in rows])

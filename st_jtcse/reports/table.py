@@ -24,7 +24,9 @@ class Table:
     rows: Sequence[Sequence[str]]  # cells, as they are shown
     title: str = ""  # what it shows
     names: int = 1  # how many columns are aligned left
-    best: AbstractSet[Place] = frozenset()  # the cells that terminal and page mark as the best of their kind
+    best: AbstractSet[Place] = (
+        frozenset()
+    )  # the cells that terminal and page mark as the best of their kind
 
     def terminal(self) -> TerminalTable:
         """Return it for rich's console; nothing in it is markup: a model may be called [bold]."""
@@ -33,10 +35,13 @@ class Table:
 
         table = TerminalTable(title=escape(self.title) or None)
         for index, column in enumerate(self.columns):
-            table.add_column(escape(column), justify="left" if index < self.names else "right", overflow="fold")
+            table.add_column(
+                escape(column), justify="left" if index < self.names else "right", overflow="fold"
+            )
         for at, row in enumerate(self.rows):
             marked = (
-                f"[bold]{escape(cell)}[/]" if (at, to) in self.best else escape(cell) for to, cell in enumerate(row)
+                f"[bold]{escape(cell)}[/]" if (at, to) in self.best else escape(cell)
+                for to, cell in enumerate(row)
             )
             table.add_row(*marked)
         return table
@@ -49,8 +54,12 @@ class Table:
         return "\n".join([heading, f"|{rule}", *rows])
 
 
-def best_of(rows: Sequence[Sequence[str]], places: Iterable[Place], *, lowest: bool = False) -> set[Place]:
-    """Return which of some cells hold the best number, the last in each; none where there is nothing to compare."""
+def best_of(
+    rows: Sequence[Sequence[str]], places: Iterable[Place], *, lowest: bool = False
+) -> set[Place]:
+    """Return which of some cells hold the best number, the last in each; none where there is
+    nothing to compare.
+    """
     found: dict[Place, float] = {}
     for at, to in places:
         with suppress(ValueError, IndexError):
@@ -61,7 +70,9 @@ def best_of(rows: Sequence[Sequence[str]], places: Iterable[Place], *, lowest: b
 
 def best_by_column(rows: Sequence[Sequence[str]], columns: Iterable[int]) -> set[Place]:
     """Return the cells with the highest number of each of some columns."""
-    return {place for to in columns for place in best_of(rows, [(at, to) for at in range(len(rows))])}
+    return {
+        place for to in columns for place in best_of(rows, [(at, to) for at in range(len(rows))])
+    }
 
 
 def number(value: float | None) -> str:
@@ -75,9 +86,14 @@ def millions(count: int) -> str:
 
 
 def scale(sets: Iterable[str], metrics: Mapping[str, str]) -> str:
-    """Say what the scores on sets are, by the sets' metrics; one that has none there is of graded pairs."""
+    """Say what the scores on sets are, by the sets' metrics; one that has none there is of graded
+    pairs.
+    """
     told = {name: metrics.get(name, "spearman") for name in sets}
-    told = {name: "Spearman" if metric.startswith("spearman") else metric for name, metric in told.items()}
+    told = {
+        name: "Spearman" if metric.startswith("spearman") else metric
+        for name, metric in told.items()
+    }
     if len(set(told.values())) <= 1:
         return f"{next(iter(told.values()), 'Spearman')} x 100"
     others = [f"{name}: {metric}" for name, metric in told.items() if metric != "Spearman"]
@@ -85,8 +101,13 @@ def scale(sets: Iterable[str], metrics: Mapping[str, str]) -> str:
 
 
 def shipped_rows(results: Mapping[str, Any], sets: Sequence[str]) -> list[list[str]]:
-    """Return the rows that a table of a run's, or a stage's, results begins with: its start models as shipped."""
+    """Return the rows that a table of a run's, or a stage's, results begins with: its start models
+    as shipped.
+    """
     return [
-        [f"{name}, as shipped" if scores else f"{name}, a plain encoder", *(number(scores.get(each)) for each in sets)]
+        [
+            f"{name}, as shipped" if scores else f"{name}, a plain encoder",
+            *(number(scores.get(each)) for each in sets),
+        ]
         for name, scores in results.get("as_shipped", {}).items()
     ]

@@ -1,7 +1,7 @@
 """Ensemble encoder: the weighted sum of any number of encoders' pooled states.
 
-This file is stored beside the weights of every saved ensemble, with the one it imports from, and runs there without
-st_jtcse, so it may import torch and transformers only.
+This file is stored beside the weights of every saved ensemble, with the one it imports from, and
+runs there without st_jtcse, so it may import torch and transformers only.
 """
 
 from __future__ import annotations
@@ -39,14 +39,16 @@ class EnsembleEncoderConfig(SumConfig):
     r"""Configuration of an :class:`EnsembleEncoderModel`.
 
     Args:
-        members: Configuration of each encoder, as a config or its dict, of any type that transformers knows. Depth,
-            heads and intermediate size may differ.
+        members: Configuration of each encoder, as a config or its dict, of any type that
+            transformers knows. Depth, heads and intermediate size may differ.
         weights: Factor w_k of each member; 1.0 by default.
-        **kwargs: How the members are pooled, see :class:`~st_jtcse.towers.modeling_tower_pooling.SumConfig`.
+        **kwargs: How the members are pooled, see
+            :class:`~st_jtcse.towers.modeling_tower_pooling.SumConfig`.
 
     Raises:
-        ValueError: There is no member, one is of another type, they differ in size, vocabulary or padding, the weights
-            do not match them, they shall be pooled by poolers, or the format is newer.
+        ValueError: There is no member, one is of another type, they differ in size, vocabulary or
+            padding, the weights do not match them, they shall be pooled by poolers, or the format
+            is newer.
     """
 
     model_type = "ensemble_encoder"
@@ -58,7 +60,9 @@ class EnsembleEncoderConfig(SumConfig):
         **kwargs: Any,
     ) -> None:
         # transformers builds a config without arguments to learn its defaults.
-        self.members = [tower_config(member, "A member") for member in ([{}] if members is None else members)]
+        self.members = [
+            tower_config(member, "A member") for member in ([{}] if members is None else members)
+        ]
         self.weights = check_weights(weights, len(self.members))
         check_shared(self.members)
         first = self.members[0]
@@ -69,7 +73,10 @@ class EnsembleEncoderConfig(SumConfig):
             kwargs["max_position_embeddings"] = min(known)
         super().__init__(**kwargs)
         if self.pooling == "pooler":
-            raise ValueError("An ensemble's members are without poolers, so that it cannot be pooled by 'pooler'.")
+            raise ValueError(
+                "An ensemble's members are without poolers, so that it cannot be pooled by "
+                "'pooler'."
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the serialisable form, without facts that belong to one machine."""
@@ -84,7 +91,9 @@ def check_weights(weights: Sequence[float] | None, count: int) -> list[float]:
         raise ValueError("An ensemble needs at least one member, found none.")
     values = [1.0] * count if weights is None else [float(weight) for weight in weights]
     if len(values) != count:
-        raise ValueError(f"An ensemble needs one weight per member, found {len(values)} for {count}.")
+        raise ValueError(
+            f"An ensemble needs one weight per member, found {len(values)} for {count}."
+        )
     if not 0 < sum(map(abs, values)) < float("inf"):
         raise ValueError(f"An ensemble needs finite weights, not all of them zero, found {values}.")
     return values
@@ -98,12 +107,14 @@ def check_shared(configs: Sequence[PretrainedConfig]) -> None:
             if first != other:
                 way_out = "a sum needs one size." if key == "hidden_size" else OTHER_TOKENIZERS
                 raise ValueError(
-                    f"The members differ in {key}: {first!r} in the first, {other!r} in no. {index}; {way_out}"
+                    f"The members differ in {key}: {first!r} in the first, {other!r} in no. "
+                    f"{index}; {way_out}"
                 )
 
 
 class EnsembleEncoderModel(PreTrainedModel):
-    r"""Encoders that share a tokenizer and a hidden size; the embedding is the weighted sum of their pooled states.
+    r"""Encoders that share a tokenizer and a hidden size; the embedding is the weighted sum of
+    their pooled states.
 
     .. math:: h = \sum_k w_k h_k
 
@@ -128,13 +139,14 @@ class EnsembleEncoderModel(PreTrainedModel):
     _supports_attention_backend = True
 
     def __init__(self, config: EnsembleEncoderConfig) -> None:
-        # The configs are a list, which transformers does not search: what was asked for is handed on; where nothing
-        # was, each member has its own default.
+        # The configs are a list, which transformers does not search: what was asked for is handed
+        # on; where nothing was, each member has its own default.
         asked = config._attn_implementation
         super().__init__(config)
         # Typed as Any: nn.ModuleList forgets what it holds.
         self.members: Any = nn.ModuleList(
-            tower_class(member).from_config(member, attn_implementation=asked) for member in config.members
+            tower_class(member).from_config(member, attn_implementation=asked)
+            for member in config.members
         )
         encoders: list[Any] = list(self.members)
         for member in encoders:
@@ -161,7 +173,8 @@ class EnsembleEncoderModel(PreTrainedModel):
         """Encode a batch.
 
         Args:
-            input_ids: Token ids, (B, T) int64; with `cu_seq_lens_q` those of all sentences, (1, sum of lengths).
+            input_ids: Token ids, (B, T) int64; with `cu_seq_lens_q` those of all sentences, (1, sum
+                of lengths).
             attention_mask: 1 for tokens, 0 for padding, (B, T); None: no padding.
             token_type_ids: Segment ids, (B, T) int64.
             pooling: Overrides the configuration's `pooling` for this call.
@@ -174,20 +187,30 @@ class EnsembleEncoderModel(PreTrainedModel):
             return_dict: False gives a tuple.
 
         Returns:
-            The weighted sum of the pooled states, (B, 1, H), or for the pooling ``"none"`` of the last hidden states,
-            (B, T, H). Of flat inputs it is (1, sum of lengths, H), a pooled state at each token of its sentence.
+            The weighted sum of the pooled states, (B, 1, H), or for the pooling ``"none"`` of the
+            last hidden states,
+            (B, T, H). Of flat inputs it is (1, sum of lengths, H), a pooled state at each token of
+            its sentence.
         """
         pooling = pooling or self.config.pooling
         if cu_seq_lens_q is not None:
             attention_mask = padded(torch.ones_like(input_ids), cu_seq_lens_q, 0)
-            input_ids, token_type_ids = padded(input_ids, cu_seq_lens_q, self.config.pad_token_id or 0), None
+            input_ids, token_type_ids = (
+                padded(input_ids, cu_seq_lens_q, self.config.pad_token_id or 0),
+                None,
+            )
         attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        counted = attention_mask if self.config.include_prompt else without_prompt(attention_mask, prompt_length)
+        counted = (
+            attention_mask
+            if self.config.include_prompt
+            else without_prompt(attention_mask, prompt_length)
+        )
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
         parts = []
         for member, takes, weight in zip(self.members, self._take_segments, self.config.weights):
             own = inputs | {"token_type_ids": token_type_ids} if takes else inputs
-            # All rows of the last layer too: for CLS alone its rounding would differ from the plain encoder's.
+            # All rows of the last layer too: for CLS alone its rounding would differ from the plain
+            # encoder's.
             state = rows_of(member, own, pooling)
             if pooling != "none":
                 state = pooled(state, counted, pooling)[:, None]
@@ -200,6 +223,7 @@ class EnsembleEncoderModel(PreTrainedModel):
         return output.to_tuple() if return_dict is False else output
 
 
-# Every save_pretrained then copies this file beside the weights and names it in the config's auto_map.
+# Every save_pretrained then copies this file beside the weights and names it in the config's
+# auto_map.
 EnsembleEncoderConfig.register_for_auto_class()
 EnsembleEncoderModel.register_for_auto_class("AutoModel")

@@ -1,7 +1,8 @@
-"""Where each type of tower keeps what cross-attention needs: queries, keys, values, mask, positions, residual.
+"""Where each type of tower keeps what cross-attention needs: queries, keys, values, mask,
+positions, residual.
 
-This file is stored beside the weights of every saved twin and runs there without st_jtcse, so it may import
-torch and transformers only.
+This file is stored beside the weights of every saved twin and runs there without st_jtcse, so it
+may import torch and transformers only.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.masking_utils import create_bidirectional_mask, create_bidirectional_sliding_window_mask
+from transformers.masking_utils import (
+    create_bidirectional_mask,
+    create_bidirectional_sliding_window_mask,
+)
 
 FIRST = slice(0, 1)
 OTHERS = slice(1, None)
@@ -19,7 +23,8 @@ ALL = slice(None)
 
 
 class BertLayers:
-    """A BERT tower's way through its layers, for one batch; RoBERTa's, CamemBERT's and ELECTRA's are the same.
+    """A BERT tower's way through its layers, for one batch; RoBERTa's, CamemBERT's and ELECTRA's
+    are the same.
 
     Args:
         tower: The plain encoder.
@@ -31,12 +36,15 @@ class BertLayers:
     # What projects to queries, keys and values.
     projections = ("query", "key", "value")
 
-    def __init__(self, tower: Any, input_ids: Tensor, attention_mask: Tensor, **segments: Tensor | None) -> None:
+    def __init__(
+        self, tower: Any, input_ids: Tensor, attention_mask: Tensor, **segments: Tensor | None
+    ) -> None:
         self.tower = tower
         embedded = tower.embeddings(input_ids=input_ids, **segments)
         project = getattr(tower, "embeddings_project", None)  # ELECTRA's embeddings may be narrower
         self.start: Tensor = embedded if project is None else project(embedded)
-        # The ordinary layers want the mask of the tower's attention implementation, the rows computed here a plain one.
+        # The ordinary layers want the mask of the tower's attention implementation, the rows
+        # computed here a plain one.
         self.layer_mask = create_bidirectional_mask(tower.config, self.start, attention_mask)
         self.padding = attention_mask[:, None, None, :].bool()
         self.heads: int = tower.config.num_attention_heads
@@ -87,7 +95,9 @@ class BertLayers:
         return self.attention(layer).dropout.p
 
     def complete(self, layer: Any, context: Tensor, residual: Tensor) -> Tensor:
-        """Output projection, residual, normalisation and FFN of a layer, around a given attention context."""
+        """Output projection, residual, normalisation and FFN of a layer, around a given attention
+        context.
+        """
         attended = layer.attention.output(context, residual)
         return layer.output(layer.intermediate(attended), attended)
 
@@ -118,7 +128,9 @@ class MPNetLayers(BertLayers):
         return self.distances[:, :, rows]
 
     def complete(self, layer: Any, context: Tensor, residual: Tensor) -> Tensor:
-        """Output projection, residual, normalisation and FFN of a layer, around a given attention context."""
+        """Output projection, residual, normalisation and FFN of a layer, around a given attention
+        context.
+        """
         attention = layer.attention
         attended = attention.LayerNorm(attention.dropout(attention.attn.o(context)) + residual)
         return layer.output(layer.intermediate(attended), attended)
@@ -139,17 +151,23 @@ class DistilBertLayers(BertLayers):
         return layer.attention
 
     def complete(self, layer: Any, context: Tensor, residual: Tensor) -> Tensor:
-        """Output projection, residual, normalisation and FFN of a layer, around a given attention context."""
+        """Output projection, residual, normalisation and FFN of a layer, around a given attention
+        context.
+        """
         attended = layer.sa_layer_norm(layer.attention.out_lin(context) + residual)
         return layer.output_layer_norm(layer.ffn(attended) + attended)
 
 
 class ModernBertLayers(BertLayers):
-    """ModernBERT: normalisation first, one projection for all three, rotated positions, windows in some layers."""
+    """ModernBERT: normalisation first, one projection for all three, rotated positions, windows in
+    some layers.
+    """
 
     def __init__(self, tower: Any, input_ids: Tensor, attention_mask: Tensor) -> None:
         super().__init__(tower, input_ids, attention_mask)
-        window_mask = create_bidirectional_sliding_window_mask(tower.config, self.start, attention_mask)
+        window_mask = create_bidirectional_sliding_window_mask(
+            tower.config, self.start, attention_mask
+        )
         self.layer_masks = {"full_attention": self.layer_mask, "sliding_attention": window_mask}
         places = torch.arange(self.start.shape[1], device=self.start.device)
         near = (places[:, None] - places).abs() <= tower.config.sliding_window
@@ -204,7 +222,9 @@ class ModernBertLayers(BertLayers):
         return layer.attn.attention_dropout
 
     def complete(self, layer: Any, context: Tensor, residual: Tensor) -> Tensor:
-        """Output projection, residual, normalisation and FFN of a layer, around a given attention context."""
+        """Output projection, residual, normalisation and FFN of a layer, around a given attention
+        context.
+        """
         attended = residual + layer.attn.out_drop(layer.attn.Wo(context))
         return attended + layer.mlp(layer.mlp_norm(attended))
 
@@ -227,7 +247,9 @@ LAYERS: dict[str, type[BertLayers]] = {
 
 
 def in_forward(layers: Iterable[Any], run: Callable[..., Any]) -> Callable[..., Any]:
-    """Make what reads into layers a forward of theirs: only there has `fully_shard` (FSDP2) gathered their weights."""
+    """Make what reads into layers a forward of theirs: only there has `fully_shard` (FSDP2)
+    gathered their weights.
+    """
     for layer in layers:
         run = _as_forward(layer, run) if hasattr(layer, "unshard") else run
     return run
@@ -248,7 +270,8 @@ def _as_forward(layer: Any, run: Callable[..., Any]) -> Callable[..., Any]:
 class LayerAttention:
     """The attention of one layer on one tower's hidden states.
 
-    One softmax and one dropout draw serve both streams: SA_I weights V_I and V_II alike (JTCSE Eq. 7 to 10).
+    One softmax and one dropout draw serve both streams: SA_I weights V_I and V_II alike (JTCSE Eq.
+    7 to 10).
     """
 
     def __init__(self, tower: BertLayers, layer: Any, hidden: Tensor) -> None:
@@ -299,10 +322,14 @@ class FirstRow(LayerAttention):
 
 
 class EveryRow(FirstRow):
-    """The attention of every row on its own values; the partner's are weighed for the first row alone."""
+    """The attention of every row on its own values; the partner's are weighed for the first row
+    alone.
+    """
 
     def contexts(self, partner: Tensor) -> tuple[Tensor, Tensor]:
-        """CT of every row, (B, T, H), whose first row has this object's weights, and CACT, (B, 1, H)."""
+        """CT of every row, (B, T, H), whose first row has this object's weights, and CACT, (B, 1,
+        H).
+        """
         others = self.of_rows(OTHERS, self.key, self.value)
         return torch.cat([self.context(self.value), others], dim=1), self.context(partner)
 

@@ -1,7 +1,7 @@
 """Twin encoder: two towers of one shape whose pooled states are summed.
 
-This file is stored beside the weights of every saved twin, with those it imports from, and runs there without
-st_jtcse, so it may import torch and transformers only.
+This file is stored beside the weights of every saved twin, with those it imports from, and runs
+there without st_jtcse, so it may import torch and transformers only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
-from .modeling_tower_layers import LAYERS, BertLayers, EveryRow, EveryRowOfBoth, FirstRow, in_forward
+from .modeling_tower_layers import (
+    LAYERS,
+    BertLayers,
+    EveryRow,
+    EveryRowOfBoth,
+    FirstRow,
+    in_forward,
+)
 from .modeling_tower_pooling import (
     MIRRORED_KEYS,
     SumConfig,
@@ -35,7 +42,8 @@ from .modeling_tower_pooling import (
 CrossResidual = Literal["stream", "local", "layers"]
 CROSS_RESIDUALS: tuple[CrossResidual, ...] = ("stream", "local", "layers")
 CROSSING_TYPES = tuple(LAYERS)
-# Poolings that read the first row alone: the last layer is computed for no other, and with all rows the cross streams.
+# Poolings that read the first row alone: the last layer is computed for no other, and with all rows
+# the cross streams.
 _OF_FIRST_ROW = ("cls", "pooler")
 _CROSS_OF_FIRST_ROW = (*_OF_FIRST_ROW, "none")
 
@@ -45,14 +53,17 @@ class TwinEncoderConfig(SumConfig):
 
     Args:
         tower: Configuration of either tower, as a config or its dict.
-        cross_attention_every: k of the cross-attention encoder layers (CAELs): every layer j in 1..N with
-            j mod k = 0 is one. Must divide N. None: no cross-attention, which towers of any type that transformers
-            knows can do without; those of :data:`CROSSING_TYPES` need not.
-        cross_residual: Residual of the cross stream at a CAEL. ``"stream"``: the cross stream's own state, which
-            starts from the tower's hidden state; ``"local"``: the tower's hidden state; ``"layers"``: the cross
-            stream's own state, which also runs through the ordinary layers between two CAELs, all rows of it.
+        cross_attention_every: k of the cross-attention encoder layers (CAELs): every layer j in
+            1..N with j mod k = 0 is one. Must divide N. None: no cross-attention, which towers of
+            any type that transformers knows can do without; those of :data:`CROSSING_TYPES` need
+            not.
+        cross_residual: Residual of the cross stream at a CAEL. ``"stream"``: the cross stream's own
+            state, which starts from the tower's hidden state; ``"local"``: the tower's hidden
+            state; ``"layers"``: the cross stream's own state, which also runs through the ordinary
+            layers between two CAELs, all rows of it.
         added_poolers: Whether the twin has poolers of its own, for towers whose type has none.
-        **kwargs: How the towers are pooled, see :class:`~st_jtcse.towers.modeling_tower_pooling.SumConfig`.
+        **kwargs: How the towers are pooled, see
+            :class:`~st_jtcse.towers.modeling_tower_pooling.SumConfig`.
 
     Raises:
         ValueError: The towers cannot cross, k does not divide the depth, or the format is newer.
@@ -75,14 +86,18 @@ class TwinEncoderConfig(SumConfig):
         # transformers builds a config without arguments to learn its defaults.
         self.tower = tower_config({} if tower is None else tower, "A tower")
         if cross_residual not in CROSS_RESIDUALS:
-            raise ValueError(f"cross_residual must be one of {', '.join(CROSS_RESIDUALS)}, found {cross_residual!r}.")
+            raise ValueError(
+                f"cross_residual must be one of {', '.join(CROSS_RESIDUALS)}, found "
+                f"{cross_residual!r}."
+            )
         if cross_attention_every is not None:
             _check_crossing(self.tower, cross_attention_every)
         self.cross_attention_every = cross_attention_every
         self.cross_residual = cross_residual
         self.added_poolers = added_poolers
         super().__init__(
-            **kwargs | {key: getattr(self.tower, key) for key in MIRRORED_KEYS if hasattr(self.tower, key)}
+            **kwargs
+            | {key: getattr(self.tower, key) for key in MIRRORED_KEYS if hasattr(self.tower, key)}
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,7 +117,8 @@ def _check_crossing(tower: PretrainedConfig, every: int) -> None:
     periods = [k for k in range(1, depth + 1) if depth % k == 0]
     if every not in periods:
         raise ValueError(
-            f"cross_attention_every must divide the towers' {depth} layers, found {every}; use one of "
+            f"cross_attention_every must divide the towers' {depth} layers, found {every}; use one "
+            "of "
             f"{', '.join(map(str, periods))}, or null for no cross-attention."
         )
 
@@ -112,12 +128,12 @@ class TwinEncoderOutput(ModelOutput):
     """Output of :class:`TwinEncoderModel`.
 
     Args:
-        last_hidden_state: Sum of the towers' pooled states, (B, 1, H), or, for the pooling ``"none"``, of their last
-            hidden states, (B, T, H).
-        tower_embedding: Pooled state of each tower before any normalisation, (B, 2, H), for the pooling ``"none"`` the
-            first token's; only with ``tower_outputs=True``.
-        cross_embedding: The same of each cross stream at the last CAEL, (B, 2, H); only with ``tower_outputs=True``
-            and cross-attention.
+        last_hidden_state: Sum of the towers' pooled states, (B, 1, H), or, for the pooling
+            ``"none"``, of their last hidden states, (B, T, H).
+        tower_embedding: Pooled state of each tower before any normalisation, (B, 2, H), for the
+            pooling ``"none"`` the first token's; only with ``tower_outputs=True``.
+        cross_embedding: The same of each cross stream at the last CAEL, (B, 2, H); only with
+            ``tower_outputs=True`` and cross-attention.
     """
 
     last_hidden_state: Tensor | None = None
@@ -126,7 +142,9 @@ class TwinEncoderOutput(ModelOutput):
 
 
 def _rows_read(pooling: TowerPooling, counted: Tensor, first_counts: bool | None) -> TowerPooling:
-    """Name a pooling that reads the same rows: behind padding or a prompt the first token is not the first of them."""
+    """Name a pooling that reads the same rows: behind padding or a prompt the first token is not
+    the first of them.
+    """
     if pooling not in _CROSS_OF_FIRST_ROW or first_counts:
         return pooling
     return pooling if begins_rows(counted) else "mean"
@@ -147,14 +165,16 @@ class TowerPooler(nn.Module):
 class TwinEncoderModel(PreTrainedModel):
     r"""Two encoders of one shape; the embedding is h_I + h_II, the sum of their pooled states.
 
-    Inference runs each tower alone. With ``tower_outputs=True`` the towers also run their cross streams: at a
-    cross-attention encoder layer (CAEL), tower I's attention SA_I weights its own values and the partner's,
+    Inference runs each tower alone. With ``tower_outputs=True`` the towers also run their cross
+    streams: at a cross-attention encoder layer (CAEL), tower I's attention SA_I weights its own
+    values and the partner's,
 
     .. math:: CT_I = SA_I V_I, \qquad CACT_I = SA_I V_{II}
 
-    and likewise for II; the cross stream is completed with the layer's own output projection, residual, LayerNorm
-    and FFN, and never changes the normal stream. It is pooled as the towers are. Where only its first row is read, that
-    row alone is computed, for it depends on no other row of the cross stream, unless that runs through ordinary layers.
+    and likewise for II; the cross stream is completed with the layer's own output projection,
+    residual, LayerNorm and FFN, and never changes the normal stream. It is pooled as the towers
+    are. Where only its first row is read, that row alone is computed, for it depends on no other
+    row of the cross stream, unless that runs through ordinary layers.
 
     Args:
         config: The twin's configuration.
@@ -182,7 +202,9 @@ class TwinEncoderModel(PreTrainedModel):
         super().__init__(config)
         self.gradient_checkpointing = False
         # Typed as Any: the towers' inner modules are named by their checkpoints, not by a class.
-        self.towers: Any = nn.ModuleList(tower_class(config.tower).from_config(config.tower) for _ in range(2))
+        self.towers: Any = nn.ModuleList(
+            tower_class(config.tower).from_config(config.tower) for _ in range(2)
+        )
         if config.added_poolers:
             self.add_poolers()
         self._takes_segments = takes_segments(self.towers[0])
@@ -190,7 +212,9 @@ class TwinEncoderModel(PreTrainedModel):
         self.post_init()
 
     def to_towers(self) -> tuple[PreTrainedModel, PreTrainedModel]:
-        """Return the two plain encoders, their poolers included; they share their weights with the twin."""
+        """Return the two plain encoders, their poolers included; they share their weights with the
+        twin.
+        """
         return self.towers[0], self.towers[1]
 
     def add_poolers(self) -> None:
@@ -223,13 +247,15 @@ class TwinEncoderModel(PreTrainedModel):
         """Encode a batch.
 
         Args:
-            input_ids: Token ids, (B, T) int64; with `cu_seq_lens_q` those of all sentences, (1, sum of lengths).
+            input_ids: Token ids, (B, T) int64; with `cu_seq_lens_q` those of all sentences, (1, sum
+                of lengths).
             attention_mask: 1 for tokens, 0 for padding, (B, T); None: no padding.
             token_type_ids: Segment ids, (B, T) int64.
             tower_outputs: Also return each tower's pooled state and run the cross streams.
             pooling: Overrides the configuration's `pooling` for this call.
             prompt_length: Tokens of a prompt, which no mean counts where the configuration says so.
-            first_counts: Whether each sentence's first token counts; None: looked up, and an accelerator asked for it.
+            first_counts: Whether each sentence's first token counts; None: looked up, and an
+                accelerator asked for it.
             cu_seq_lens_q: Where each sentence of flat inputs begins and ends, (B + 1,).
             cu_seq_lens_k: Comes with flat inputs and is not needed.
             max_length_q: Likewise.
@@ -244,9 +270,16 @@ class TwinEncoderModel(PreTrainedModel):
         pooling = pooling or self.config.pooling
         if cu_seq_lens_q is not None:
             attention_mask = padded(torch.ones_like(input_ids), cu_seq_lens_q, 0)
-            input_ids, token_type_ids = padded(input_ids, cu_seq_lens_q, self.config.pad_token_id or 0), None
+            input_ids, token_type_ids = (
+                padded(input_ids, cu_seq_lens_q, self.config.pad_token_id or 0),
+                None,
+            )
         attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        counted = attention_mask if self.config.include_prompt else without_prompt(attention_mask, prompt_length)
+        counted = (
+            attention_mask
+            if self.config.include_prompt
+            else without_prompt(attention_mask, prompt_length)
+        )
         inputs: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
         inputs |= {"token_type_ids": token_type_ids} if self._takes_segments else {}
         if self.config.tower.model_type in LAYERS:
@@ -255,7 +288,9 @@ class TwinEncoderModel(PreTrainedModel):
         else:
             hidden, cross = [rows_of(tower, inputs, pooling) for tower in self.towers], None
         # All rows have one state too, for a loss: that of the first.
-        states, crossed = ([] if rows is None else self._pooled(rows, counted, pooling) for rows in (hidden, cross))
+        states, crossed = (
+            [] if rows is None else self._pooled(rows, counted, pooling) for rows in (hidden, cross)
+        )
         total = hidden[0] + hidden[1] if pooling == "none" else self._sum(states)
         total = total if cu_seq_lens_q is None else flattened(total, attention_mask, cu_seq_lens_q)
         output = TwinEncoderOutput(
@@ -266,11 +301,15 @@ class TwinEncoderModel(PreTrainedModel):
         return output.to_tuple() if return_dict is False else output
 
     def _pooled(self, streams: list[Tensor], mask: Tensor, pooling: TowerPooling) -> list[Tensor]:
-        """Make one state, (B, H), of each stream's rows; of those of the first row alone there is one."""
+        """Make one state, (B, H), of each stream's rows; of those of the first row alone there is
+        one.
+        """
         if pooling == "pooler":
             first = [pooled(rows, mask[:, : rows.shape[1]], "cls")[:, None] for rows in streams]
             return [pooler(rows) for pooler, rows in zip(self.tower_poolers(), first, strict=True)]
-        return [rows[:, 0] if rows.shape[1] == 1 else pooled(rows, mask, pooling) for rows in streams]
+        return [
+            rows[:, 0] if rows.shape[1] == 1 else pooled(rows, mask, pooling) for rows in streams
+        ]
 
     def _sum(self, states: list[Tensor]) -> Tensor:
         if self.config.normalize:
@@ -280,7 +319,9 @@ class TwinEncoderModel(PreTrainedModel):
     def _through_layers(
         self, inputs: dict[str, Any], tower_outputs: bool, pooling: TowerPooling
     ) -> tuple[list[Tensor], list[Tensor] | None]:
-        """Run both towers side by side: the rows to be pooled of the normal streams and of the cross streams."""
+        """Run both towers side by side: the rows to be pooled of the normal streams and of the
+        cross streams.
+        """
         kind = LAYERS[self.config.tower.model_type]
         ways = [kind(tower, **inputs) for tower in self.towers]
         every = self.config.cross_attention_every if tower_outputs else None
@@ -291,13 +332,17 @@ class TwinEncoderModel(PreTrainedModel):
             layers = [way.layers[index] for way in ways]
             is_last = index == depth - 1
             if every is not None and (index + 1) % every == 0:
-                hidden, cross = self._cross_layer(ways, layers, hidden, cross, self._rows(pooling, is_last))
+                hidden, cross = self._cross_layer(
+                    ways, layers, hidden, cross, self._rows(pooling, is_last)
+                )
             elif is_last and pooling in _OF_FIRST_ROW:
                 hidden = [self._first_row(*each) for each in zip(ways, layers, hidden)]
             else:
                 hidden = [way.run(layer, state) for way, layer, state in zip(ways, layers, hidden)]
                 if cross is not None and self.config.cross_residual == "layers":
-                    cross = [way.run(layer, state) for way, layer, state in zip(ways, layers, cross)]
+                    cross = [
+                        way.run(layer, state) for way, layer, state in zip(ways, layers, cross)
+                    ]
             if index == 0:
                 first, first_cross = hidden, cross or hidden
 
@@ -317,7 +362,9 @@ class TwinEncoderModel(PreTrainedModel):
         return self._run([layer], run, hidden)
 
     def _rows(self, pooling: TowerPooling, is_last: bool) -> type[FirstRow | EveryRowOfBoth]:
-        """The rows of a CAEL that are read later: of the normal streams, and of the cross streams."""
+        """The rows of a CAEL that are read later: of the normal streams, and of the cross
+        streams.
+        """
         if is_last and pooling in _OF_FIRST_ROW:
             return FirstRow
         goes_on_whole = self.config.cross_residual == "layers" and not is_last
@@ -331,7 +378,9 @@ class TwinEncoderModel(PreTrainedModel):
         cross: list[Tensor] | None,
         attend: type[FirstRow | EveryRowOfBoth],
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """One CAEL of both towers: the normal streams, and of the cross streams what is read of them."""
+        """One CAEL of both towers: the normal streams, and of the cross streams what is read of
+        them.
+        """
         if cross is None or self.config.cross_residual == "local":
             cross = hidden
         if attend is not EveryRowOfBoth:
@@ -353,10 +402,13 @@ class TwinEncoderModel(PreTrainedModel):
     def _run(self, layers: list[Any], run: Any, *states: Tensor) -> Any:
         """Run what stands for the forward of some layers."""
         if self.gradient_checkpointing and self.training:
-            return in_forward(layers, lambda *given: self._gradient_checkpointing_func(run, *given))(*states)
+            return in_forward(
+                layers, lambda *given: self._gradient_checkpointing_func(run, *given)
+            )(*states)
         return in_forward(layers, run)(*states)
 
 
-# Every save_pretrained then copies this file beside the weights and names it in the config's auto_map.
+# Every save_pretrained then copies this file beside the weights and names it in the config's
+# auto_map.
 TwinEncoderConfig.register_for_auto_class()
 TwinEncoderModel.register_for_auto_class("AutoModel")

@@ -1,4 +1,6 @@
-"""LoRA on the encoder of a stage's model: put on, found again by checkpoints, kept as an adapter, and merged."""
+"""LoRA on the encoder of a stage's model: put on, found again by checkpoints, kept as an adapter,
+and merged.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,13 @@ _ALL_LINEAR = "all-linear"
 
 
 def add_adapter(model: SentenceTransformer, lora: Mapping[str, Any], folder: Path) -> None:
-    """Freeze a model's encoder and put a LoRA adapter on it; what stands behind the encoder is trained as it is.
+    """Freeze a model's encoder and put a LoRA adapter on it; what stands behind the encoder is
+    trained as it is.
 
     Args:
         model: The model to be trained.
-        lora: Arguments of PEFT's LoraConfig. Without target modules PEFT's own choice for the encoder's, or a twin's
-            towers', type.
+        lora: Arguments of PEFT's LoraConfig. Without target modules PEFT's own choice for the
+            encoder's, or a twin's towers', type.
         folder: Where the checkpoints go; the encoder is saved beside them, and goes with them.
 
     Raises:
@@ -40,7 +43,9 @@ def add_adapter(model: SentenceTransformer, lora: Mapping[str, Any], folder: Pat
 
     encoder: Any = model[0].model
     targets = lora.get("target_modules") or _usual_targets(encoder)
-    _check_targets(encoder, [targets] if isinstance(targets, str) else targets, isinstance(targets, str))
+    _check_targets(
+        encoder, [targets] if isinstance(targets, str) else targets, isinstance(targets, str)
+    )
     with _told_of_peft():
         config = LoraConfig(**{**lora, "target_modules": targets})
     base = (folder / _BASE).absolute()
@@ -58,7 +63,8 @@ def add_adapter(model: SentenceTransformer, lora: Mapping[str, Any], folder: Pat
 
 
 def merge_adapter(model: SentenceTransformer, spec: ModelSpec, folder: Path) -> None:
-    """Save the adapter of a trained model in the folder ``adapter``, and add it into the encoder's weights.
+    """Save the adapter of a trained model in the folder ``adapter``, and add it into the encoder's
+    weights.
 
     The model is then an ordinary one.
     """
@@ -68,7 +74,8 @@ def merge_adapter(model: SentenceTransformer, spec: ModelSpec, folder: Path) -> 
     if processes.rank() == 0:
         encoder.save_pretrained(folder / ADAPTER)
         _rename_base(folder / ADAPTER / _CONFIG, _public_base(spec))
-    # PEFT merges its own model class alone; Sentence-Transformers puts the layers into the encoder itself.
+    # PEFT merges its own model class alone; Sentence-Transformers puts the layers into the encoder
+    # itself.
     for name, layer in list(encoder.named_modules()):
         if hasattr(layer, "unload_and_optionally_merge_module"):
             encoder.set_submodule(name, layer.unload_and_optionally_merge_module(True, False, None))
@@ -86,7 +93,9 @@ def _told_of_peft() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, NotImplementedError) as error:
-        raise UserError(f"lora: PEFT refuses these arguments: {' '.join(str(error).split())[:300]}") from error
+        raise UserError(
+            f"lora: PEFT refuses these arguments: {' '.join(str(error).split())[:300]}"
+        ) from error
 
 
 def _usual_targets(encoder: Any) -> list[str]:
@@ -95,7 +104,8 @@ def _usual_targets(encoder: Any) -> list[str]:
     kind = getattr(encoder.config, "tower", encoder.config).model_type
     if kind not in USUAL:
         raise UserError(
-            f"lora: PEFT names no usual layers of a {kind} model; name them, e.g. 'target_modules: {_ALL_LINEAR}'."
+            f"lora: PEFT names no usual layers of a {kind} model; name them, e.g. 'target_modules: "
+            f"{_ALL_LINEAR}'."
         )
     return list(USUAL[kind])
 
@@ -107,18 +117,36 @@ def _check_targets(encoder: PreTrainedModel, targets: list[str], is_pattern: boo
         try:
             ends = re.compile(target if is_pattern else rf"(.*\.)?{re.escape(target)}")
         except re.error as error:
-            raise UserError(f"lora.target_modules: expected a pattern, found {shown(target)} ({error}).") from error
+            raise UserError(
+                f"lora.target_modules: expected a pattern, found {shown(target)} ({error})."
+            ) from error
         if target != _ALL_LINEAR and not any(ends.fullmatch(name) for name in names):
-            layers = ((name, getattr(layer, "weight", None)) for name, layer in encoder.named_modules())
-            weighted = {name.rpartition(".")[2] for name, weight in layers if weight is not None and weight.dim() == 2}
-            raise UserError(f"lora.target_modules: {unknown('the name of a layer', target, sorted(weighted))}")
+            layers = (
+                (name, getattr(layer, "weight", None)) for name, layer in encoder.named_modules()
+            )
+            weighted = {
+                name.rpartition(".")[2]
+                for name, weight in layers
+                if weight is not None and weight.dim() == 2
+            }
+            raise UserError(
+                f"lora.target_modules: {unknown('the name of a layer', target, sorted(weighted))}"
+            )
 
 
 def _public_base(spec: ModelSpec) -> str:
-    """Return the Hub id of the model that an adapter is of; empty where it is none, or was changed before."""
+    """Return the Hub id of the model that an adapter is of; empty where it is none, or was changed
+    before.
+    """
     name = spec.base
     changed = (spec.tower, spec.layers, spec.fresh) != (None, None, None)
-    if name is None or changed or name == embedded.NAME or name.startswith(STAGE_PREFIX) or Path(name).exists():
+    if (
+        name is None
+        or changed
+        or name == embedded.NAME
+        or name.startswith(STAGE_PREFIX)
+        or Path(name).exists()
+    ):
         return ""
     return name
 

@@ -1,4 +1,6 @@
-"""The models that a run starts from, as their makers shipped them: what stages, and a whole run, make of them."""
+"""The models that a run starts from, as their makers shipped them: what stages, and a whole run,
+make of them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _EXAMPLES = 8
 
 
 def start_models(stage: StageSpec, stages: Mapping[str, StageSpec]) -> list[WeightedModelSpec]:
-    """Return the models, none of them a stage's, that a stage's weights come from, through the stages before it."""
+    """Return the models, none of them a stage's, that a stage's weights come from, through the
+    stages before it.
+    """
     found: dict[tuple[str, str | None], WeightedModelSpec] = {}
     for place, name in stage.model.models.items():
         holder: Any = stage.model.members[int(place[1])] if stage.model.members else stage.model
@@ -46,7 +50,9 @@ def start_models(stage: StageSpec, stages: Mapping[str, StageSpec]) -> list[Weig
 
 def hub_ids(stage: StageSpec, stages: Mapping[str, StageSpec]) -> list[str]:
     """Return the Hub ids of a stage's start models, as far as they have one."""
-    names = (start.model for start in start_models(stage, stages) if not os.path.exists(start.model))
+    names = (
+        start.model for start in start_models(stage, stages) if not os.path.exists(start.model)
+    )
     return list(dict.fromkeys(embedded.HUB_ID if name == embedded.NAME else name for name in names))
 
 
@@ -60,9 +66,15 @@ def begins_as(spec: ModelSpec) -> str:
     if spec.cross_encoder is not None:
         return f"{_short(spec.cross_encoder)}, a cross-encoder's backbone"
     names = list(dict.fromkeys(spec.models.values()))
-    if spec.towers and spec.pooling is None and not any(name.startswith(STAGE_PREFIX) for name in names):
+    if (
+        spec.towers
+        and spec.pooling is None
+        and not any(name.startswith(STAGE_PREFIX) for name in names)
+    ):
         shared_form(names, revision=spec.revision)
-    source = " and ".join(map(_short, names)) + (", twice" if spec.towers and len(names) == 1 else "")
+    source = " and ".join(map(_short, names)) + (
+        ", twice" if spec.towers and len(names) == 1 else ""
+    )
     ways = dict.fromkeys(_way(name, spec) for name in names)
     changes = {
         f"tower {spec.tower}": spec.tower,
@@ -70,7 +82,12 @@ def begins_as(spec: ModelSpec) -> str:
         "random weights": spec.fresh,
         f"cut at {spec.max_seq_length} tokens": spec.max_seq_length,
     }
-    return ", ".join([f"{source}: {' and '.join(ways)}", *(told for told, made in changes.items() if made is not None)])
+    return ", ".join(
+        [
+            f"{source}: {' and '.join(ways)}",
+            *(told for told, made in changes.items() if made is not None),
+        ]
+    )
 
 
 def _way(name: str, spec: ModelSpec) -> str:
@@ -83,7 +100,9 @@ def _way(name: str, spec: ModelSpec) -> str:
     if form is None:
         return f"{own or 'no pooling'}, a plain encoder"
     if own is None:
-        return ", ".join(filter(None, (str(form), "as shipped")))  # Static embeddings are all there is
+        return ", ".join(
+            filter(None, (str(form), "as shipped"))
+        )  # Static embeddings are all there is
     return f"{own}, {'as' if form == ShippedForm(('Pooling',), spec.pooling) else 'not as'} shipped"
 
 
@@ -113,11 +132,15 @@ class ShippedScores:
     def take_up(self, path: Path) -> None:
         """Take up the results that an earlier start of the run left, if there are any."""
         if path.is_file():
-            with suppress(ValueError, TypeError, KeyError, AttributeError):  # A damaged file is written anew.
+            with suppress(
+                ValueError, TypeError, KeyError, AttributeError
+            ):  # A damaged file is written anew.
                 self.take(json.loads(path.read_text(encoding="utf-8")))
 
     def of(self, stage: StageSpec, inputs: Inputs) -> dict[str, dict[str, float]]:
-        """Return the scores of a stage's start models on its evaluation sets; a plain encoder has none."""
+        """Return the scores of a stage's start models on its evaluation sets; a plain encoder has
+        none.
+        """
         told: dict[str, dict[str, float]] = {}
         # A cross-encoder scores pairs; its backbone, as shipped, embeds sentences.
         if not inputs.evaluators or stage.model.cross_encoder is not None or processes.rank() != 0:
@@ -125,12 +148,18 @@ class ShippedScores:
         names = _labels(self.stages)
         for start in start_models(stage, self.stages):
             name = names[start.model, start.revision]
-            usable = [key for key in inputs.evaluators if self.data_sha256.get(key) == inputs.hashes[key]]
-            known = {key: score for key, score in self.scores.get(name, {}).items() if key in usable}
+            usable = [
+                key for key in inputs.evaluators if self.data_sha256.get(key) == inputs.hashes[key]
+            ]
+            known = {
+                key: score for key, score in self.scores.get(name, {}).items() if key in usable
+            }
             missing = {key: found for key, found in inputs.evaluators.items() if key not in known}
             try:
                 if missing and shipped_form(start.model, revision=start.revision) is not None:
-                    known |= kind_of(stage.model).scores(load_frozen(start, embedded.place), missing)
+                    known |= kind_of(stage.model).scores(
+                        load_frozen(start, embedded.place), missing
+                    )
             except UserError as error:
                 logger.warning("the table lacks the row 'as shipped': %s", error)
                 continue
@@ -141,24 +170,40 @@ class ShippedScores:
 
 def _labels(stages: Mapping[str, StageSpec]) -> dict[tuple[str, str | None], str]:
     """Name a run's start models, folders by as much of their paths as tells them apart."""
-    starts = {(spec.model, spec.revision) for stage in stages.values() for spec in start_models(stage, stages)}
+    starts = {
+        (spec.model, spec.revision)
+        for stage in stages.values()
+        for spec in start_models(stage, stages)
+    }
     folders = {model: Path(model).parts for model, _ in starts if os.path.isabs(model)}
     labels = {}
     for model, revision in starts:
-        ends = (folders[model][-length:] for length in range(1, len(folders[model]) + 1)) if model in folders else ()
-        alone = (end for end in ends if sum(other[-len(end) :] == end for other in folders.values()) == 1)
+        ends = (
+            (folders[model][-length:] for length in range(1, len(folders[model]) + 1))
+            if model in folders
+            else ()
+        )
+        alone = (
+            end for end in ends if sum(other[-len(end) :] == end for other in folders.values()) == 1
+        )
         name = "/".join(next(alone, (model,)))
         labels[model, revision] = f"{name}@{revision}" if revision else name
     return labels
 
 
 def beside_start(
-    stages: Sequence[StageSpec], stage: StageSpec, inputs: Inputs, model: SentenceTransformer, has_score: bool
+    stages: Sequence[StageSpec],
+    stage: StageSpec,
+    inputs: Inputs,
+    model: SentenceTransformer,
+    has_score: bool,
 ) -> dict[str, Any]:
-    """Return what a stage's record says of its model beside the start: verdicts, and the cosines of a few pairs.
+    """Return what a stage's record says of its model beside the start: verdicts, and the cosines of
+    a few pairs.
 
-    They are of the test sets; the others have chosen the model and say nothing of it. There are none but of
-    the run's last bi-encoder, and where it comes from one model, which `has_score` as shipped.
+    They are of the test sets; the others have chosen the model and say nothing of it. There are
+    none but of the run's last bi-encoder, and where it comes from one model, which `has_score` as
+    shipped.
     """
     tests = {name: inputs.sets[name] for name in (stage.evaluate.test if stage.evaluate else ())}
     bi_encoders = [other.name for other in stages if other.model.cross_encoder is None]
@@ -174,12 +219,17 @@ def beside_start(
         return {"verdicts": []}
 
 
-def _examples(base: SentenceTransformer, model: SentenceTransformer, sets: Mapping[str, Any]) -> dict[str, Any]:
-    """Return rows of the first set of graded pairs, evenly by gold score, and their cosines by both models.
+def _examples(
+    base: SentenceTransformer, model: SentenceTransformer, sets: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return rows of the first set of graded pairs, evenly by gold score, and their cosines by both
+    models.
 
     The texts are left out: records are pushed with models.
     """
-    name, pairs = next(((name, own.pairs) for name, own in sets.items() if own.pairs is not None), ("", None))
+    name, pairs = next(
+        ((name, own.pairs) for name, own in sets.items() if own.pairs is not None), ("", None)
+    )
     if pairs is None:
         return {}
     order = np.argsort(pairs.scores, kind="stable")

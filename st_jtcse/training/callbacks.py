@@ -1,4 +1,6 @@
-"""What goes on beside a training loop: a guard, an interrupt, a clock, and the weights of the loss."""
+"""What goes on beside a training loop: a guard, an interrupt, a clock, and the weights of
+the loss.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ LOSS_WEIGHTS = "loss.safetensors"
 
 
 def reading_embeddings(loss: LossDeclaration, model: nn.Module) -> AbstractContextManager[None]:
-    """Return what a training runs in whose loss, a library's, reads embeddings alone: one that distils teachers.
+    """Return what a training runs in whose loss, a library's, reads embeddings alone: one that
+    distils teachers.
 
     The losses of this package see to it themselves.
     """
@@ -33,9 +36,11 @@ def reading_embeddings(loss: LossDeclaration, model: nn.Module) -> AbstractConte
 
 
 class FiniteLoss(TrainerCallback):
-    """Stops a stage whose loss is NaN or infinite, before anything of that is logged, evaluated or saved.
+    """Stops a stage whose loss is NaN or infinite, before anything of that is logged, evaluated or
+    saved.
 
-    It looks then and at the end alone: at every step an accelerator would run out of work while it is asked.
+    It looks then and at the end alone: at every step an accelerator would run out of work while it
+    is asked.
     """
 
     def __init__(self, stage: str, loss: nn.Module) -> None:
@@ -43,28 +48,40 @@ class FiniteLoss(TrainerCallback):
         self._sums: dict[str, torch.Tensor] = {}
         loss.register_forward_hook(self._add)
 
-    def _add(self, module: nn.Module, inputs: Any, output: torch.Tensor | dict[str, torch.Tensor]) -> None:
+    def _add(
+        self, module: nn.Module, inputs: Any, output: torch.Tensor | dict[str, torch.Tensor]
+    ) -> None:
         # What is not finite stays so in every sum.
         for name, value in (output if isinstance(output, dict) else {"loss": output}).items():
             total = value.detach().float().sum()
             self._sums[name] = self._sums[name] + total if name in self._sums else total
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Look at the terms where something of them is kept."""
-        kept = control.should_log or control.should_evaluate or control.should_save or control.should_training_stop
+        kept = (
+            control.should_log
+            or control.should_evaluate
+            or control.should_save
+            or control.should_training_stop
+        )
         if not self._sums or not (kept or state.global_step >= state.max_steps):
             return
         for name, total in zip(self._sums, torch.stack(list(self._sums.values())).tolist()):
             if not math.isfinite(total):
                 raise UserError(
                     f"Stage {self._stage!r} stopped: the loss term {name!r} is {total}; the last "
-                    "checkpoint is kept. Lower args.learning_rate, set args.max_grad_norm, or switch off the term."
+                    "checkpoint is kept. Lower args.learning_rate, set args.max_grad_norm, or "
+                    "switch off the term."
                 )
         self._sums.clear()
 
 
 class Interrupt(TrainerCallback):
-    """The first Ctrl-C of its `with` block saves a checkpoint and stops after the step, the second stops at once."""
+    """The first Ctrl-C of its `with` block saves a checkpoint and stops after the step, the second
+    stops at once.
+    """
 
     requested = False
 
@@ -79,7 +96,9 @@ class Interrupt(TrainerCallback):
     def __exit__(self, *failure: object) -> None:
         signal.signal(signal.SIGINT, self._previous)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Ask the trainer to save and stop."""
         if self.requested:
             control.should_save = control.should_training_stop = True
@@ -88,14 +107,16 @@ class Interrupt(TrainerCallback):
 class Patience(TrainerCallback):
     """Stops a training after so many evaluations on end without a new best score; None: never.
 
-    It counts in the log, so that a resumed run stops where an uninterrupted one does; transformers' own callback
-    begins to count anew.
+    It counts in the log, so that a resumed run stops where an uninterrupted one does; transformers'
+    own callback begins to count anew.
     """
 
     def __init__(self, evaluations: int | None) -> None:
         self._evaluations = evaluations
 
-    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Ask the trainer to stop."""
         if self._is_exhausted(args, state):
             control.should_training_stop = True
@@ -123,40 +144,54 @@ class TrainingTime(TrainerCallback):
         self._seconds = 0.0
         self._since = 0.0
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Start, or go on from the last entry."""
-        self.before = max((float(entry.get(SECONDS, 0.0)) for entry in state.log_history), default=0.0)
+        self.before = max(
+            (float(entry.get(SECONDS, 0.0)) for entry in state.log_history), default=0.0
+        )
         self._seconds = self.before
         self._since = time.perf_counter()
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Count the step, with the loading of its batch."""
         now = time.perf_counter()
         self._seconds += now - self._since
         self._since = now
 
-    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Leave out what passed since the step ended."""
         self._since = time.perf_counter()
 
     on_save = on_evaluate
 
-    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Add the seconds to the entry just written."""
         state.log_history[-1][SECONDS] = round(self._seconds, 2)
 
 
 class LossWeights(TrainerCallback):
-    """Saves with each checkpoint what a loss learns beside its model, such as EmbedDistillLoss's projection.
+    """Saves with each checkpoint what a loss learns beside its model, such as EmbedDistillLoss's
+    projection.
 
-    The trainer trains those weights but saves the model's alone, so that a resumed run would start them anew.
+    The trainer trains those weights but saves the model's alone, so that a resumed run would start
+    them anew.
     """
 
     def __init__(self, loss: nn.Module, model: nn.Module) -> None:
         self._loss = loss
         self._model = model
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         """Write the loss's own weights into the checkpoint."""
         weights = self._own()
         if weights and state.is_world_process_zero:
@@ -169,7 +204,8 @@ class LossWeights(TrainerCallback):
             self._loss.load_state_dict(load_file(checkpoint / LOSS_WEIGHTS), strict=False)
 
     def _own(self) -> dict[str, Any]:
-        # By place, not by name: a loss may call its model as it likes, and tie weights of its own to the model's.
+        # By place, not by name: a loss may call its model as it likes, and tie weights of its own
+        # to the model's.
         seen = {tensor.data_ptr() for tensor in self._model.state_dict().values()}
         own: dict[str, Any] = {}
         for name, tensor in self._loss.state_dict().items():

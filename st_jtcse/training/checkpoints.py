@@ -1,6 +1,8 @@
-"""Checkpoints that are known to be whole: the last file that each gets is a manifest of the hashes of all others.
+"""Checkpoints that are known to be whole: the last file that each gets is a manifest of the hashes
+of all others.
 
-Nothing is loaded that the manifest does not vouch for, and no older checkpoint is deleted before the manifest is there.
+Nothing is loaded that the manifest does not vouch for, and no older checkpoint is deleted before
+the manifest is there.
 """
 
 from __future__ import annotations
@@ -45,23 +47,32 @@ class Checkpoints(TrainerCallback):
 
     Args:
         data_sha256: Hashes of the stage's data sets, by name.
-        limit: How many checkpoints are kept, the best and the last among them; None: all. It takes the place of the
-            trainer's `save_total_limit`, which deletes the older checkpoint before the new one is complete.
+        limit: How many checkpoints are kept, the best and the last among them; None: all. It takes
+            the place of the trainer's `save_total_limit`, which deletes the older checkpoint before
+            the new one is complete.
     """
 
     def __init__(self, data_sha256: Mapping[str, str], limit: int | None) -> None:
         self._data, self._limit = dict(data_sha256), limit
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         """Write the manifest, and delete what the limit does not leave."""
         processes.wait_for_all()  # Each has written its random state.
         if processes.rank() > 0:
             return
         stage = Path(str(args.output_dir))
         last = checkpoint_at(stage, state.global_step)
-        files = {name: _File(size=(last / name).stat().st_size, sha256=sha256(last / name)) for name in _files(last)}
+        files = {
+            name: _File(size=(last / name).stat().st_size, sha256=sha256(last / name))
+            for name in _files(last)
+        }
         manifest = _Manifest(
-            resumable=not args.save_only_model, data_sha256=self._data, environment=environment(), files=files
+            resumable=not args.save_only_model,
+            data_sha256=self._data,
+            environment=environment(),
+            files=files,
         )
         write_atomically(last / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
         if self._limit is not None and self._limit > 0:
@@ -77,10 +88,11 @@ def checkpoint_at(stage: Path, step: int) -> Path:
 
 
 def last_whole(stage: Path) -> Path | None:
-    """Return the last checkpoint in a stage's folder that can be gone on from, None if there is none.
+    """Return the last checkpoint in a stage's folder that can be gone on from, None if there is
+    none.
 
-    Later ones, which are not whole, are deleted, and that is said. Raises UserError if the best checkpoint until then,
-    which may become the stage's result, is not whole.
+    Later ones, which are not whole, are deleted, and that is said. Raises UserError if the best
+    checkpoint until then, which may become the stage's result, is not whole.
     """
     if processes.rank() == 0:
         _pass_over(stage)
@@ -94,19 +106,25 @@ def state_of(checkpoint: Path) -> TrainerState:
 
 
 def check_best(stage: Path, step: int) -> Path:
-    """Return the checkpoint that scored best, at a step; raises UserError if it is not as it was saved."""
+    """Return the checkpoint that scored best, at a step; raises UserError if it is not as it was
+    saved.
+    """
     best = checkpoint_at(stage, step)
     fault = _fault(best)
     if fault:
         raise UserError(
-            f"{best}, the checkpoint that scored best, is lost ({fault}), and its weights are the result of stage "
-            f"{stage.name!r}; delete {stage} and repeat the command with --resume to train the stage again."
+            f"{best}, the checkpoint that scored best, is lost ({fault}), and its weights are the "
+            "result of stage "
+            f"{stage.name!r}; delete {stage} and repeat the command with --resume to train the "
+            "stage again."
         )
     return best
 
 
 def check_circumstances(checkpoint: Path, data_sha256: Mapping[str, str]) -> None:
-    """Raise UserError if the data are others than the checkpoint's, and say what else may make a difference."""
+    """Raise UserError if the data are others than the checkpoint's, and say what else may make a
+    difference.
+    """
     saved = _read(checkpoint)
     same_data(checkpoint, saved.data_sha256, data_sha256)
     now = environment()
@@ -124,11 +142,14 @@ def check_circumstances(checkpoint: Path, data_sha256: Mapping[str, str]) -> Non
 
 
 def same_data(place: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Raise UserError where what a place was trained on and with has changed; both are hashes by name."""
+    """Raise UserError where what a place was trained on and with has changed; both are hashes by
+    name.
+    """
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     if changed:
         raise UserError(
-            f"{place} was made with other data ({', '.join(changed)} changed since); restore them, or start anew in "
+            f"{place} was made with other data ({', '.join(changed)} changed since); restore them, "
+            "or start anew in "
             "another folder with --output-dir."
         )
 
@@ -177,14 +198,20 @@ def _read(checkpoint: Path) -> _Manifest:
 
 
 def _files(checkpoint: Path) -> list[str]:
-    """Return the paths of all files but the manifest, and what file managers hide, in a checkpoint."""
-    paths = (path for path in checkpoint.rglob("[!.]*") if not path.is_dir() and path.name != MANIFEST)
+    """Return the paths of all files but the manifest, and what file managers hide, in a
+    checkpoint.
+    """
+    paths = (
+        path for path in checkpoint.rglob("[!.]*") if not path.is_dir() and path.name != MANIFEST
+    )
     return sorted(path.relative_to(checkpoint).as_posix() for path in paths)
 
 
 def _by_step(stage: Path) -> list[Path]:
     found = (
-        path for path in stage.glob("checkpoint-*") if path.is_dir() and path.name[len("checkpoint-") :].isdecimal()
+        path
+        for path in stage.glob("checkpoint-*")
+        if path.is_dir() and path.name[len("checkpoint-") :].isdecimal()
     )
     return sorted(found, key=_step)
 

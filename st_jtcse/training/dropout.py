@@ -16,8 +16,9 @@ _RATE = re.compile(r"(?:^|_)p?drop(?:out)?(?:_p|_prob|_rate)?$")
 def set_dropout(model: nn.Module, rate: float) -> None:
     """Set every dropout rate of a model, which saves its own all the same.
 
-    A rate stands in a Dropout module, in a number that an attention hands to a function, or in the configuration that a
-    layer reads as it runs. Where it was 0 as the layer was made, an Identity may stand in the place of the Dropout.
+    A rate stands in a Dropout module, in a number that an attention hands to a function, or in the
+    configuration that a layer reads as it runs. Where it was 0 as the layer was made, an Identity
+    may stand in the place of the Dropout.
     """
     for module in model.modules():
         if isinstance(module, nn.Dropout):
@@ -45,4 +46,6 @@ def _set_rates(layer: nn.Module, rate: float) -> None:
 
 def _rates(owner: object, names: Iterable[str]) -> list[str]:
     # Numbers only, where bool is a number to Python: ESM has a `token_dropout` of yes or no.
-    return [name for name in names if _RATE.search(name) and type(getattr(owner, name)) in (int, float)]
+    return [
+        name for name in names if _RATE.search(name) and type(getattr(owner, name)) in (int, float)
+    ]

@@ -14,7 +14,8 @@ from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.stage_arguments import bf16_gain, training_arguments
 from st_jtcse.training.stage_inputs import Inputs
 
-# Bytes of a weight in training: itself, its gradient, and the optimizer's two averages; and in a checkpoint.
+# Bytes of a weight in training: itself, its gradient, and the optimizer's two averages; and in a
+# checkpoint.
 _TRAINED, _KEPT, _SAVED = 16, 12, 4
 
 
@@ -27,7 +28,9 @@ def rows_of(stage: StageSpec, inputs: Inputs | None) -> int | None:
 
 
 def steps_of(stage: StageSpec, rows: int | None) -> int | None:
-    """Return how many optimizer steps a stage takes; None where they follow from an unknown number of rows."""
+    """Return how many optimizer steps a stage takes; None where they follow from an unknown number
+    of rows.
+    """
     if stage.loss is None:
         return 0
     arguments = training_arguments(stage, 0, Path(stage.name))
@@ -42,9 +45,14 @@ def steps_of(stage: StageSpec, rows: int | None) -> int | None:
 
 
 def told_ahead(
-    loaded: LoadedRecipe, names: Sequence[str], inputs: Mapping[str, Inputs], seconds: Mapping[str, float]
+    loaded: LoadedRecipe,
+    names: Sequence[str],
+    inputs: Mapping[str, Inputs],
+    seconds: Mapping[str, float],
 ) -> list[str]:
-    """Return lines about the data, by what they are for, and the time; `seconds` are those of a step by stage."""
+    """Return lines about the data, by what they are for, and the time; `seconds` are those of a
+    step by stage.
+    """
     stages = [stage for stage in loaded.stages if stage.name in names and stage.loss is not None]
     found: dict[str, None] = {}
     for stage in stages:
@@ -52,7 +60,9 @@ def told_ahead(
         found |= dict.fromkeys(f"train: {_origin(source)}" for source in train)
         dev = stage.evaluate.sets.get(DEV) if stage.evaluate else None
         found |= dict.fromkeys([f"dev: {_origin(dev)}"] if dev is not None else [])
-    steps = {stage.name: steps_of(stage, rows_of(stage, inputs.get(stage.name))) for stage in stages}
+    steps = {
+        stage.name: steps_of(stage, rows_of(stage, inputs.get(stage.name))) for stage in stages
+    }
     whole = sum(each * (steps[name] or 0) for name, each in seconds.items() if name in steps)
     untimed = [name for name in steps if name not in seconds]
     lines = list(found)
@@ -70,10 +80,16 @@ def sizes(parameters: Sequence[int], folder: Path) -> str:
     place = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     after, largest = _SAVED * sum(parameters), max(parameters)
     # While the next checkpoint is written the last and the best are still there.
-    figures = (_TRAINED * largest, after + 3 * _KEPT * largest, after, shutil.disk_usage(place).free)
+    figures = (
+        _TRAINED * largest,
+        after + 3 * _KEPT * largest,
+        after,
+        shutil.disk_usage(place).free,
+    )
     trained, most, kept, free = (f"{figure / 1e9:.1f} GB" for figure in figures)
     return (
-        f"memory: {trained} for weights, gradients and optimizer, the batch comes on top; disk: up to {most}, {kept} "
+        f"memory: {trained} for weights, gradients and optimizer, the batch comes on top; disk: up "
+        f"to {most}, {kept} "
         f"afterwards ({free} free)"
     )
 
@@ -85,7 +101,11 @@ def _origin(source: SourceSpec) -> str:
     if source.dataset is not None:
         return source.dataset
     own, ours = Path(str(source.file)).absolute(), bundled.folder("recipes").absolute()
-    return f"{own.relative_to(ours)} (bundled, not yours)" if own.is_relative_to(ours) else f"{source.file} (yours)"
+    return (
+        f"{own.relative_to(ours)} (bundled, not yours)"
+        if own.is_relative_to(ours)
+        else f"{source.file} (yours)"
+    )
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,6 @@
-"""What `dev: unlabelled` compares a stage's model with: its teachers among their neighbours, on held-out sentences."""
+"""What `dev: unlabelled` compares a stage's model with: its teachers among their neighbours, on
+held-out sentences.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,17 @@ from st_jtcse.training.stage_inputs import Inputs, evaluator_of
 
 
 def with_reference(
-    stage: StageSpec, model: SentenceTransformer, inputs: Inputs, folder: RunFolder, cache_dir: Path | None
+    stage: StageSpec,
+    model: SentenceTransformer,
+    inputs: Inputs,
+    folder: RunFolder,
+    cache_dir: Path | None,
 ) -> Inputs:
     """Return a stage's inputs with the evaluator that held-out sentences make, if there are any.
 
-    Its reference are the vectors of the stage's teachers, or without any of the model that it starts from, drawn to
-    their neighbours among the training text as far as that has topics. Raises UserError where a teacher cannot be
-    loaded.
+    Its reference are the vectors of the stage's teachers, or without any of the model that it
+    starts from, drawn to their neighbours among the training text as far as that has topics. Raises
+    UserError where a teacher cannot be loaded.
     """
     if inputs.held_out is None or inputs.sentences is None:
         return inputs
@@ -46,12 +52,16 @@ def with_reference(
     weight = topic_weight(text, near.count) if near.weight is None else near.weight
     if not stage.teachers and not weight:
         raise UserError(
-            f"Stage {stage.name!r}: 'dev: unlabelled' compares with teachers or with topics; the stage has no teachers "
-            "and its text no topics, so the start would always be the best; give teachers, graded pairs in "
+            f"Stage {stage.name!r}: 'dev: unlabelled' compares with teachers or with topics; the "
+            "stage has no teachers "
+            "and its text no topics, so the start would always be the best; give teachers, graded "
+            "pairs in "
             "evaluate.dev, or no eval_strategy: then the last step is the result."
         )
     reference = neighbourhood_means(np.asarray(held), near.count, weight, np.asarray(text))
     own = neighbours_set(texts, reference, inputs.held_out.sha256)
     return replace(
-        inputs, sets=inputs.sets | {DEV: own}, evaluators={DEV: evaluator_of(stage, DEV, own)} | inputs.evaluators
+        inputs,
+        sets=inputs.sets | {DEV: own},
+        evaluators={DEV: evaluator_of(stage, DEV, own)} | inputs.evaluators,
     )

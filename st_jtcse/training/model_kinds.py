@@ -34,7 +34,9 @@ class ModelKind:
     arguments: Any  # Class of the trainer's arguments
     evaluator: Callable[[str, data.Pairs], Any]  # From a name and graded pairs to an evaluator
     metric: str  # Name of that evaluator's Spearman correlation, after the data set's name
-    save: Callable[[Any, Path], None]  # Writes a model into a folder, in the form that anyone loads, without its card
+    save: Callable[
+        [Any, Path], None
+    ]  # Writes a model into a folder, in the form that anyone loads, without its card
     # Reads it back; the second argument is the flag for code that comes with the model.
     load: Callable[[Path, bool], Any]
 
@@ -43,16 +45,20 @@ class ModelKind:
         return str(getattr(evaluator, "metric", self.metric))
 
     def scores(self, model: Any, evaluators: Mapping[str, Any]) -> dict[str, float]:
-        """Return a model's scores x 100 on each evaluation set: of graded pairs, Spearman of its cosines or outputs.
+        """Return a model's scores x 100 on each evaluation set: of graded pairs, Spearman of its
+        cosines or outputs.
 
         Raises UserError where one is not defined.
         """
         found = {}
         for name, evaluator in evaluators.items():
-            found[name] = round(100 * float(evaluator(model)[f"{name}_{self.metric_of(evaluator)}"]), 4)
+            found[name] = round(
+                100 * float(evaluator(model)[f"{name}_{self.metric_of(evaluator)}"]), 4
+            )
             if not math.isfinite(found[name]):
                 raise UserError(
-                    f"The model's correlation on {name!r} is not defined, as where all embeddings are equal or zero, "
+                    f"The model's correlation on {name!r} is not defined, as where all embeddings "
+                    "are equal or zero, "
                     "or all gold scores are equal; check the model's weights and the set."
                 )
         return found
@@ -79,7 +85,12 @@ def _cosines(name: str, pairs: data.Pairs) -> EmbeddingSimilarityEvaluator:
 def _predictions(name: str, pairs: data.Pairs) -> CrossEncoderCorrelationEvaluator:
     both = [list(pair) for pair in zip(pairs.sentences1, pairs.sentences2)]
     return CrossEncoderCorrelationEvaluator(
-        both, pairs.scores, name=name, batch_size=EVALUATION_BATCH, write_csv=False, show_progress_bar=False
+        both,
+        pairs.scores,
+        name=name,
+        batch_size=EVALUATION_BATCH,
+        write_csv=False,
+        show_progress_bar=False,
     )
 
 

@@ -10,7 +10,12 @@ import torch
 from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, WeightedLayerPooling
+from sentence_transformers.sentence_transformer.modules import (
+    Dense,
+    Normalize,
+    Pooling,
+    WeightedLayerPooling,
+)
 from torch import nn
 from transformers import AutoConfig, PreTrainedModel
 
@@ -28,7 +33,13 @@ from st_jtcse.modules.joining import tokenizer_of, transformer_of
 from st_jtcse.modules.loading import load_sentence_transformer, pooling_of
 from st_jtcse.modules.tower_form import TowerForm, shared_form
 from st_jtcse.modules.whole_models import check_length
-from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec, TeacherSpec, WeightedModelSpec
+from st_jtcse.recipe.schema import (
+    STAGE_PREFIX,
+    ModelSpec,
+    StageSpec,
+    TeacherSpec,
+    WeightedModelSpec,
+)
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_tower_pooling import TowerPooling, tower_class
 from st_jtcse.training.dropout import set_dropout
@@ -37,7 +48,8 @@ from st_jtcse.training.run_folder import RunFolder
 # How a recipe says what a model leaves open.
 _KEYS = {
     PoolingNeeded: "name its pooling beside it, e.g. 'pooling: cls'",
-    PoolerNeeded: "say 'random_pooler: true' beside 'towers' to draw one, or 'ictm_weight: 0' in the loss",
+    PoolerNeeded: "say 'random_pooler: true' beside 'towers' to draw one, or 'ictm_weight: 0' in "
+    "the loss",
     CodeNotTrusted: "if you trust it, say 'trust_remote_code: true'",
 }
 
@@ -45,7 +57,9 @@ Resolve = Callable[[str], str]
 
 
 def resolver(folder: RunFolder) -> Resolve:
-    """Return the function that turns a recipe's model name into a folder or Hub id; a run has the ``stage:`` models."""
+    """Return the function that turns a recipe's model name into a folder or Hub id; a run has the
+    ``stage:`` models.
+    """
 
     def resolve(name: str) -> str:
         if not name.startswith(STAGE_PREFIX):
@@ -53,7 +67,8 @@ def resolver(folder: RunFolder) -> Resolve:
         stage = name.removeprefix(STAGE_PREFIX)
         if folder.record(stage) is None:
             raise UserError(
-                f"{name} is not finished in {folder.path}; run it first with --stage {stage}, or all stages without "
+                f"{name} is not finished in {folder.path}; run it first with --stage {stage}, or "
+                "all stages without "
                 "--stage."
             )
         return str(folder.stage(stage))
@@ -64,8 +79,8 @@ def resolver(folder: RunFolder) -> Resolve:
 def start_model(stage: StageSpec, resolve: Resolve, seed: int) -> Any:
     """Assemble the model that a stage starts from, with :func:`resolver`'s function.
 
-    One that is trained has its weights in float32, if nothing else is said: half precision loses most of what a step
-    adds to them. Raises UserError for float16, in which AdamW divides by zero.
+    One that is trained has its weights in float32, if nothing else is said: half precision loses
+    most of what a step adds to them. Raises UserError for float16, in which AdamW divides by zero.
     """
     spec = stage.model
     if stage.loss is not None and spec.dtype is None:
@@ -75,15 +90,20 @@ def start_model(stage: StageSpec, resolve: Resolve, seed: int) -> Any:
     else:
         with_head = stage.loss is not None and stage.declaration.needs_pooler(stage.loss.arguments)
         model = build_model(spec, resolve, with_head=with_head, seed=seed)
-    if stage.loss is not None and any(weight.dtype == torch.float16 for weight in model.parameters()):
+    if stage.loss is not None and any(
+        weight.dtype == torch.float16 for weight in model.parameters()
+    ):
         raise UserError(
-            f"Stage {stage.name!r}: weights in float16 cannot be trained, because AdamW divides by zero in it; remove "
+            f"Stage {stage.name!r}: weights in float16 cannot be trained, because AdamW divides by "
+            "zero in it; remove "
             "'dtype' from its model, or say 'dtype: bfloat16'."
         )
     return model
 
 
-def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int) -> SentenceTransformer:
+def build_model(
+    spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
+) -> SentenceTransformer:
     """Assemble the model a stage starts from.
 
     Args:
@@ -117,7 +137,9 @@ def build_model(spec: ModelSpec, resolve: Resolve, *, with_head: bool, seed: int
 
 
 def build_cross_encoder(spec: ModelSpec, resolve: Resolve) -> CrossEncoder:
-    """Assemble the cross-encoder a stage starts from; its head is drawn from the global generator, which is seeded."""
+    """Assemble the cross-encoder a stage starts from; its head is drawn from the global generator,
+    which is seeded.
+    """
     name = resolve(str(spec.cross_encoder))
     with ways_out(_KEYS):
         model = loading.load_cross_encoder(
@@ -134,7 +156,9 @@ def build_cross_encoder(spec: ModelSpec, resolve: Resolve) -> CrossEncoder:
 
 
 def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransformer:
-    """Load a model that is not trained, a teacher or a member of an ensemble, with :func:`resolver`'s function."""
+    """Load a model that is not trained, a teacher or a member of an ensemble, with
+    :func:`resolver`'s function.
+    """
     name = resolve(spec.model)
     with ways_out(_KEYS):
         model = load_sentence_transformer(
@@ -152,26 +176,38 @@ def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransforme
 def load_config(name: str, spec: ModelSpec) -> Any:
     """Load the configuration only of a model in a recipe's block, by its folder or Hub id."""
     with ways_out(_KEYS):
-        return loading.load_config(name, revision=spec.revision, trust_remote_code=spec.trust_remote_code)
+        return loading.load_config(
+            name, revision=spec.revision, trust_remote_code=spec.trust_remote_code
+        )
 
 
-def whiten(stage: StageSpec, model: SentenceTransformer, sentences: Dataset | None, fit: bool = True) -> None:
-    """Append the layer that whitens the sentences' embeddings; without `fit`, one of its shape. Raises UserError."""
+def whiten(
+    stage: StageSpec, model: SentenceTransformer, sentences: Dataset | None, fit: bool = True
+) -> None:
+    """Append the layer that whitens the sentences' embeddings; without `fit`, one of its shape.
+    Raises UserError.
+    """
     size = int(model.get_embedding_dimension() or 0)
     wanted = (stage.whitening.dimensions if stage.whitening else None) or size
     if wanted > size:
-        raise UserError(f"Stage {stage.name!r}: whitening.dimensions is {wanted}, the embedding's {size}; lower it.")
+        raise UserError(
+            f"Stage {stage.name!r}: whitening.dimensions is {wanted}, the embedding's {size}; "
+            "lower it."
+        )
     layer = Dense(size, wanted, activation_function=None)
     if sentences is not None:
         found = len({text for rows in sentences.iter(10_000) for text in rows["sentence"]})
         if found <= wanted:
             raise UserError(
-                f"Stage {stage.name!r}: whitening to {wanted} dimensions needs {wanted + 1} different sentences, found "
+                f"Stage {stage.name!r}: whitening to {wanted} dimensions needs {wanted + 1} "
+                "different sentences, found "
                 f"{found}; add {wanted + 1 - found}, or lower whitening.dimensions."
             )
         if fit:
             encode: Any = partial(model.encode, convert_to_tensor=True, show_progress_bar=False)
-            layer = whitening_of((encode(rows["sentence"]) for rows in sentences.iter(2_000)), wanted)
+            layer = whitening_of(
+                (encode(rows["sentence"]) for rows in sentences.iter(2_000)), wanted
+            )
     model.append(layer.to(model.device, next(model.parameters()).dtype))
 
 
@@ -188,7 +224,9 @@ def _twin(spec: ModelSpec, resolve: Resolve, seed: int) -> SentenceTransformer:
     else:
         shipped = shared_form((first, second), revision=spec.revision)
         if shipped is None:
-            raise PoolingNeeded(f"{first} is a plain encoder, and nothing says how its tokens make an embedding", "")
+            raise PoolingNeeded(
+                f"{first} is a plain encoder, and nothing says how its tokens make an embedding", ""
+            )
         form = shipped
     encoder = TwinCrossAttentionEncoder.from_towers(
         first,
@@ -225,14 +263,22 @@ def _single(spec: ModelSpec, resolve: Resolve) -> SentenceTransformer:
     return _with_modules(shipped, [encoder, *rest])
 
 
-def _encoder(name: str, spec: ModelSpec, hub: dict[str, Any], max_seq_length: int | None) -> Transformer:
+def _encoder(
+    name: str, spec: ModelSpec, hub: dict[str, Any], max_seq_length: int | None
+) -> Transformer:
     config = load_config(name, spec)
     is_twin = config.model_type == TwinEncoderConfig.model_type
     if spec.tower is not None and not is_twin:
-        raise UserError(f"'tower' needs a twin as 'base', found a {config.model_type} model; remove 'tower'.")
+        raise UserError(
+            f"'tower' needs a twin as 'base', found a {config.model_type} model; remove 'tower'."
+        )
     if spec.fresh is not None:
         encoder = transformer_of(
-            Transformer, _fresh(config, spec), tokenizer_of(name, hub), max_seq_length, spec.attn_implementation
+            Transformer,
+            _fresh(config, spec),
+            tokenizer_of(name, hub),
+            max_seq_length,
+            spec.attn_implementation,
         )
     else:
         kind = TwinCrossAttentionEncoder if is_twin else Transformer
@@ -254,14 +300,17 @@ def _encoder(name: str, spec: ModelSpec, hub: dict[str, Any], max_seq_length: in
 
 
 def _fitted(module: nn.Module, encoder: Transformer) -> nn.Module:
-    """Return a module that came with an encoder for one of another size or depth, which may be the same."""
+    """Return a module that came with an encoder for one of another size or depth, which may be the
+    same.
+    """
     size = encoder.get_embedding_dimension()
     if isinstance(module, Pooling):
         return Pooling(**module.get_config_dict() | {"embedding_dimension": size})
     given = getattr(module, "in_features", getattr(module, "embedding_dimension", size))
     if given != size or isinstance(module, WeightedLayerPooling):
         raise UserError(
-            f"The {type(module).__name__} of 'base' does not fit what 'layers' and 'fresh' make of its encoder; name "
+            f"The {type(module).__name__} of 'base' does not fit what 'layers' and 'fresh' make of "
+            "its encoder; name "
             "the pooling, e.g. 'pooling: cls'."
         )
     return module
@@ -271,11 +320,18 @@ def _fresh(config: Any, spec: ModelSpec) -> PreTrainedModel:
     settings = (config.tower if spec.tower is not None else config).to_dict()
     unknown = [key for key in spec.fresh or () if key not in settings]
     if unknown:
-        raise UserError(f"'fresh' changes {unknown[0]}, which the configuration of {spec.base} does not have.")
+        raise UserError(
+            f"'fresh' changes {unknown[0]}, which the configuration of {spec.base} does not have."
+        )
     changed = AutoConfig.for_model(settings.pop("model_type"), **settings | (spec.fresh or {}))
     # Drawn from the global generator, which the stage has seeded.
-    model = cast(Any, tower_class(changed).from_config(changed, trust_remote_code=spec.trust_remote_code))
-    return cast(PreTrainedModel, model if spec.dtype in (None, "auto") else model.to(getattr(torch, spec.dtype)))
+    model = cast(
+        Any, tower_class(changed).from_config(changed, trust_remote_code=spec.trust_remote_code)
+    )
+    return cast(
+        PreTrainedModel,
+        model if spec.dtype in (None, "auto") else model.to(getattr(torch, spec.dtype)),
+    )
 
 
 def _with_modules(model: SentenceTransformer, modules: list[nn.Module]) -> SentenceTransformer:
@@ -292,6 +348,8 @@ def _keep_layers(model: PreTrainedModel, layers: list[int]) -> None:
     encoder: Any = getattr(model, "encoder", None)
     depth = len(getattr(encoder, "layer", ()))
     if max(layers) >= depth:
-        raise UserError(f"'layers' names layer {max(layers)}, but the model has {depth}; the first is 0.")
+        raise UserError(
+            f"'layers' names layer {max(layers)}, but the model has {depth}; the first is 0."
+        )
     encoder.layer = nn.ModuleList(encoder.layer[index] for index in layers)
     model.config.num_hidden_layers = len(layers)

@@ -1,4 +1,6 @@
-"""A stage in small: its model of few layers, one step on a few rows, an evaluation, a checkpoint, a saved model."""
+"""A stage in small: its model of few layers, one step on a few rows, an evaluation, a checkpoint, a
+saved model.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,11 @@ from st_jtcse.training.stage_inputs import Inputs, check_size
 from st_jtcse.training.stage_training import train
 from st_jtcse.training.stand_ins import ROWS, few_inputs, share_words, small_copy
 
-# Arguments that are given other values for the step: they say how long and how much, or where logs go.
+# Arguments that are given other values for the step: they say how long and how much, or where logs
+# go.
 REPLACED = {
-    "per_device_train_batch_size", "gradient_accumulation_steps", "dataloader_num_workers", "disable_tqdm",
+    "per_device_train_batch_size", "gradient_accumulation_steps", "dataloader_num_workers",
+    "disable_tqdm",
     "torch_compile", "torch_compile_backend", "torch_compile_mode", "logging_dir",
 }  # fmt: skip
 
@@ -34,24 +38,32 @@ _BATCH, _STEPS = 8, 2
 
 
 def _clock(args: TrainingArguments) -> float:
-    """Return seconds; on a CPU those that this thread computed, for other programs may take most of the clock's."""
+    """Return seconds; on a CPU those that this thread computed, for other programs may take most of
+    the clock's.
+    """
     return time.thread_time() if args.device.type == "cpu" else time.perf_counter()
 
 
 class _FewSteps(TrainerCallback):
-    """Evaluates and saves after the first step, if the arguments say so of any, and times the next."""
+    """Evaluates and saves after the first step, if the arguments say so of any, and times
+    the next.
+    """
 
     def __init__(self) -> None:
         self._began = 0.0
         self.seconds: float | None = None  # of a step; None where there were too few
 
-    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         for group in kw["optimizer"].param_groups:
             group["lr"] = 0.0  # A rate that is too high is for the run to tell, by its own model.
         if state.global_step == 1:
             self._began = _clock(args)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         first = control.should_log = state.global_step == 1
         control.should_evaluate = first and args.eval_strategy != "no"
         control.should_save = first and args.save_strategy != "no"
@@ -59,7 +71,9 @@ class _FewSteps(TrainerCallback):
             control.should_training_stop = True
             self.seconds = (_clock(args) - self._began) / (_STEPS - 1)
 
-    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         control.should_evaluate = control.should_save = False
 
 
@@ -70,7 +84,9 @@ class SmallRun:
         self._folder = folder
         self._stages = loaded.stages
         self._copies: dict[Any, str] = {}
-        self._deeper: dict[str, float] = {}  # by model or stage: how many times the layers of the small one
+        self._deeper: dict[
+            str, float
+        ] = {}  # by model or stage: how many times the layers of the small one
         self._attempts = 0
         # What is to be said of stages that go, by their names.
         self.remarks: dict[str, str] = {}
@@ -78,7 +94,8 @@ class SmallRun:
         self._card.touch()
         # How a place in the folder is called outside.
         self._called: dict[str, str] = {
-            str(folder / stage.name): str(Path(loaded.recipe.output_dir) / stage.name) for stage in loaded.stages
+            str(folder / stage.name): str(Path(loaded.recipe.output_dir) / stage.name)
+            for stage in loaded.stages
         }
 
     def as_written(self, text: str) -> str:
@@ -92,25 +109,32 @@ class SmallRun:
         set_seed(0)
         model = start_model(stage, self._resolver(stage), 0)
         names = [name.removeprefix(STAGE_PREFIX) for name in stage.model.models.values()]
-        self._deeper[stage.name] = 1.0 if stage.model.layers else max(self._deeper.get(name, 1.0) for name in names)
+        self._deeper[stage.name] = (
+            1.0 if stage.model.layers else max(self._deeper.get(name, 1.0) for name in names)
+        )
         share_words(model)
         # The trainer writes a card beside every checkpoint; here nobody reads it.
         model.model_card_data.template_path = self._card
         return model
 
     def train(self, stage: StageSpec, model: Any, inputs: Inputs | None) -> float | None:
-        """Train it for a few steps, in place, and evaluate it; what the libraries raise is passed on.
+        """Train it for a few steps, in place, and evaluate it; what the libraries raise is passed
+        on.
 
-        Returns about how many seconds a step of the whole stage takes; None where too few rows are read.
+        Returns about how many seconds a step of the whole stage takes; None where too few rows are
+        read.
         """
         assert stage.loss is not None
         self._attempts += 1
         folder = RunFolder(self._folder / f".{self._attempts}")
         for tracker in get_reporting_integration_callbacks(stage.args.get("report_to", "none")):
-            tracker()  # Says whether it is installed; its first word to a server would be part of a real run.
+            # Says whether it is installed; its first word to a server would be part of a real run.
+            tracker()
         size = self._label_size(stage, model)
         batch = int(stage.args.get("per_device_train_batch_size", 8))
-        few = few_inputs(stage, inputs, size, _STEPS * min(batch, _BATCH), images=not model.supports("text"))
+        few = few_inputs(
+            stage, inputs, size, _STEPS * min(batch, _BATCH), images=not model.supports("text")
+        )
         rows = min(batch, _BATCH if inputs is not None and inputs.sentences is not None else ROWS)
         if stage.evaluate is not None and stage.evaluate.sets:
             kind_of(stage.model).scores(model, few.evaluators)
@@ -138,15 +162,21 @@ class SmallRun:
         if not stage.teachers or stage.loss is None:
             return None
         form = stage.declaration.teachers or "sum"
-        size = label_size([load_frozen(teacher, self._resolver(stage)) for teacher in stage.teachers], form)
+        size = label_size(
+            [load_frozen(teacher, self._resolver(stage)) for teacher in stage.teachers], form
+        )
         if form == "sum":
             check_size(stage, build_loss(stage.loss, model), size)
         return size
 
     def _resolver(self, stage: StageSpec) -> Callable[[str], str]:
         blocks: dict[str, Any] = dict.fromkeys(stage.model.models.values(), stage.model)
-        blocks |= {frozen.model: frozen for frozen in (*(stage.model.members or ()), *stage.teachers)}
-        every_word = stage.loss is not None and stage.declaration.predicts_tokens(stage.loss.arguments)
+        blocks |= {
+            frozen.model: frozen for frozen in (*(stage.model.members or ()), *stage.teachers)
+        }
+        every_word = stage.loss is not None and stage.declaration.predicts_tokens(
+            stage.loss.arguments
+        )
 
         def depth(name: str, layers: int) -> int:
             small = self._depth(layers)
@@ -174,10 +204,16 @@ class SmallRun:
         return resolve
 
     def _depth(self, layers: int) -> int:
-        """Return the least depth that has all layers the recipe names, and is divided by what divides the whole one."""
+        """Return the least depth that has all layers the recipe names, and is divided by what
+        divides the whole one.
+        """
         models = [stage.model for stage in self._stages]
         named = [layer + 1 for model in models for layer in model.layers or ()]
-        periods = [model.cross_attention_every for model in models if model.towers and model.cross_attention_every]
+        periods = [
+            model.cross_attention_every
+            for model in models
+            if model.towers and model.cross_attention_every
+        ]
         for depth in range(max([2, *named]), layers):
             if all((depth % period == 0) == (layers % period == 0) for period in periods):
                 return depth

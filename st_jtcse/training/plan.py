@@ -23,14 +23,18 @@ from st_jtcse.training.stage_inputs import is_local, load_inputs
 
 
 def plan(recipes: Sequence[LoadedRecipe], names: list[str]) -> tuple[Table, dict[str, list[str]]]:
-    """Plan the stages of the first recipe, and rehearse those of all, each once where they share it.
+    """Plan the stages of the first recipe, and rehearse those of all, each once where they share
+    it.
 
-    Local data are read, models' configurations loaded, and nothing is written. Returns a table of the stages, and under
-    headings what each begins with and lines about data, time, memory and disk; raises UserError.
+    Local data are read, models' configurations loaded, and nothing is written. Returns a table of
+    the stages, and under headings what each begins with and lines about data, time, memory and
+    disk; raises UserError.
     """
     loaded, done = recipes[0], set[str]()
     stages = {stage.name: stage for stage in loaded.stages}
-    inputs = load_inputs([stages[name] for name in names if is_local(stages[name])], loaded.cache_dir)
+    inputs = load_inputs(
+        [stages[name] for name in names if is_local(stages[name])], loaded.cache_dir
+    )
     rows, models, parameters = [], [], []
     for stage in (stages[name] for name in names):
         # None if they come from the Hub, which a plan does not download.
@@ -53,7 +57,10 @@ def plan(recipes: Sequence[LoadedRecipe], names: list[str]) -> tuple[Table, dict
         rehearse(other, names, None, done)
     columns = ["stage", "loss", "parameters", "sentences", "steps", "evaluated on"]
     table = Table(columns, rows, "plan (nothing is written)", names=len(columns))
-    return table, {"Models": models, "Notes": [*notes, sizes(parameters, Path(loaded.recipe.output_dir))]}
+    return table, {
+        "Models": models,
+        "Notes": [*notes, sizes(parameters, Path(loaded.recipe.output_dir))],
+    }
 
 
 def _parameters(spec: ModelSpec, stages: dict[str, StageSpec]) -> int:
@@ -65,12 +72,16 @@ def _parameters_of(name: str, spec: ModelSpec, stages: dict[str, StageSpec]) -> 
         place = embedded.place(name)
         if loading.read_listing(place) and not Path(place, loading.CONFIG).is_file():
             # Encoders that lie in folders of their own: there is no one configuration to count by.
-            model = loading.load_sentence_transformer(place, trust_remote_code=spec.trust_remote_code)
+            model = loading.load_sentence_transformer(
+                place, trust_remote_code=spec.trust_remote_code
+            )
             return sum(parameter.numel() for parameter in model.parameters())
         return _count(load_config(place, spec), spec)
     earlier = stages[name.removeprefix(STAGE_PREFIX)].model
     if spec.tower is not None and earlier.towers:
-        return _parameters_of(earlier.towers[spec.tower - 1], spec.model_copy(update={"tower": None}), stages)
+        return _parameters_of(
+            earlier.towers[spec.tower - 1], spec.model_copy(update={"tower": None}), stages
+        )
     if (spec.layers is None and spec.fresh is None) or earlier.base is None:
         return _parameters(earlier, stages)
     return _parameters_of(earlier.base, spec, stages)

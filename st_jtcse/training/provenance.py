@@ -15,7 +15,9 @@ _PACKAGES = ("st-jtcse", "sentence-transformers", "transformers", "torch", "data
 
 @functools.cache
 def _versions() -> dict[str, str]:
-    """Return the packages' versions, which are read from files: a checkpoint asks for them each time."""
+    """Return the packages' versions, which are read from files: a checkpoint asks for them each
+    time.
+    """
     return {name: version(name) for name in _PACKAGES}
 
 

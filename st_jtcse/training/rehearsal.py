@@ -1,7 +1,7 @@
 """One real step of each stage, on a few rows and small models, before anything is written.
 
-Collator, loss, optimizer, scheduler, evaluator, trackers and saving judge the recipe's words themselves: what they
-refuse is told as a fault of the recipe, with their own reason.
+Collator, loss, optimizer, scheduler, evaluator, trackers and saving judge the recipe's words
+themselves: what they refuse is told as a fault of the recipe, with their own reason.
 """
 
 from __future__ import annotations
@@ -47,19 +47,21 @@ def rehearse(
     inputs: Mapping[str, Inputs] | None = None,
     done: set[str] | None = None,
 ) -> list[str]:
-    """Take a few steps of each of these stages in a temporary folder, which is removed; nothing else changes.
+    """Take a few steps of each of these stages in a temporary folder, which is removed; nothing
+    else changes.
 
     In a distributed run nothing is rehearsed: its processes could fail apart.
 
     Args:
         loaded: The recipe.
         names: Stages to rehearse; earlier ones that they start from are only assembled.
-        inputs: What has been read of their data; rows are made up for a stage that is not among them. By default
-            local files are read.
+        inputs: What has been read of their data; rows are made up for a stage that is not among
+            them. By default local files are read.
         done: Keys of stages that were rehearsed already, of this or another recipe; completed.
 
     Returns:
-        Lines about the data and the time that the stages take; they are logged too, but of one of several recipes.
+        Lines about the data and the time that the stages take; they are logged too, but of one of
+        several recipes.
 
     Raises:
         UserError: A stage cannot go a step, told where the recipe says what is to blame.
@@ -72,7 +74,10 @@ def rehearse(
     if not wanted or processes.count() > 1:
         return []
     seconds: dict[str, float] = {}
-    with _untouched(), tempfile.TemporaryDirectory(prefix="st-jtcse-", ignore_cleanup_errors=True) as folder:
+    with (
+        _untouched(),
+        tempfile.TemporaryDirectory(prefix="st-jtcse-", ignore_cleanup_errors=True) as folder,
+    ):
         run = SmallRun(loaded, Path(folder))
         for stage in _needed(loaded, wanted):
             try:
@@ -81,7 +86,9 @@ def rehearse(
             except UserError as error:
                 told = (run.as_written(fault) for fault in error.faults)
                 where = f"Stage {stage.name!r}"
-                raise UserError(*(each if where in each else f"{where}: {each}" for each in told)) from error
+                raise UserError(
+                    *(each if where in each else f"{where}: {each}" for each in told)
+                ) from error
             except Exception as error:
                 raise _told(loaded, run, stage, inputs.get(stage.name), error) from error
     for name, remark in run.remarks.items():
@@ -93,10 +100,17 @@ def rehearse(
     return lines
 
 
-def _go(run: SmallRun, stage: StageSpec, inputs: Inputs | None, *, train: bool = True) -> float | None:
+def _go(
+    run: SmallRun, stage: StageSpec, inputs: Inputs | None, *, train: bool = True
+) -> float | None:
     model = run.start(stage)
     if stage.whitening is not None:
-        whiten(stage, model, inputs.sentences.dataset if inputs and inputs.sentences else None, fit=False)
+        whiten(
+            stage,
+            model,
+            inputs.sentences.dataset if inputs and inputs.sentences else None,
+            fit=False,
+        )
     seconds = None
     if train and stage.loss is not None:
         if inputs is not None and isinstance(inputs.sentences, data.Sentences):
@@ -111,7 +125,8 @@ def _look_at_words(run: SmallRun, stage: StageSpec, model: Any, sentences: data.
     kind = "image" if sentences.are_images else "text"
     if not model.supports(kind):
         raise UserError(
-            f"Stage {stage.name!r}: the training data are {kind}s, which a {model[0].config.model_type} model does not "
+            f"Stage {stage.name!r}: the training data are {kind}s, which a "
+            f"{model[0].config.model_type} model does not "
             "read; choose a model that does."
         )
     if sentences.are_images:
@@ -119,32 +134,49 @@ def _look_at_words(run: SmallRun, stage: StageSpec, model: Any, sentences: data.
     share = data.unknown_share(getattr(model, "tokenizer", None), sentences.dataset["sentence"])
     if share >= _REMARKABLE:
         run.remarks[stage.name] = (
-            f"the model's tokenizer does not know {100 * share:.0f} % of the text's tokens and reads all of them alike"
+            f"the model's tokenizer does not know {100 * share:.0f} % of the text's tokens and "
+            "reads all of them alike"
         )
 
 
-def _told(loaded: LoadedRecipe, run: SmallRun, stage: StageSpec, inputs: Inputs | None, error: Exception) -> UserError:
-    """Return the fault of the recipe that made a step fail; raises the error itself where it is none.
+def _told(
+    loaded: LoadedRecipe, run: SmallRun, stage: StageSpec, inputs: Inputs | None, error: Exception
+) -> UserError:
+    """Return the fault of the recipe that made a step fail; raises the error itself where it is
+    none.
 
     An argument is to blame if the step can be gone without it.
     """
     if short_of_memory(error):
         raise error
-    reason = run.as_written(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(": "))
+    reason = run.as_written(
+        f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(": ")
+    )
     index = [other.name for other in loaded.stages].index(stage.name)
     # The one that the reason names comes first.
     for key in sorted(stage.args.keys() - REPLACED, key=lambda key: (key not in str(error), key)):
         without = {other: value for other, value in stage.args.items() if other != key}
         if _goes(run, stage.model_copy(update={"args": without}), inputs):
             own = loaded.source.data["stages"][index].get("args")
-            loc: Loc = ("stages", index, "args", key) if isinstance(own, dict) and key in own else ("args", key)
-            return _fault(loaded, loc, f"a value that a step of training takes, found {shown(stage.args[key])}", reason)
+            loc: Loc = (
+                ("stages", index, "args", key)
+                if isinstance(own, dict) and key in own
+                else ("args", key)
+            )
+            return _fault(
+                loaded,
+                loc,
+                f"a value that a step of training takes, found {shown(stage.args[key])}",
+                reason,
+            )
     if stage.loss is None or isinstance(error, OSError) or _is_ours(error):
         raise error
     for key in stage.loss.arguments:
         without = {other: value for other, value in stage.loss.model_dump().items() if other != key}
         if _goes(run, stage.model_copy(update={"loss": type(stage.loss)(**without)}), inputs):
-            found = f"a value that {stage.loss.type} takes, found {shown(stage.loss.arguments[key])}"
+            found = (
+                f"a value that {stage.loss.type} takes, found {shown(stage.loss.arguments[key])}"
+            )
             return _fault(loaded, ("stages", index, "loss", key), found, reason)
     found = f"data that {stage.loss.type} takes ({stage.declaration.takes}), found others"
     return _fault(loaded, ("stages", index, "loss"), found, reason)
@@ -178,7 +210,9 @@ def _needed(loaded: LoadedRecipe, names: Sequence[str]) -> list[StageSpec]:
 
 @contextmanager
 def _untouched() -> Iterator[None]:
-    """Keep what a run has of its process: random states, environment, settings of torch; and say nothing."""
+    """Keep what a run has of its process: random states, environment, settings of torch; and say
+    nothing.
+    """
     environment, deterministic = dict(os.environ), torch.are_deterministic_algorithms_enabled()
     python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002  # The libraries draw from it.
     logged, frozen = logging.root.manager.disable, gc.get_freeze_count()
@@ -191,7 +225,8 @@ def _untouched() -> Iterator[None]:
         warnings.simplefilter("ignore")
         logging.disable(logging.CRITICAL)
         if not frozen:
-            gc.freeze()  # accelerate asks for a whole collection at every turn, which costs more than the step.
+            # accelerate asks for a whole collection at every turn, which costs more than the step.
+            gc.freeze()
         try:
             yield
         finally:

@@ -43,8 +43,8 @@ class RunFolder:
     def open(self, recipe: Recipe, resume: bool) -> Iterator[None]:
         """Claim the folder for a recipe and keep others out, or continue its run.
 
-        Where the block fails, a claim that nothing has come of is given up. Raises UserError if the folder holds
-        something else, or a run of this recipe that was not asked to continue.
+        Where the block fails, a claim that nothing has come of is given up. Raises UserError if the
+        folder holds something else, or a run of this recipe that was not asked to continue.
         """
         # In a distributed run one process writes; the others must not look before it has.
         claimed = processes.rank() == 0 and self._claim(recipe, resume)
@@ -55,14 +55,19 @@ class RunFolder:
                     yield
                 except BaseException:
                     if claimed and self._files() <= {RECIPE} | _BEGUN:
-                        self._clear()  # So that the recipe can be corrected: it would be another one.
+                        # So that the recipe can be corrected: it would be another one.
+                        self._clear()
                     raise
         finally:
             with suppress(OSError):
                 self.path.rmdir()  # Which only an empty folder lets do.
 
     def _files(self) -> set[str]:
-        return {path.relative_to(self.path).as_posix() for path in self.path.rglob("*") if not path.is_dir()}
+        return {
+            path.relative_to(self.path).as_posix()
+            for path in self.path.rglob("*")
+            if not path.is_dir()
+        }
 
     def _clear(self) -> None:
         # The lock and its owner go last: without them another run could begin here.
@@ -75,20 +80,27 @@ class RunFolder:
     def _claim(self, recipe: Recipe, resume: bool) -> bool:
         """Return whether the folder was free."""
         if not (self.path / RECIPE).is_file():
-            # What a run left that was killed while it wrote its recipe is no reason to refuse the next one.
-            if self.path.exists() and (not self.path.is_dir() or {path.name for path in self.path.iterdir()} - _BEGUN):
-                raise UserError(f"{self.path} is not empty; choose another folder with --output-dir.")
+            # What a run left that was killed while it wrote its recipe is no reason to refuse the
+            # next one.
+            if self.path.exists() and (
+                not self.path.is_dir() or {path.name for path in self.path.iterdir()} - _BEGUN
+            ):
+                raise UserError(
+                    f"{self.path} is not empty; choose another folder with --output-dir."
+                )
             self.path.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path / RECIPE, resolved_yaml(recipe))
             return True
         if not self.holds(recipe):
             raise UserError(
-                f"{self.path} holds the run of another recipe; choose another folder with --output-dir, or repeat that "
+                f"{self.path} holds the run of another recipe; choose another folder with "
+                "--output-dir, or repeat that "
                 f"recipe ({self.path / RECIPE}) with --resume."
             )
         if not resume:
             raise UserError(
-                f"{self.path} holds a run of this recipe already; continue it with --resume, or choose another folder "
+                f"{self.path} holds a run of this recipe already; continue it with --resume, or "
+                "choose another folder "
                 "with --output-dir."
             )
         return False
@@ -107,8 +119,11 @@ class RunFolder:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Keep other runs out of the folder; the lock dies with its process, and a run that meets it is told whose."""
-        # The owner is told in a file of its own: where locks are mandatory, as on Windows, nobody reads a locked one.
+        """Keep other runs out of the folder; the lock dies with its process, and a run that meets
+        it is told whose.
+        """
+        # The owner is told in a file of its own: where locks are mandatory, as on Windows, nobody
+        # reads a locked one.
         path, owner = self.path / _LOCK, self.path / _OWNER
         # A file that its owner has just removed is no lock: filelock sees that, and tries again.
         lock = FileLock(path, timeout=0.3, poll_interval=0.05)
@@ -116,12 +131,15 @@ class RunFolder:
             lock.acquire()
         except Timeout:
             told = owner.read_text(encoding="utf-8").strip() if owner.is_file() else ""
-            raise UserError(f"{self.path} is in use by {told or 'another process'}; wait for it, or stop it.") from None
+            raise UserError(
+                f"{self.path} is in use by {told or 'another process'}; wait for it, or stop it."
+            ) from None
         try:
             owner.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
             yield
         finally:
-            # Before it is released, lest another run's is removed; Windows keeps open files, and filelock removes it.
+            # Before it is released, lest another run's is removed; Windows keeps open files, and
+            # filelock removes it.
             for file in (owner, path):
                 with suppress(OSError):
                     file.unlink()
@@ -142,7 +160,10 @@ class RunFolder:
             return None
         try:
             record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            whole = all(isinstance(record[key], dict) for key in ("weights_sha256", "data_sha256", "spearman"))
+            whole = all(
+                isinstance(record[key], dict)
+                for key in ("weights_sha256", "data_sha256", "spearman")
+            )
         except (ValueError, TypeError, KeyError):
             whole = False
         if not whole:
@@ -150,13 +171,21 @@ class RunFolder:
         return record
 
     def check_model(self, name: str) -> None:
-        """Raise UserError if the files of a finished stage's model are not those that its record tells."""
+        """Raise UserError if the files of a finished stage's model are not those that its record
+        tells.
+        """
         record = self.record(name) or {}
         # Records of 0.1.0 tell of weights alone.
-        for file, digest in (record.get("weights_sha256", {}) | record.get("settings_sha256", {})).items():
+        for file, digest in (
+            record.get("weights_sha256", {}) | record.get("settings_sha256", {})
+        ).items():
             path = self.stage(name) / file
             if not path.is_file() or sha256(path) != digest:
-                fault = "is damaged: its hash differs from its record" if path.is_file() else "is missing"
+                fault = (
+                    "is damaged: its hash differs from its record"
+                    if path.is_file()
+                    else "is missing"
+                )
                 raise UserError(f"{path} {fault}; {self._again(name)}.")
 
     def check_earlier(self, chosen: Sequence[str], stages: Mapping[str, StageSpec]) -> None:
@@ -165,30 +194,44 @@ class RunFolder:
             for earlier in stages[name].earlier:
                 if earlier not in chosen and self.record(earlier) is None:
                     raise UserError(
-                        f"--stage: {name!r} starts from {STAGE_PREFIX}{earlier}, which is not finished in {self.path}; "
+                        f"--stage: {name!r} starts from {STAGE_PREFIX}{earlier}, which is not "
+                        f"finished in {self.path}; "
                         f"add --stage {earlier}."
                     )
 
     def check_resumable(
-        self, chosen: Sequence[str], stages: Mapping[str, StageSpec], data_sha256: Mapping[str, Mapping[str, str]]
+        self,
+        chosen: Sequence[str],
+        stages: Mapping[str, StageSpec],
+        data_sha256: Mapping[str, Mapping[str, str]],
     ) -> None:
-        """Raise UserError where going on, with data of these hashes by stage, would not give what a whole run gives."""
+        """Raise UserError where going on, with data of these hashes by stage, would not give what a
+        whole run gives.
+        """
         if processes.rank() == 0:
-            for name in dict.fromkeys(name for last in chosen for name in (*stages[last].earlier, last)):
+            for name in dict.fromkeys(
+                name for last in chosen for name in (*stages[last].earlier, last)
+            ):
                 self.check_model(name)
         for name in chosen:
             record = self.record(name)
-            without = [key for key in ("save_only_model", "ignore_data_skip") if stages[name].args.get(key)]
+            without = [
+                key for key in ("save_only_model", "ignore_data_skip") if stages[name].args.get(key)
+            ]
             if record is not None:
                 same_data(self.stage(name), record["data_sha256"], data_sha256[name])
             elif without:
                 raise UserError(
-                    f"--resume: stage {name!r} sets args.{without[0]}, and cannot go on as if it had not been "
+                    f"--resume: stage {name!r} sets args.{without[0]}, and cannot go on as if it "
+                    "had not been "
                     "interrupted; start anew without it, in another folder with --output-dir."
                 )
 
     def _again(self, name: str) -> str:
-        return f"restore it, or delete {self.stage(name)} and repeat the command with --resume to train the stage again"
+        return (
+            f"restore it, or delete {self.stage(name)} and repeat the command with --resume to "
+            "train the stage again"
+        )
 
     def staging(self, name: str) -> Path:
         """Return an empty folder to build a stage's final form in."""
@@ -198,7 +241,9 @@ class RunFolder:
         return path
 
     def finish(self, name: str) -> None:
-        """Put the folder built by :meth:`staging`, which holds the stage's record, in place of its checkpoints."""
+        """Put the folder built by :meth:`staging`, which holds the stage's record, in place of its
+        checkpoints.
+        """
         new, old, final = self._hidden(name, "new"), self._hidden(name, "old"), self.stage(name)
         shutil.rmtree(old, ignore_errors=True)
         if final.exists():
@@ -207,15 +252,23 @@ class RunFolder:
         shutil.rmtree(old, ignore_errors=True)
 
     def adopt(self, name: str, finished: Path) -> None:
-        """Take a stage from the folder where another run finished it just as it would here; its files are linked."""
+        """Take a stage from the folder where another run finished it just as it would here; its
+        files are linked.
+        """
         # Files of finished stages are never changed, only replaced.
-        shutil.copytree(finished, self.staging(name), copy_function=_link_or_copy, dirs_exist_ok=True)
+        shutil.copytree(
+            finished, self.staging(name), copy_function=_link_or_copy, dirs_exist_ok=True
+        )
         self.finish(name)
 
     def recover(self, name: str) -> None:
         """Complete a :meth:`finish` that was cut off between its two renames."""
         new, final = self._hidden(name, "new"), self.stage(name)
-        if not final.exists() and self._hidden(name, "old").exists() and (new / TRAINING_RECORD).is_file():
+        if (
+            not final.exists()
+            and self._hidden(name, "old").exists()
+            and (new / TRAINING_RECORD).is_file()
+        ):
             new.rename(final)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(self._hidden(name, "old"), ignore_errors=True)
@@ -241,7 +294,9 @@ class _LogFile(logging.FileHandler):
 
 @contextmanager
 def run_log(folder: Path) -> Iterator[None]:
-    """Append all that is logged to a folder's run.log; where it cannot be written that is said once, and no fault."""
+    """Append all that is logged to a folder's run.log; where it cannot be written that is said
+    once, and no fault.
+    """
     path = folder / LOG
     try:
         handler = _LogFile(path, encoding="utf-8", errors="backslashreplace")

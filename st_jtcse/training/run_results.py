@@ -26,17 +26,25 @@ def write_results(recipe: Recipe, folder: RunFolder, shipped: ShippedScores) -> 
 def leave_report(
     recipe: Recipe, folder: RunFolder, shipped: ShippedScores, inputs: Mapping[str, Inputs]
 ) -> dict[str, Any]:
-    """Leave the run's page as far as the run is, and return its results; `inputs` have the texts of its examples."""
+    """Leave the run's page as far as the run is, and return its results; `inputs` have the texts of
+    its examples.
+    """
     results = results_of(recipe, folder, shipped)
     if processes.rank() == 0:
         found, name = [], ""
         for record in results["stages"]:
             told = record.get("examples")
-            own = inputs[record["name"]].sets.get(told["set"]) if told and record["name"] in inputs else None
+            own = (
+                inputs[record["name"]].sets.get(told["set"])
+                if told and record["name"] in inputs
+                else None
+            )
             if own is not None and own.pairs is not None:
                 pairs, name = own.pairs, told["set"]
                 found = [
-                    Example(pairs.sentences1[row], pairs.sentences2[row], pairs.scores[row], *cosines)
+                    Example(
+                        pairs.sentences1[row], pairs.sentences2[row], pairs.scores[row], *cosines
+                    )
                     for row, *cosines in zip(told["rows"], told["before"], told["after"])
                 ]
         write_run_report(folder.path, results, found, name)
@@ -58,12 +66,24 @@ def results_of(recipe: Recipe, folder: RunFolder, shipped: ShippedScores) -> dic
         "data_sha256": shipped.data_sha256,
         "stages": records,
         # Of the last stage that has any.
-        "verdicts": next((record["verdicts"] for record in reversed(records) if record.get("verdicts")), []),
+        "verdicts": next(
+            (record["verdicts"] for record in reversed(records) if record.get("verdicts")), []
+        ),
     }
 
 
 def best_stage(results: Mapping[str, Any]) -> str | None:
-    """Return the name of the stage that ended best on dev, without dev the last; None if none is finished."""
-    scored = {record["name"]: record["spearman"][DEV] for record in results["stages"] if DEV in record["spearman"]}
-    names = [max(scored, key=scored.__getitem__)] if scored else [record["name"] for record in results["stages"]]
+    """Return the name of the stage that ended best on dev, without dev the last; None if none is
+    finished.
+    """
+    scored = {
+        record["name"]: record["spearman"][DEV]
+        for record in results["stages"]
+        if DEV in record["spearman"]
+    }
+    names = (
+        [max(scored, key=scored.__getitem__)]
+        if scored
+        else [record["name"] for record in results["stages"]]
+    )
     return names[-1] if names else None

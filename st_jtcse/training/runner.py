@@ -34,16 +34,18 @@ def run(
 
     It leaves recipe.yaml, a folder a stage, results.json and report.html.
 
-    `resume` goes on with the run in the output folder; `finished` are stages, by name, that another run has finished
-    and that would come out the same, `rehearsed` the keys of those that were rehearsed, of this or another recipe;
-    `callbacks` watch the training of every stage. What is logged meanwhile goes into the folder's run.log too.
-    Raises UserError, and KeyboardInterrupt with a checkpoint to resume from.
+    `resume` goes on with the run in the output folder; `finished` are stages, by name, that another
+    run has finished and that would come out the same, `rehearsed` the keys of those that were
+    rehearsed, of this or another recipe; `callbacks` watch the training of every stage. What is
+    logged meanwhile goes into the folder's run.log too. Raises UserError, and KeyboardInterrupt
+    with a checkpoint to resume from.
     """
     recipe, first, chosen = loaded.recipe, processes.rank() == 0, loaded.choose(names)
     folder = RunFolder(Path(recipe.output_dir))
     with naming(recipe.output_dir), ExitStack() as held:
         stages = {stage.name: stage for stage in loaded.stages}
-        # Nothing is touched in a folder that is not this run's, nor beside another process that is at work in it.
+        # Nothing is touched in a folder that is not this run's, nor beside another process that is
+        # at work in it.
         ours = resume and folder.holds(recipe)
         if first and ours:
             held.enter_context(folder.in_use())
@@ -51,13 +53,21 @@ def run(
                 folder.recover(name)
         processes.wait_for_all()
         folder.check_earlier(chosen, stages)
-        # All files are read and arguments checked before the first stage trains, and before anything is written.
+        # All files are read and arguments checked before the first stage trains, and before
+        # anything is written.
         inputs = load_inputs([stages[name] for name in chosen], loaded.cache_dir)
         for name in chosen:
             training_arguments(stages[name], recipe.seed, folder.stage(name))
         if ours:
-            folder.check_resumable(chosen, stages, {name: own.hashes for name, own in inputs.items()})
-        rehearse(loaded, [name for name in chosen if not ours or folder.record(name) is None], inputs, rehearsed)
+            folder.check_resumable(
+                chosen, stages, {name: own.hashes for name, own in inputs.items()}
+            )
+        rehearse(
+            loaded,
+            [name for name in chosen if not ours or folder.record(name) is None],
+            inputs,
+            rehearsed,
+        )
         held.enter_context(folder.open(recipe, resume))
         if first:
             held.enter_context(run_log(folder.path))

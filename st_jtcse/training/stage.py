@@ -30,11 +30,12 @@ def run_stage(
     shipped: ShippedScores,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> None:
-    """Train, save and evaluate one stage, from its last checkpoint; afterwards the folder holds it finished.
+    """Train, save and evaluate one stage, from its last checkpoint; afterwards the folder holds it
+    finished.
 
-    `shipped` are the scores of the models that it starts from, `callbacks` watch the training. A stage without a loss
-    is saved as it is. Raises UserError if a model does not load or fit, or the loss is not finite, and
-    KeyboardInterrupt after an orderly stop with a checkpoint.
+    `shipped` are the scores of the models that it starts from, `callbacks` watch the training. A
+    stage without a loss is saved as it is. Raises UserError if a model does not load or fit, or the
+    loss is not finite, and KeyboardInterrupt after an orderly stop with a checkpoint.
     """
     # The stage's own seed, in 0..2^31-1.
     digest = hashlib.sha256(f"{loaded.recipe.seed}/{stage.name}".encode()).digest()
@@ -55,7 +56,9 @@ def run_stage(
         "data_sha256": inputs.hashes,
         "begins_as": begins_as(stage.model),
         "as_shipped": as_shipped,
-        "metrics": {name: kind.metric_of(evaluator) for name, evaluator in inputs.evaluators.items()},
+        "metrics": {
+            name: kind.metric_of(evaluator) for name, evaluator in inputs.evaluators.items()
+        },
         "spearman_start": kind.scores(model, inputs.evaluators),
         "steps": 0,
         "seconds": 0.0,

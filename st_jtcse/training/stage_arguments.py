@@ -1,4 +1,6 @@
-"""The training arguments of one stage, its recipe's completed by what follows from it, and the order of its rows."""
+"""The training arguments of one stage, its recipe's completed by what follows from it, and the
+order of its rows.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,20 @@ _FLAGS = Path("/proc/cpuinfo")
 
 
 def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
-    """Return the stage's arguments, completed by what follows from it; raises UserError if they contradict each other.
+    """Return the stage's arguments, completed by what follows from it; raises UserError if they
+    contradict each other.
 
     Checkpoints go into `output_dir`.
     """
-    # Without an accelerator there is nothing to pin memory for, and torch warns at every loader. A loss that is not
-    # finite ends the training: to leave it out of the log, an accelerator would be asked about it at every step.
+    # Without an accelerator there is nothing to pin memory for, and torch warns at every loader. A
+    # loss that is not finite ends the training: to leave it out of the log, an accelerator would be
+    # asked about it at every step.
     defaults: dict[str, Any] = {"report_to": "none", "logging_nan_inf_filter": False}
     defaults["dataloader_pin_memory"] = torch.accelerator.is_available()
     if stage.data is not None and stage.data.streaming:
-        defaults["accelerator_config"] = {"dispatch_batches": False}  # Every process reads, and takes its own rows.
+        defaults["accelerator_config"] = {
+            "dispatch_batches": False
+        }  # Every process reads, and takes its own rows.
     settings: dict[str, Any] = defaults | stage.args | {"seed": seed, "data_seed": seed}
     if settings.get("bf16") == "auto":
         settings |= bf16_choice()
@@ -44,30 +50,42 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
         settings |= {"load_best_model_at_end": True, "greater_is_better": True}
     if settings.get("fsdp") or parse_flag_from_env("ACCELERATE_USE_FSDP"):
         raise UserError(
-            f"Stage {stage.name!r}: FSDP was chosen, but Sentence-Transformers' trainer neither saves a sharded model "
-            "nor resumes with one; remove args.fsdp, or choose several devices without FSDP in 'accelerate config'."
+            f"Stage {stage.name!r}: FSDP was chosen, but Sentence-Transformers' trainer neither "
+            "saves a sharded model "
+            "nor resumes with one; remove args.fsdp, or choose several devices without FSDP in "
+            "'accelerate config'."
         )
     try:
         arguments = kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
     except (ValueError, TypeError, ImportError) as error:
         told = " ".join(str(error).split())
-        raise UserError(f"Stage {stage.name!r}: args do not fit together: {told}{_bf16_hint(told)}") from error
+        raise UserError(
+            f"Stage {stage.name!r}: args do not fit together: {told}{_bf16_hint(told)}"
+        ) from error
     if arguments.train_sampling_strategy != "random":
         if arguments.train_sampling_strategy != "group_by_length" or "batch_sampler" in stage.args:
             raise UserError(
-                f"Stage {stage.name!r}: Sentence-Transformers' trainer takes its rows as args.batch_sampler says; of "
-                "args.train_sampling_strategy it can have 'group_by_length', without a batch_sampler."
+                f"Stage {stage.name!r}: Sentence-Transformers' trainer takes its rows as "
+                "args.batch_sampler says; of "
+                "args.train_sampling_strategy it can have 'group_by_length', without a "
+                "batch_sampler."
             )
         arguments.batch_sampler = LengthGroupedBatchSampler
     if strategy == "no" and stage.evaluate is not None and stage.evaluate.patience is not None:
         raise UserError(
-            f"Stage {stage.name!r}: evaluate.patience counts evaluations in training, and there are none; set "
+            f"Stage {stage.name!r}: evaluate.patience counts evaluations in training, and there "
+            "are none; set "
             "args.eval_strategy, or remove it."
         )
-    if strategy == arguments.save_strategy == "steps" and arguments.save_steps != arguments.eval_steps:
+    if (
+        strategy == arguments.save_strategy == "steps"
+        and arguments.save_steps != arguments.eval_steps
+    ):
         raise UserError(
-            f"Stage {stage.name!r}: args do not fit together: the checkpoint that scores best on dev is the result, "
-            f"but save_steps is {arguments.save_steps} and eval_steps {arguments.eval_steps}; remove save_steps, or "
+            f"Stage {stage.name!r}: args do not fit together: the checkpoint that scores best on "
+            "dev is the result, "
+            f"but save_steps is {arguments.save_steps} and eval_steps {arguments.eval_steps}; "
+            "remove save_steps, or "
             "say 'save_strategy: best'."
         )
     return arguments
@@ -82,7 +100,9 @@ def _bf16_hint(message: str) -> str:
 
 
 def bf16_gain() -> str:
-    """Say whether this processor computes in bf16 itself; nothing where that cannot be known or does not matter."""
+    """Say whether this processor computes in bf16 itself; nothing where that cannot be known or
+    does not matter.
+    """
     own = None if torch.accelerator.is_available() else _bf16_flag()
     if own is None:
         return ""
@@ -92,14 +112,18 @@ def bf16_gain() -> str:
 
 
 def bf16_choice() -> dict[str, bool]:
-    """Return the arguments that ``bf16: auto`` stands for: true where the machine computes in bf16 itself."""
+    """Return the arguments that ``bf16: auto`` stands for: true where the machine computes in bf16
+    itself.
+    """
     if torch.accelerator.is_available():
         return {"bf16": is_torch_bf16_gpu_available()}
     return {"bf16": True, "use_cpu": True} if _bf16_flag() else {"bf16": False}
 
 
 def _bf16_flag() -> str | None:
-    """Return the processor's flag of bf16, an empty one without, None where that cannot be known."""
+    """Return the processor's flag of bf16, an empty one without, None where that cannot
+    be known.
+    """
     try:
         flags = set(_FLAGS.read_text(encoding="utf-8").split())
     except OSError:
@@ -118,11 +142,23 @@ def memory_told(stage: StageSpec, loss: Any, arguments: Any) -> Iterator[None]:
             raise
         parts = getattr(loss, "mini_batch_size", None)
         ways = [f"lower mini_batch_size of the loss (now {parts})"] if parts else []
-        ways += ["set mini_batch_size of the loss"] if hasattr(loss, "mini_batch_size") and not parts else []
-        ways += [f"lower args.per_device_train_batch_size (now {arguments.per_device_train_batch_size})"]
+        ways += (
+            ["set mini_batch_size of the loss"]
+            if hasattr(loss, "mini_batch_size") and not parts
+            else []
+        )
+        ways += [
+            f"lower args.per_device_train_batch_size (now {arguments.per_device_train_batch_size})"
+        ]
         ways += ["lower model.max_seq_length"]
-        ways += [] if parts or arguments.gradient_checkpointing else ["set args.gradient_checkpointing: true"]
-        raise UserError(f"Stage {stage.name!r}: {short}; {', '.join(ways[:-1])} or {ways[-1]}.") from error
+        ways += (
+            []
+            if parts or arguments.gradient_checkpointing
+            else ["set args.gradient_checkpointing: true"]
+        )
+        raise UserError(
+            f"Stage {stage.name!r}: {short}; {', '.join(ways[:-1])} or {ways[-1]}."
+        ) from error
 
 
 class _LeanSampler(SeedableRandomSampler):  # type: ignore[misc]  # accelerate wraps it without its types
@@ -138,20 +174,28 @@ class _LeanSampler(SeedableRandomSampler):  # type: ignore[misc]  # accelerate w
 
 
 class RowOrder(TrainerCallback):
-    """Puts a lean sampler in the place of accelerate's, which lists all rows; releases what a step read of the disk."""
+    """Puts a lean sampler in the place of accelerate's, which lists all rows; releases what a step
+    read of the disk.
+    """
 
     def __init__(self, release: Callable[[], None] | None = None) -> None:
         self._release = release or (lambda: None)
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Exchange the sampler; another kind than the default stays."""
         loader = kw["train_dataloader"]
         sampler = loader.get_sampler()
         if type(sampler) is SeedableRandomSampler:
-            lean = _LeanSampler(sampler.data_source, generator=sampler.generator, data_seed=sampler.initial_seed)
+            lean = _LeanSampler(
+                sampler.data_source, generator=sampler.generator, data_seed=sampler.initial_seed
+            )
             loader.set_sampler(lean)
         self._release()
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Release what the step read."""
         self._release()

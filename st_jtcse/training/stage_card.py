@@ -21,28 +21,53 @@ from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.training.as_shipped import hub_ids
 
 # What may differ from the bundled recipe without making it another setting.
-_CIRCUMSTANCES = {"description", "method", "needs", "seed", "seeds", "output_dir", "cache_dir", "card", "push"}
+_CIRCUMSTANCES = {
+    "description",
+    "method",
+    "needs",
+    "seed",
+    "seeds",
+    "output_dir",
+    "cache_dir",
+    "card",
+    "push",
+}
 
 
 def family_of(stage: StageSpec, twin: bool) -> str:
-    """Return the name of the card template for a stage's model; a loss with terms switched off is told as it is."""
+    """Return the name of the card template for a stage's model; a loss with terms switched off is
+    told as it is.
+    """
     if stage.loss is None:
         return "ensemble" if stage.model.members else "assembled"
     card = None if stage.views else stage.declaration.card(stage.loss.arguments, twin)
     return card or OTHER
 
 
-def describe(loaded: LoadedRecipe, stage: StageSpec, model: Any, folder: Path, found: Mapping[str, Any]) -> None:
-    """Write what was found of a stage's model, and its card, into the folder that it was saved in and loaded from."""
-    names = {"name": stage.name, "title": title(loaded.recipe, stage), "reported_as": reported_as(loaded, stage)}
-    hashes = {"weights_sha256": weight_files_sha256(folder), "settings_sha256": setting_files_sha256(folder)}
+def describe(
+    loaded: LoadedRecipe, stage: StageSpec, model: Any, folder: Path, found: Mapping[str, Any]
+) -> None:
+    """Write what was found of a stage's model, and its card, into the folder that it was saved in
+    and loaded from.
+    """
+    names = {
+        "name": stage.name,
+        "title": title(loaded.recipe, stage),
+        "reported_as": reported_as(loaded, stage),
+    }
+    hashes = {
+        "weights_sha256": weight_files_sha256(folder),
+        "settings_sha256": setting_files_sha256(folder),
+    }
     record = {**names, **found, **hashes}
     write_atomically(folder / TRAINING_RECORD, to_json(record))
     recipe, twin = loaded.recipe, model_form(folder).architecture == TwinEncoderConfig.model_type
     facts = CardFacts(
         family=family_of(stage, twin),
         title=title(recipe, stage),
-        recipe=yaml_source.dump(_without_places(recipe.model_dump(mode="json", exclude={"cache_dir", "push"}))),
+        recipe=yaml_source.dump(
+            _without_places(recipe.model_dump(mode="json", exclude={"cache_dir", "push"}))
+        ),
         base_models=hub_ids(stage, {other.name: other for other in recipe.stages}),
         license=recipe.card.license if recipe.card else None,
         languages=recipe.card.language if recipe.card else (),
@@ -51,12 +76,16 @@ def describe(loaded: LoadedRecipe, stage: StageSpec, model: Any, folder: Path, f
 
 
 def title(recipe: Recipe, stage: StageSpec) -> str:
-    """Return the name of a stage's model: the recipe's, with the stage's where there are several."""
+    """Return the name of a stage's model: the recipe's, with the stage's where there are
+    several.
+    """
     return recipe.name if len(recipe.stages) == 1 else f"{recipe.name}, {stage.name}"
 
 
 def reported_as(loaded: LoadedRecipe, stage: StageSpec) -> str | None:
-    """Return what the papers' tables call a stage's model; None if its setting is not the paper's."""
+    """Return what the papers' tables call a stage's model; None if its setting is not the
+    paper's.
+    """
     path = bundled.recipes().get(loaded.recipe.name)
     if stage.reported_as is None or path is None:
         return None
@@ -64,7 +93,9 @@ def reported_as(loaded: LoadedRecipe, stage: StageSpec) -> str | None:
         published = load_recipe(str(path)).recipe
     except UserError:
         return None
-    same = loaded.recipe.model_dump(exclude=_CIRCUMSTANCES) == published.model_dump(exclude=_CIRCUMSTANCES)
+    same = loaded.recipe.model_dump(exclude=_CIRCUMSTANCES) == published.model_dump(
+        exclude=_CIRCUMSTANCES
+    )
     return stage.reported_as if same else None
 
 

@@ -17,20 +17,26 @@ logger = logging.getLogger(__name__)
 
 
 class StageLines(TrainerCallback):
-    """Says how a stage's training begins and what each evaluation finds; what the trainer logs is of level DEBUG."""
+    """Says how a stage's training begins and what each evaluation finds; what the trainer logs is
+    of level DEBUG.
+    """
 
     def __init__(self, stage: StageSpec) -> None:
         self._stage = stage
         self._loss = ""
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Say what the stage starts from, its loss and its steps."""
         at = f", on from step {state.global_step}" if state.global_step else ""
         loss = self._stage.loss.type if self._stage.loss else None
         told = (self._stage.name, loss, state.max_steps, at, begins_as(self._stage.model))
         logger.info("%s: %s, %d steps%s, from %s", *told)
 
-    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Keep the loss and its terms for the next evaluation's line."""
         logs: Mapping[str, Any] = kw.get("logs") or {}
         logger.debug("%s: step %d, %s", self._stage.name, state.global_step, logs)
@@ -38,11 +44,15 @@ class StageLines(TrainerCallback):
             loss, *terms = (f"{name} {value:.3g}" for name, value in found.items())
             self._loss = f", {loss} ({', '.join(terms)})" if terms else f", {loss}"
 
-    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Say how far it is, the loss and dev."""
         found = dev_of(args, kw.get("metrics") or {})
         told = (self._stage.name, state.global_step, state.max_steps, self._loss, found)
-        logger.info("%s: step %d of %d%s%s", *told[:4], "" if found is None else f", {DEV} {found:.2f}")
+        logger.info(
+            "%s: step %d of %d%s%s", *told[:4], "" if found is None else f", {DEV} {found:.2f}"
+        )
 
 
 def dev_of(args: TrainingArguments, metrics: Mapping[str, float]) -> float | None:
@@ -56,5 +66,9 @@ def tell_end(record: Mapping[str, Any]) -> None:
     start, end = record["spearman_start"].get(DEV), record["spearman"].get(DEV)
     dev = "" if end is None else f", {DEV} {start:.2f} -> {end:.2f}"
     best = f" (step {record['best_step']})" if dev and record["steps"] else ""
-    trained = f" after {record['steps']} steps, {record['seconds']:.0f} s" if record["steps"] else ", not trained"
+    trained = (
+        f" after {record['steps']} steps, {record['seconds']:.0f} s"
+        if record["steps"]
+        else ", not trained"
+    )
     logger.info("%s: finished%s%s%s", record["name"], trained, dev, best)

@@ -1,4 +1,6 @@
-"""A stage's end: its trained model, its start or a mixture of both is saved, read back, scored and described."""
+"""A stage's end: its trained model, its start or a mixture of both is saved, read back, scored and
+described.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ def save_stage(
 ) -> None:
     """Put a stage's result in place of its checkpoints, with its record and its card.
 
-    `found` is what is known of the stage. The result is the trained model, or the start where that is better.
+    `found` is what is known of the stage. The result is the trained model, or the start where that
+    is better.
     """
     kind = kind_of(stage.model)
     result = result_of(stage, trained, make_start, inputs, found)
@@ -51,7 +54,9 @@ def save_stage(
     found["parameters"] = sum(parameter.numel() for parameter in saved.parameters())
     found["gmac"] = round(gmac(saved), 4)
     found["spearman"] = kind.scores(saved, inputs.evaluators)
-    found |= beside_start(loaded.recipe.stages, stage, inputs, saved, any(found["as_shipped"].values()))
+    found |= beside_start(
+        loaded.recipe.stages, stage, inputs, saved, any(found["as_shipped"].values())
+    )
     # What the card knows of the training is in the trained model; its form is the saved one's.
     saved.model_card_data = trained.model_card_data
     describe(loaded, stage, saved, staging, found)
@@ -59,32 +64,52 @@ def save_stage(
 
 
 def result_of(
-    stage: StageSpec, model: Any, make_start: Callable[[], Any], inputs: Inputs, found: dict[str, Any]
+    stage: StageSpec,
+    model: Any,
+    make_start: Callable[[], Any],
+    inputs: Inputs,
+    found: dict[str, Any],
 ) -> Any:
     """Return the model that a stage ends with, and complete what is found of the stage.
 
-    The start competes as step 0 of a training that is evaluated on `dev`; `evaluate.retention` bounds what general sets
-    may lose.
+    The start competes as step 0 of a training that is evaluated on `dev`; `evaluate.retention`
+    bounds what general sets may lose.
     """
     best, dev = found.get("best_dev"), found["spearman_start"].get(DEV)
     if best is not None and best < dev:
-        told = "%s: dev fell from %.2f to %.2f at best, so the stage keeps the model it started from"
+        told = (
+            "%s: dev fell from %.2f to %.2f at best, so the stage keeps the model it started from"
+        )
         logger.warning(told, stage.name, dev, best)
         found["best_step"] = 0
         return make_start()
-    if stage.loss is not None and stage.evaluate is not None and stage.evaluate.retention is not None:
-        found |= keep_general(stage.evaluate, model, make_start(), kind_of(stage.model), inputs, found)
+    if (
+        stage.loss is not None
+        and stage.evaluate is not None
+        and stage.evaluate.retention is not None
+    ):
+        found |= keep_general(
+            stage.evaluate, model, make_start(), kind_of(stage.model), inputs, found
+        )
     return model
 
 
 def keep_general(
-    spec: EvaluateSpec, model: Any, start: Any, kind: ModelKind, inputs: Inputs, found: Mapping[str, Any]
+    spec: EvaluateSpec,
+    model: Any,
+    start: Any,
+    kind: ModelKind,
+    inputs: Inputs,
+    found: Mapping[str, Any],
 ) -> dict[str, Any]:
-    r"""Mix a trained model's weights in place with its start's, until no general set has lost more than is allowed.
+    r"""Mix a trained model's weights in place with its start's, until no general set has lost more
+    than is allowed.
 
-    Where the training was evaluated on `dev`, the mixture must not fall below the start there either.
+    Where the training was evaluated on `dev`, the mixture must not fall below the start there
+    either.
 
-    .. math:: \theta = (1 - s)\, \theta_{start} + s\, \theta_{trained}, \qquad s = 1, 0.8, 0.6, 0.4, 0.2, 0
+    .. math:: \theta = (1 - s)\, \theta_{start} + s\, \theta_{trained}, \qquad
+        s = 1, 0.8, 0.6, 0.4, 0.2, 0
 
     Args:
         spec: What is allowed, and of which sets.
@@ -95,36 +120,50 @@ def keep_general(
         found: What the stage's record says, the start's scores among it.
 
     Returns:
-        What the record says more: the largest share s of the trained weights that keeps within the bound. Where none
+        What the record says more: the largest share s of the trained weights that keeps within the
+            bound. Where none
         does, the start is the stage's result.
 
     References:
         Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022, Eq. 1.
     """
     most, before = spec.retention or 0.0, found["spearman_start"]
-    allowed = dict.fromkeys(spec.general, most) | ({} if found.get("best_dev") is None else {DEV: 0.0})
+    allowed = dict.fromkeys(spec.general, most) | (
+        {} if found.get("best_dev") is None else {DEV: 0.0}
+    )
     sets = {name: inputs.evaluators[name] for name in allowed}
-    first, last = ({name: value.clone() for name, value in own.state_dict().items()} for own in (start, model))
+    first, last = (
+        {name: value.clone() for name, value in own.state_dict().items()} for own in (start, model)
+    )
     for share in SHARES:
         model.load_state_dict(_mixed(first, last, share))
         after = kind.scores(model, sets)
         if all(before[name] - after[name] <= loss for name, loss in allowed.items()):
             if share < 1:
                 logger.warning(
-                    "kept %.0f %% of the training, so that no general set loses more than %g", 100 * share, most
+                    "kept %.0f %% of the training, so that no general set loses more than %g",
+                    100 * share,
+                    most,
                 )
             return {"trained_share": share}
         told = ", ".join(f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in sets)
         logger.info("with %.0f %% of the training: %s", 100 * share, told)
     model.load_state_dict(first)
-    told = "any share of the training loses more than %g%s, so the stage keeps the model it started from"
+    told = (
+        "any share of the training loses more than %g%s, so the stage keeps the model it "
+        "started from"
+    )
     logger.warning(told, most, " or falls on dev" if DEV in allowed else "")
     return {"trained_share": 0.0, "best_step": 0}
 
 
-def _mixed(first: Mapping[str, torch.Tensor], last: Mapping[str, torch.Tensor], share: float) -> dict[str, Any]:
+def _mixed(
+    first: Mapping[str, torch.Tensor], last: Mapping[str, torch.Tensor], share: float
+) -> dict[str, Any]:
     # Buffers of whole numbers, such as positions, do not change in training.
     return {
-        name: torch.lerp(first[name], value, share) if value.is_floating_point() and share < 1 else value
+        name: torch.lerp(first[name], value, share)
+        if value.is_floating_point() and share < 1
+        else value
         for name, value in last.items()
     }

@@ -15,7 +15,14 @@ from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec, StageSpec
 from st_jtcse.training.adapters import add_adapter, merge_adapter
-from st_jtcse.training.callbacks import FiniteLoss, Interrupt, LossWeights, Patience, TrainingTime, reading_embeddings
+from st_jtcse.training.callbacks import (
+    FiniteLoss,
+    Interrupt,
+    LossWeights,
+    Patience,
+    TrainingTime,
+    reading_embeddings,
+)
 from st_jtcse.training.checkpoints import (
     Checkpoints,
     check_best,
@@ -41,10 +48,12 @@ def train(
     cache_dir: Path | None,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> dict[str, Any]:
-    """Train a model in place, from its last checkpoint if there is one, and return what the stage's record says of it.
+    """Train a model in place, from its last checkpoint if there is one, and return what the stage's
+    record says of it.
 
-    Round trips and teacher vectors are kept in `cache_dir`; None is the default. `callbacks` are the trainer's.
-    Raises UserError if the loss is not finite or a model does not fit, and KeyboardInterrupt after an orderly stop.
+    Round trips and teacher vectors are kept in `cache_dir`; None is the default. `callbacks` are
+    the trainer's. Raises UserError if the loss is not finite or a model does not fit, and
+    KeyboardInterrupt after an orderly stop.
     """
     loss: Any = build_loss(spec, model, stage.model.cross_encoder is not None, seed)
     inner: Any = loss.loss if spec.matryoshka_dims else loss
@@ -62,9 +71,17 @@ def train(
     keeper = Checkpoints(inputs.hashes, arguments.save_total_limit)
     arguments.save_total_limit = None
     clock, patience = TrainingTime(), Patience(stage.evaluate.patience if stage.evaluate else None)
-    beside: list[TrainerCallback] = [patience, FiniteLoss(stage.name, loss), own_weights, keeper, clock]
+    beside: list[TrainerCallback] = [
+        patience,
+        FiniteLoss(stage.name, loss),
+        own_weights,
+        keeper,
+        clock,
+    ]
     beside.append(RowOrder(getattr(inputs.sentences, "release", None)))
-    if len(dataset) > 100_000:  # A card's examples are else drawn from all rows, which are read from the disk for it.
+    if (
+        len(dataset) > 100_000
+    ):  # A card's examples are else drawn from all rows, which are read from the disk for it.
         model.model_card_data.set_widget_examples(dataset.select(range(100_000)))
     with Interrupt() as interrupt, memory_told(stage, inner, arguments):
         trainer = kind_of(stage.model).trainer(
@@ -78,7 +95,10 @@ def train(
         )
         if not all(teacher.cache for teacher in stage.teachers):
             trainer.data_collator = LiveTeachers(stage, loss, folder, trainer.data_collator)
-        for printing in (ProgressCallback, PrinterCallback):  # What is told of a run is up to the callbacks given.
+        for printing in (
+            ProgressCallback,
+            PrinterCallback,
+        ):  # What is told of a run is up to the callbacks given.
             trainer.remove_callback(printing)
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
         set_seed(seed)
@@ -90,13 +110,17 @@ def train(
     _take_weights(stage, model, trainer, folder.stage(stage.name), was_over)
     if stage.model.lora is not None:
         merge_adapter(model, stage.model, folder.stage(stage.name))
-    return {"sentences": len(dataset)} | told | {"seconds": round(seconds, 1), **_story(trainer.state)}
+    return (
+        {"sentences": len(dataset)} | told | {"seconds": round(seconds, 1), **_story(trainer.state)}
+    )
 
 
 def _arguments(stage: StageSpec, model: Any, inputs: Inputs, folder: RunFolder, seed: int) -> Any:
     """Return a stage's training arguments, with what follows from its model and its dev set."""
     arguments = training_arguments(stage, seed, folder.stage(stage.name))
-    if arguments.prompts is None:  # A model that puts a prompt before every sentence is trained as it is used.
+    if (
+        arguments.prompts is None
+    ):  # A model that puts a prompt before every sentence is trained as it is used.
         arguments.prompts = model.prompts.get(model.default_prompt_name) or None
     if arguments.load_best_model_at_end:
         metric = kind_of(stage.model).metric_of(inputs.evaluators[DEV])
@@ -115,7 +139,9 @@ def _story(state: TrainerState) -> dict[str, Any]:
 
 
 def _go(trainer: Any, patience: Patience, checkpoint: Path | None, stage: StageSpec) -> bool:
-    """Train to the end, from a checkpoint if there is one, and return whether that was the end already."""
+    """Train to the end, from a checkpoint if there is one, and return whether that was the end
+    already.
+    """
     if checkpoint and patience.is_over(trainer.args, state := state_of(checkpoint)):
         # Cut off after its last step: the trainer would take one step more.
         _tell(trainer, state)
@@ -126,7 +152,9 @@ def _go(trainer: Any, patience: Patience, checkpoint: Path | None, stage: StageS
 
 
 def _take_weights(stage: StageSpec, model: Any, trainer: Any, folder: Path, was_over: bool) -> None:
-    """Give the model the weights of the best step, or of the last where they were trained before."""
+    """Give the model the weights of the best step, or of the last where they were trained
+    before.
+    """
     state, checkpoint = trainer.state, None
     if trainer.args.load_best_model_at_end and state.best_global_step:
         # The trainer takes the best weights too, but goes on with the last where that fails.
@@ -139,7 +167,9 @@ def _take_weights(stage: StageSpec, model: Any, trainer: Any, folder: Path, was_
 
 
 def _tell(trainer: Any, state: TrainerState) -> None:
-    """Let a trainer that has nothing left to do know what was done, with the clock and what writes the card."""
+    """Let a trainer that has nothing left to do know what was done, with the clock and what writes
+    the card.
+    """
     trainer.state = state
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, (TrainingTime, BaseModelCardCallback)):

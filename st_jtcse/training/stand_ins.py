@@ -1,4 +1,6 @@
-"""What a rehearsal takes in place of a recipe's: small models of random weights, and a few rows of a stage's data."""
+"""What a rehearsal takes in place of a recipe's: small models of random weights, and a few rows of
+a stage's data.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,8 @@ def small_copy(
 ) -> str:
     """Save a small model of random weights like another one, and return its folder.
 
-    A model that is small itself, runs code of its own, or is of a form that nothing is known about stands for itself.
+    A model that is small itself, runs code of its own, or is of a form that nothing is known about
+    stands for itself.
 
     Args:
         name: ``embedded``, a folder or a Hub id.
@@ -61,7 +64,9 @@ def small_copy(
         UserError: Its configuration cannot be read.
     """
     place = embedded.place(name)
-    if _is_small(Path(place)) or (Path(place).is_dir() and not Path(place, loading.CONFIG).is_file()):
+    if _is_small(Path(place)) or (
+        Path(place).is_dir() and not Path(place, loading.CONFIG).is_file()
+    ):
         return place
     config = loading.load_config(place, revision=revision, trust_remote_code=trust_remote_code)
     if getattr(config, "auto_map", None) and trust_remote_code:
@@ -69,13 +74,23 @@ def small_copy(
     try:
         small = type(config).from_dict(_cut(config.to_dict(), depth, all_words))
         architecture = getattr(transformers, (config.architectures or [""])[0], None)
-        model = architecture(small) if architecture else AutoModel.from_config(small, trust_remote_code=False)
+        model = (
+            architecture(small)
+            if architecture
+            else AutoModel.from_config(small, trust_remote_code=False)
+        )
         folder = Path(place)
         if not folder.is_dir():
-            folder = Path(snapshot_download(place, revision=revision, ignore_patterns=[*_WEIGHTS, *_OTHER_FORMS]))
+            folder = Path(
+                snapshot_download(
+                    place, revision=revision, ignore_patterns=[*_WEIGHTS, *_OTHER_FORMS]
+                )
+            )
         target.mkdir(parents=True)
         for path in folder.iterdir():
-            if path.is_file() and not any(path.match(pattern) for pattern in (*_WEIGHTS, *_OTHER_FORMS, ".*")):
+            if path.is_file() and not any(
+                path.match(pattern) for pattern in (*_WEIGHTS, *_OTHER_FORMS, ".*")
+            ):
                 shutil.copyfile(path, target / path.name)
         for entry in loading.read_listing(folder):
             if entry["path"] and (folder / entry["path"]).is_dir():
@@ -95,7 +110,9 @@ def share_words(model: nn.Module) -> None:
 
 
 def _is_small(folder: Path) -> bool:
-    weights = [path for pattern in _WEIGHTS for path in folder.glob(pattern)] if folder.is_dir() else []
+    weights = (
+        [path for pattern in _WEIGHTS for path in folder.glob(pattern)] if folder.is_dir() else []
+    )
     return bool(weights) and sum(path.stat().st_size for path in weights) <= _SMALL
 
 
@@ -122,12 +139,18 @@ def _cut(settings: dict[str, Any], depth: Callable[[int], int], all_words: bool)
 
 
 def few_inputs(
-    stage: StageSpec, inputs: Inputs | None, label_size: int | None, count: int = ROWS, *, images: bool = False
+    stage: StageSpec,
+    inputs: Inputs | None,
+    label_size: int | None,
+    count: int = ROWS,
+    *,
+    images: bool = False,
 ) -> Inputs:
-    """Return inputs of `count` rows: the first, of two classes where there are; four made up where none are read.
+    """Return inputs of `count` rows: the first, of two classes where there are; four made up where
+    none are read.
 
-    Teachers' vectors of this size, and round trips, are made up too; so is the set that chooses checkpoints. `images`
-    says that the model reads no text.
+    Teachers' vectors of this size, and round trips, are made up too; so is the set that chooses
+    checkpoints. `images` says that the model reads no text.
     """
     read = None if inputs is None else inputs.sentences
     rows = _made_up(stage, images) if read is None else _first(read.dataset, count)
@@ -137,7 +160,9 @@ def few_inputs(
         rows = rows.add_column("neighbour", rows["sentence"][::-1])
     if label_size is not None:
         vectors = np.random.default_rng(0).normal(size=(len(rows), label_size)) / label_size**0.5
-        labels = pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float16).ravel()), label_size)
+        labels = pa.FixedSizeListArray.from_arrays(
+            pa.array(vectors.astype(np.float16).ravel()), label_size
+        )
         rows = concatenate_datasets([rows, Dataset(pa.table({"label": labels}))], axis=1)
     texts = rows[rows.column_names[0]][:ROWS]
     if isinstance(texts[0], str):
@@ -157,7 +182,9 @@ def _first(dataset: Dataset, count: int) -> Dataset:
     # Two of each of two labels, for losses that compare rows of one class with those of another.
     found: dict[Any, list[int]] = {}
     for number, label in enumerate(islice(dataset["label"], 10_000)):
-        if (label in found or len(found) < 2) and len(rows := found.setdefault(label, [])) < ROWS // 2:
+        if (label in found or len(found) < 2) and len(
+            rows := found.setdefault(label, [])
+        ) < ROWS // 2:
             rows.append(number)
         if sum(map(len, found.values())) == ROWS:
             break
@@ -176,7 +203,9 @@ def _made_up(stage: StageSpec, images: bool) -> Dataset:
     kind = stage.data.labels
     names = stage.data.pairs[0].columns or COLUMNS["scores" if stage.data.bins else kind]
     count = len(names) - (kind != "none")
-    columns: dict[str, Any] = {f"sentence{number}": texts[number:] + texts[:number] for number in range(1, count + 1)}
+    columns: dict[str, Any] = {
+        f"sentence{number}": texts[number:] + texts[:number] for number in range(1, count + 1)
+    }
     if kind == "scores":
         columns["label"] = pa.array([0.0, 0.25, 0.5, 1.0], pa.float32())
     elif kind == "classes":

@@ -1,4 +1,6 @@
-"""One recipe under several seeds and values: a run for each, stages that cannot differ trained once."""
+"""One recipe under several seeds and values: a run for each, stages that cannot differ trained
+once.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +45,11 @@ class Run:
 
 
 def plan_runs(loaded: LoadedRecipe, reference: str, overrides: Sequence[str] = ()) -> list[Run]:
-    """Return the runs of a recipe with `seeds` or `sweep`, each checked as a recipe of its own; none without these.
+    """Return the runs of a recipe with `seeds` or `sweep`, each checked as a recipe of its own;
+    none without these.
 
-    `reference` and `overrides` are what the recipe was loaded by. Raises UserError if a key or value of the sweep does
-    not fit the recipe, or is listed twice.
+    `reference` and `overrides` are what the recipe was loaded by. Raises UserError if a key or
+    value of the sweep does not fit the recipe, or is listed twice.
     """
     if loaded.recipe.seeds is None and loaded.recipe.sweep is None:
         return []
@@ -54,13 +57,21 @@ def plan_runs(loaded: LoadedRecipe, reference: str, overrides: Sequence[str] = (
     seeds = loaded.recipe.seeds or [loaded.recipe.seed]
     root = Path(loaded.recipe.output_dir)
     keys = {key for block in blocks for key in block}
-    points = [dict(zip(block, values)) for block in blocks for values in itertools.product(*block.values())]
+    points = [
+        dict(zip(block, values))
+        for block in blocks
+        for values in itertools.product(*block.values())
+    ]
     runs: dict[str, Run] = {}
     for number, point in enumerate(points, 1):
         told = ", ".join(f"{_short(key, keys)} {_shown(value)}" for key, value in point.items())
         place = root / f"{number:02d}" if loaded.recipe.sweep else root
         for seed in seeds:
-            own = load_recipe(reference, overrides, {**point, "seed": seed, "output_dir": str(place / f"seed-{seed}")})
+            own = load_recipe(
+                reference,
+                overrides,
+                {**point, "seed": seed, "output_dir": str(place / f"seed-{seed}")},
+            )
             run = Run(told or "as written", point, seed, own)
             anywhere = own.recipe.model_copy(update={"output_dir": "anywhere"}).model_dump_json()
             if anywhere in runs:
@@ -78,10 +89,11 @@ def run_all(
     resume: bool = False,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> None:
-    """Run them in order, below the output folder of the recipe; `callbacks` watch the training of every stage.
+    """Run them in order, below the output folder of the recipe; `callbacks` watch the training of
+    every stage.
 
-    A stage that has the same settings, seed and earlier stages in two runs is trained in the first and linked into the
-    other.
+    A stage that has the same settings, seed and earlier stages in two runs is trained in the first
+    and linked into the other.
     """
     rehearsed: set[str] = set()
     for run in runs:
@@ -93,18 +105,32 @@ def run_all(
             logger.info("run %d of %d: %s, seed %d", number, len(runs), run.point, run.seed)
             keys = {name: (run.seed, key) for name, key in run.loaded.keys.items()}
             finished = {name: done[key] for name, key in keys.items() if key in done}
-            runner.run(run.loaded, names, resume=resume, finished=finished, rehearsed=rehearsed, callbacks=callbacks)
+            runner.run(
+                run.loaded,
+                names,
+                resume=resume,
+                finished=finished,
+                rehearsed=rehearsed,
+                callbacks=callbacks,
+            )
             folder = RunFolder(run.folder)
-            done.update({key: folder.stage(name) for name, key in keys.items() if folder.record(name)})
+            done.update(
+                {key: folder.stage(name) for name, key in keys.items() if folder.record(name)}
+            )
 
 
 def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:
-    """Leave sweep.json and, with matplotlib, a picture of the runs in the output folder; return their table."""
+    """Leave sweep.json and, with matplotlib, a picture of the runs in the output folder; return
+    their table.
+    """
     folder = Path(loaded.recipe.output_dir)
     finished, shipped = [], ShippedScores({})
     metrics: dict[str, str] = {}
     for run in runs:
-        records = {stage.name: RunFolder(run.folder).record(stage.name) for stage in run.loaded.recipe.stages}
+        records = {
+            stage.name: RunFolder(run.folder).record(stage.name)
+            for stage in run.loaded.recipe.stages
+        }
         for record in records.values():
             shipped.take(record or {})
             metrics |= (record or {}).get("metrics", {})
@@ -113,7 +139,8 @@ def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:
     told = {
         "recipe": loaded.recipe.name,
         "runs": [
-            {"setting": run.values, "seed": run.seed, "folder": str(run.folder.relative_to(folder))} for run in runs
+            {"setting": run.values, "seed": run.seed, "folder": str(run.folder.relative_to(folder))}
+            for run in runs
         ],
         "as_shipped": shipped.scores,
         "metrics": metrics,
@@ -128,7 +155,9 @@ def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:
 
 
 def changed_stages(runs: Sequence[Run]) -> list[str]:
-    """Return the names of the stages in which runs of one seed differ; with seeds alone, of every stage."""
+    """Return the names of the stages in which runs of one seed differ; with seeds alone, of every
+    stage.
+    """
     keys: dict[str, set[str]] = {}
     for run in runs:
         for name, key in run.loaded.keys.items():
@@ -141,7 +170,9 @@ def _short(key: str, keys: Iterable[str]) -> str:
     """Return the shortest end of a key that no other key has."""
     parts = key.split(".")
     ends = (".".join(parts[at:]) for at in range(len(parts) - 1, -1, -1))
-    return next((end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) == 1), key)
+    return next(
+        (end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) == 1), key
+    )
 
 
 def _shown(value: Any) -> str:

@@ -14,7 +14,13 @@ from st_jtcse.errors import UserError
 from st_jtcse.losses.views import encode_views
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.sentence_blocks import OF_TOKENS
-from st_jtcse.training.view_collator import COLUMN, CUTOFFS, TemplateViews, ViewCollator, take_cut_off
+from st_jtcse.training.view_collator import (
+    COLUMN,
+    CUTOFFS,
+    TemplateViews,
+    ViewCollator,
+    take_cut_off,
+)
 
 SMALLEST_DIFFERENCE = 1e-6
 
@@ -32,12 +38,17 @@ def views_of(
 
 
 def refuse_equal_views(
-    stage: StageSpec, model: SentenceTransformer, sentences: Dataset, collator: ViewCollator | None = None
+    stage: StageSpec,
+    model: SentenceTransformer,
+    sentences: Dataset,
+    collator: ViewCollator | None = None,
 ) -> None:
-    """Encode both views of a stage's first batch as in training, and raise UserError where no number of it differs.
+    """Encode both views of a stage's first batch as in training, and raise UserError where no
+    number of it differs.
 
-    The loss of equal views tells nothing: InfoNCE stays near ln B, and the model would pass for trained. Neither the
-    model nor a random state is changed, and a loss that makes no views has nothing to refuse.
+    The loss of equal views tells nothing: InfoNCE stays near ln B, and the model would pass for
+    trained. Neither the model nor a random state is changed, and a loss that makes no views has
+    nothing to refuse.
     """
     if stage.declaration.views != "made":
         return
@@ -46,26 +57,40 @@ def refuse_equal_views(
     device, training = model.device, model.training
     drawn_on = [] if device.type == "cpu" else [device]
     made = collator(rows) if collator else {}
-    features = {key.removeprefix(f"{COLUMN}_"): value for key, value in made.items() if key.startswith(COLUMN)}
+    features = {
+        key.removeprefix(f"{COLUMN}_"): value
+        for key, value in made.items()
+        if key.startswith(COLUMN)
+    }
     features = batch_to_device(features or model.preprocess([row[COLUMN] for row in rows]), device)
     try:
         with torch.random.fork_rng(drawn_on, device_type=device.type), torch.no_grad():
-            view_a, view_b, *_ = encode_views(model.train(), features)["sentence_embedding"].split(count)
+            view_a, view_b, *_ = encode_views(model.train(), features)["sentence_embedding"].split(
+                count
+            )
     finally:
         model.train(training)
     difference = float((view_a - view_b).abs().max())
     if difference < SMALLEST_DIFFERENCE:
         rate = stage.model.dropout
-        found = f"its code reads no rate that 'dropout: {rate:g}' sets" if rate else "it has no active dropout"
+        found = (
+            f"its code reads no rate that 'dropout: {rate:g}' sets"
+            if rate
+            else "it has no active dropout"
+        )
         way = "Take another model" if rate else "Give its model 'dropout: 0.1'"
         raise UserError(
-            f"Stage {stage.name!r} would learn nothing: this model's two views of each sentence are equal (they differ "
-            f"by {difference:g} at most), because {found}. {way}, or views that differ in another way, such as "
+            f"Stage {stage.name!r} would learn nothing: this model's two views of each sentence "
+            "are equal (they differ "
+            f"by {difference:g} at most), because {found}. {way}, or views that differ in another "
+            "way, such as "
             "'views: crop'."
         )
 
 
-def _collator(stage: StageSpec, model: SentenceTransformer, arguments: Any, seed: int) -> ViewCollator | None:
+def _collator(
+    stage: StageSpec, model: SentenceTransformer, arguments: Any, seed: int
+) -> ViewCollator | None:
     views = [*(stage.views or ())]
     views = views if len(views) > 1 else views * 2
     names = {view.type for view in views}
@@ -74,12 +99,14 @@ def _collator(stage: StageSpec, model: SentenceTransformer, arguments: Any, seed
     of_tokens = sorted(names & {*OF_TOKENS})
     if of_tokens and not isinstance(model[0], Transformer):
         raise UserError(
-            f"Stage {stage.name!r}: the view '{of_tokens[0]}' changes rows of tokens, which {type(model[0]).__name__} "
+            f"Stage {stage.name!r}: the view '{of_tokens[0]}' changes rows of tokens, which "
+            f"{type(model[0]).__name__} "
             "does not read; choose one of words, such as 'crop'."
         )
     if "mask" in names and model.tokenizer.mask_token_id is None:
         raise UserError(
-            f"Stage {stage.name!r}: the view 'mask' needs a mask token in the model's vocabulary, found none; choose "
+            f"Stage {stage.name!r}: the view 'mask' needs a mask token in the model's vocabulary, "
+            "found none; choose "
             "another view."
         )
     if names & CUTOFFS:
@@ -87,7 +114,8 @@ def _collator(stage: StageSpec, model: SentenceTransformer, arguments: Any, seed
     made = stage.declaration.views == "made"
     if "template" in names and (names != {"template"} or not made):
         raise UserError(
-            f"Stage {stage.name!r}: the view 'template' goes with its like alone, and with losses that encode both "
+            f"Stage {stage.name!r}: the view 'template' goes with its like alone, and with losses "
+            "that encode both "
             "views in one, such as SimCSELoss; make all views templates, or none."
         )
     return ViewCollator(

@@ -1,4 +1,6 @@
-"""The views of every sentence of a batch, made of its words before the tokeniser, of its tokens behind it, or by it."""
+"""The views of every sentence of a batch, made of its words before the tokeniser, of its tokens
+behind it, or by it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
 from torch import Tensor, nn
 from torch.nn.functional import pad
-from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    PreTrainedModel,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
 from st_jtcse.data.text_views import OF_WORDS, chosen
 from st_jtcse.errors import UserError
@@ -31,17 +39,19 @@ _PADDED = ("input_ids", "attention_mask", "token_type_ids")
 
 @dataclass(eq=False)
 class ViewCollator(SentenceTransformerDataCollator, TrainerCallback):
-    """ST's collator, which gives a loss the views of each sentence: :math:`v_k(x) = f_k(x; seed, epoch, k, x)`.
+    """ST's collator, which gives a loss the views of each sentence: :math:`v_k(x) = f_k(x; seed,
+    epoch, k, x)`.
 
-    A view follows from these alone, so that it is the same in a resumed run and in every process. The trainer takes it
-    as a callback too, which tells it the epoch.
+    A view follows from these alone, so that it is the same in a resumed run and in every process.
+    The trainer takes it as a callback too, which tells it the epoch.
 
     Args:
         model: The model whose tokens they are.
         views: The two views, and the soft negative where the loss takes one.
         seed: Seed of the draws.
         templates: What tokenises views that are templates.
-        in_one: Whether the loss takes one column of both, by :func:`~st_jtcse.losses.views.encode_views`; else two.
+        in_one: Whether the loss takes one column of both, by
+            :func:`~st_jtcse.losses.views.encode_views`; else two.
     """
 
     model: Any = None
@@ -54,29 +64,46 @@ class ViewCollator(SentenceTransformerDataCollator, TrainerCallback):
         # Shared: a data worker that lives longer than an epoch is to see the next one.
         self._epoch = torch.zeros((), dtype=torch.long).share_memory_()
 
-    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
         """Draw anew."""
         self._epoch.fill_(int(state.epoch or 0))
 
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
         """Return a batch of labels and both views' tokens."""
-        labels = [{key: row[key] for key in row if key not in (COLUMN, NEIGHBOUR)} for row in features]
+        labels = [
+            {key: row[key] for key in row if key not in (COLUMN, NEIGHBOUR)} for row in features
+        ]
         batch: dict[str, Any] = super().__call__(labels)
-        views = [[self._drawn(number, view, row) for row in features] for number, view in enumerate(self.views)]
+        views = [
+            [self._drawn(number, view, row) for row in features]
+            for number, view in enumerate(self.views)
+        ]
         if self.templates is not None:
-            batch |= self.templates.tokens(super().__call__, [[text for *_, text in view] for view in views])
+            batch |= self.templates.tokens(
+                super().__call__, [[text for *_, text in view] for view in views]
+            )
             return batch | {f"{COLUMN}_{BOTH_VIEWS}": True}
         if self.in_one:
             return batch | self._tokens([*chain(*views)]) | {f"{COLUMN}_{BOTH_VIEWS}": True}
         second = self._tokens(views[1])
-        return batch | self._tokens(views[0]) | {SECOND + key.removeprefix(COLUMN): second[key] for key in second}
+        return (
+            batch
+            | self._tokens(views[0])
+            | {SECOND + key.removeprefix(COLUMN): second[key] for key in second}
+        )
 
-    def _drawn(self, number: int, view: ViewSpec, row: dict[str, Any]) -> tuple[ViewSpec, Random, str]:
+    def _drawn(
+        self, number: int, view: ViewSpec, row: dict[str, Any]
+    ) -> tuple[ViewSpec, Random, str]:
         text = row[COLUMN]
         draw = Random(f"{self.seed}/{int(self._epoch)}/{number}/{text}")
         if view.type == "neighbour":
             text = row[NEIGHBOUR]
-        elif view.type in OF_WORDS and len(words := text.split()) >= (1 if view.type == "negate" else 2):
+        elif view.type in OF_WORDS and len(words := text.split()) >= (
+            1 if view.type == "negate" else 2
+        ):
             text = " ".join(OF_WORDS[view.type](words, view.portion, draw))
         return view, draw, text
 
@@ -103,26 +130,35 @@ class ViewCollator(SentenceTransformerDataCollator, TrainerCallback):
         return batch if kept is None else batch | {f"{COLUMN}_{_KEPT}": kept}
 
     def _words_of(self, batch: dict[str, Any]) -> Iterator[tuple[int, Tensor]]:
-        """Yield the row of each sentence and its places there, without padding, prompt and special tokens."""
+        """Yield the row of each sentence and its places there, without padding, prompt and special
+        tokens.
+        """
         ids, tokenizer = batch[f"{COLUMN}_input_ids"], self.model.tokenizer
         special = torch.tensor(sorted({*tokenizer.all_special_ids} - {tokenizer.unk_token_id}))
         prompt = batch.get(f"{COLUMN}_prompt_length") or 0
         if (starts := batch.get(f"{COLUMN}_{STARTS}")) is not None:
-            rows = [(0, torch.arange(start, end)) for start, end in zip(starts[:-1].tolist(), starts[1:].tolist())]
+            rows = [
+                (0, torch.arange(start, end))
+                for start, end in zip(starts[:-1].tolist(), starts[1:].tolist())
+            ]
         else:
-            rows = [(row, mask.nonzero()[:, 0]) for row, mask in enumerate(batch[f"{COLUMN}_attention_mask"])]
+            rows = [
+                (row, mask.nonzero()[:, 0])
+                for row, mask in enumerate(batch[f"{COLUMN}_attention_mask"])
+            ]
         for row, places in rows:
             own = places[prompt:]
             yield row, own[~torch.isin(ids[row, own], special)]
 
 
 class TemplateViews:
-    r"""Tokenises each view within its own template, and each again with the sentence hidden from attention.
+    r"""Tokenises each view within its own template, and each again with the sentence hidden from
+    attention.
 
     .. math:: e_k(x) = h_{[MASK]}(t_k(x)) - \hat h_{[MASK]}(t_k)
 
-    The second term, the template's bias, is the state of the mask token at its place where nothing attends to the
-    sentence; a loss subtracts it by :func:`~st_jtcse.losses.views.encode_views`.
+    The second term, the template's bias, is the state of the mask token at its place where nothing
+    attends to the sentence; a loss subtracts it by :func:`~st_jtcse.losses.views.encode_views`.
 
     Args:
         model: A model whose `template` is the prompt of views without a text.
@@ -140,13 +176,18 @@ class TemplateViews:
         tokenizer = model.tokenizer
         if tokenizer is None or not tokenizer.is_fast or template_lengths(tokenizer) is None:
             raise UserError(
-                "The view 'template' needs a model that reads every text within one, found another; say model.template."
+                "The view 'template' needs a model that reads every text within one, found "
+                "another; say model.template."
             )
         self._tokenizer, self._column = tokenizer, column
         own = tokenizer.backend_tokenizer.post_processor
-        self._written = [own if view.text is None else written_around(tokenizer, view.text) for view in views]
+        self._written = [
+            own if view.text is None else written_around(tokenizer, view.text) for view in views
+        ]
 
-    def tokens(self, collate: Callable[[list[dict[str, Any]]], dict[str, Any]], texts: list[list[str]]) -> Any:
+    def tokens(
+        self, collate: Callable[[list[dict[str, Any]]], dict[str, Any]], texts: list[list[str]]
+    ) -> Any:
         """Return the features of all views' sentences, and behind them those of their biases."""
         backend, parts, hidden = self._tokenizer.backend_tokenizer, [], []
         own = backend.post_processor
@@ -170,12 +211,16 @@ class TemplateViews:
                 filler = self._tokenizer.pad_token_id if name == "input_ids" else 0
                 rows = [part[key] for part in parts]
                 rows += hidden if name == "attention_mask" else rows
-                batch[key] = torch.cat([pad(row, (0, longest - row.shape[1]), value=filler) for row in rows])
+                batch[key] = torch.cat(
+                    [pad(row, (0, longest - row.shape[1]), value=filler) for row in rows]
+                )
         return batch | {f"{self._column}_{BIASES}": True}
 
 
 def take_cut_off(model: SentenceTransformer) -> None:
-    r"""Let a model zero what ConSERT's cutoffs hide of its word embeddings: :math:`\tilde e_{td} = k_{td} e_{td}`."""
+    r"""Let a model zero what ConSERT's cutoffs hide of its word embeddings: :math:`\tilde e_{td} =
+    k_{td} e_{td}`.
+    """
     kept: list[Tensor | None] = [None]
 
     def take(module: nn.Module, given: tuple[dict[str, Any], ...]) -> None:
@@ -194,5 +239,7 @@ def _tables(model: nn.Module) -> list[nn.Embedding]:
     found: dict[Any, None] = {}
     for part in model.modules():
         with suppress(NotImplementedError):  # A twin has no table of its own.
-            found |= {part.get_input_embeddings(): None} if isinstance(part, PreTrainedModel) else {}
+            found |= (
+                {part.get_input_embeddings(): None} if isinstance(part, PreTrainedModel) else {}
+            )
     return list(found)

@@ -1,4 +1,6 @@
-"""What all commands share: answers at once, and exit statuses that tell a fault of the user from a defect."""
+"""What all commands share: answers at once, and exit statuses that tell a fault of the user from a
+defect.
+"""
 
 import argparse
 import importlib
@@ -53,12 +55,16 @@ print(json.dumps(told))
 @pytest.fixture(scope="module")
 def answers():
     """What each command's cheap answers load, one after the other in one fresh process."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT, json.dumps(ANSWERS)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(ANSWERS)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return {told["answer"]: told for told in json.loads(done.stdout)}
 
 
-@pytest.mark.parametrize("answer", [f"{name} {answer}" for name, answers in ANSWERS.items() for answer in answers])
+@pytest.mark.parametrize(
+    "answer", [f"{name} {answer}" for name, answers in ANSWERS.items() for answer in answers]
+)
 def test_help_and_lists_come_without_torch(answer, answers):
     told = answers[answer]
     assert told["heavy"] == []
@@ -77,12 +83,20 @@ def test_a_shell_completes_options_and_bundled_recipes(tmp_path):
     pytest.importorskip("argcomplete")
     found = {}
     for line in ("st-train --dr", "st-train quick", "st-train --show rankcse-listnet-"):
-        asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "told"), "_ARGCOMPLETE_IFS": "\n"}
+        asked = {
+            "_ARGCOMPLETE": "1",
+            "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "told"),
+            "_ARGCOMPLETE_IFS": "\n",
+        }
         asked |= {"COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9"}
         command = [sys.executable, "-m", "st_jtcse.cli.train"]
         subprocess.run(command, env=dict(os.environ) | asked, check=True, cwd=tmp_path)
         found[line] = sorted((tmp_path / "told").read_text().split())
-    assert list(found.values()) == [["--dry-run"], ["quickstart"], ["rankcse-listnet-bert", "rankcse-listnet-mini"]]
+    assert list(found.values()) == [
+        ["--dry-run"],
+        ["quickstart"],
+        ["rankcse-listnet-bert", "rankcse-listnet-mini"],
+    ]
 
 
 def made(run, interrupted="nothing was kept"):
@@ -116,7 +130,10 @@ def test_the_status_is_what_the_work_returned_and_0_for_nothing():
 
 
 def test_what_an_interruption_leaves_may_depend_on_the_options(capsys):
-    assert made(raises(KeyboardInterrupt()), lambda options: f"{sorted(vars(options))} is kept")([]) == 130
+    assert (
+        made(raises(KeyboardInterrupt()), lambda options: f"{sorted(vars(options))} is kept")([])
+        == 130
+    )
     assert capsys.readouterr().err == "Interrupted; [] is kept.\n"
 
 
@@ -132,14 +149,20 @@ def test_a_defect_is_never_told_as_the_users_fault(error, capsys, monkeypatch, t
     (kept,) = tmp_path.iterdir()
     (last,) = err.splitlines()
     trace = kept.read_text()
-    assert out == "" and "\nTraceback (most recent call last):\n" in trace and "raise error" in trace
+    assert (
+        out == "" and "\nTraceback (most recent call last):\n" in trace and "raise error" in trace
+    )
     assert any(line.startswith(type(error).__name__) for line in trace.splitlines())
     # The place is the package's own, not that of what it called.
-    number = 1 + Path(convert.__file__).read_text().splitlines().index("    split_twin(options.twin, options.output)")
+    number = 1 + Path(convert.__file__).read_text().splitlines().index(
+        "    split_twin(options.twin, options.output)"
+    )
     told = " ".join(str(error).split())
     assert last == (
-        f"{type(error).__name__} at {convert.__file__}:{number}{f' ({told})' if told else ''}. Unless memory, disk or "
-        "network failed, this is a defect of st-jtcse or of a library, not a fault of yours: please report it with "
+        f"{type(error).__name__} at {convert.__file__}:{number}{f' ({told})' if told else ''}. "
+        "Unless memory, disk or "
+        "network failed, this is a defect of st-jtcse or of a library, not a fault of yours: "
+        "please report it with "
         f"{kept}."
     )
 

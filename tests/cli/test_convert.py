@@ -36,7 +36,11 @@ def assert_bit_equal(found, expected):
 
 def without_pooler(folder, seed):
     encoder = make_encoder(seed)
-    state = {name: value for name, value in encoder.state_dict().items() if not name.startswith("pooler.")}
+    state = {
+        name: value
+        for name, value in encoder.state_dict().items()
+        if not name.startswith("pooler.")
+    }
     encoder.save_pretrained(folder, state_dict=state)
     make_tokenizer().save_pretrained(folder)
     return folder
@@ -46,7 +50,9 @@ def names_below(folder):
     return sorted(path.relative_to(folder) for path in folder.rglob("*"))
 
 
-@pytest.mark.parametrize(("family", "dtype"), [("bert", torch.float32), ("roberta", torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("family", "dtype"), [("bert", torch.float32), ("roberta", torch.bfloat16)]
+)
 def test_both_directions_keep_every_weight_bit_by_bit(family, dtype, tmp_path):
     encoders = [tmp_path / "encoder_1", tmp_path / "encoder_2"]
     for seed, folder in enumerate(encoders, start=1):
@@ -67,28 +73,48 @@ def test_both_directions_keep_every_weight_bit_by_bit(family, dtype, tmp_path):
 
 
 def test_a_joined_twin_is_the_sum_of_the_towers_cls(tower_folders, tmp_path, capsys):
-    options = ("--cross-attention-every", "none", "--cross-residual", "local", "--max-seq-length", 8)
+    options = (
+        "--cross-attention-every",
+        "none",
+        "--cross-residual",
+        "local",
+        "--max-seq-length",
+        8,
+    )
     assert convert("join", *tower_folders, tmp_path / "new" / "twin", *options) == 0
     saved, usage = capsys.readouterr().out.splitlines()
     assert saved == f"Saved {tmp_path / 'new' / 'twin'}."
     names = {}
-    exec(usage.removeprefix("Use it: ").replace("; SentenceTransformer(", "; vector = SentenceTransformer("), names)
+    exec(
+        usage.removeprefix("Use it: ").replace(
+            "; SentenceTransformer(", "; vector = SentenceTransformer("
+        ),
+        names,
+    )
     assert names["vector"].shape == (1, 32)
     model = SentenceTransformer(str(tmp_path / "new" / "twin"), device="cpu")
     assert [type(module).__name__ for module in model] == ["Transformer", "Pooling"]
     assert model[1].pooling_mode == "cls" and model.max_seq_length == 8
     config = model[0].model.config
     assert (config.cross_attention_every, config.cross_residual) == (None, "local")
-    batch = make_tokenizer()(SENTENCES, padding=True, truncation=True, max_length=8, return_tensors="pt")
+    batch = make_tokenizer()(
+        SENTENCES, padding=True, truncation=True, max_length=8, return_tensors="pt"
+    )
     with torch.no_grad():
-        states = [AutoModel.from_pretrained(tower)(**batch).last_hidden_state[:, 0] for tower in tower_folders]
+        states = [
+            AutoModel.from_pretrained(tower)(**batch).last_hidden_state[:, 0]
+            for tower in tower_folders
+        ]
     assert np.abs(model.encode(SENTENCES) - (states[0] + states[1]).numpy()).max() < 1e-6
 
 
 def test_a_pooler_is_drawn_only_where_asked_and_the_same_each_time(tmp_path, capsys):
     towers = [without_pooler(tmp_path / str(seed), seed) for seed in (1, 2)]
     assert convert("join", *towers, tmp_path / "refused") == 2
-    assert "The first tower has no pooler weights; ask for random ones (--random-pooler)" in capsys.readouterr().err
+    assert (
+        "The first tower has no pooler weights; ask for random ones (--random-pooler)"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "refused").exists()
     for seed, name in enumerate(("one", "two")):
         torch.manual_seed(seed)
@@ -111,7 +137,11 @@ def test_from_towers_draws_by_its_seed_or_refuses(tmp_path):
     name = "pooler.dense.weight"
 
     def drawn(**options):
-        return TwinCrossAttentionEncoder.from_towers(*towers, **options).model.towers[0].state_dict()[name]
+        return (
+            TwinCrossAttentionEncoder.from_towers(*towers, **options)
+            .model.towers[0]
+            .state_dict()[name]
+        )
 
     assert torch.equal(drawn(), drawn(pooler_seed=0))
     assert not torch.equal(drawn(), drawn(pooler_seed=1))
@@ -130,19 +160,37 @@ def faulty(tower_folders, tmp_path):
     make_encoder(2).to(torch.float16).save_pretrained(folders["half"])
     make_tokenizer().save_pretrained(folders["half"])
     encoder = make_encoder(2)
-    state = {name: value for name, value in encoder.state_dict().items() if name != "encoder.layer.1.output.dense.bias"}
+    state = {
+        name: value
+        for name, value in encoder.state_dict().items()
+        if name != "encoder.layer.1.output.dense.bias"
+    }
     encoder.save_pretrained(folders["lacking"], state_dict=state)
     make_tokenizer().save_pretrained(folders["lacking"])
-    return {**folders, "good": tower_folders[0], "out": tmp_path / "out", "missing": tmp_path / "missing"}
+    return {
+        **folders,
+        "good": tower_folders[0],
+        "out": tmp_path / "out",
+        "missing": tmp_path / "missing",
+    }
 
 
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("join good missing out", "missing' cannot be loaded: it is not a local folder, and the Hub has no such model"),
+        (
+            "join good missing out",
+            "missing' cannot be loaded: it is not a local folder, and the Hub has no such model",
+        ),
         ("join good empty out", "empty"),
-        ("join good deeper out", "The towers differ in num_hidden_layers: 4 in the first, 2 in the second"),
-        ("join good half out", "The towers differ in dtype: torch.float32 in the first, torch.float16 in the second"),
+        (
+            "join good deeper out",
+            "The towers differ in num_hidden_layers: 4 in the first, 2 in the second",
+        ),
+        (
+            "join good half out",
+            "The towers differ in dtype: torch.float32 in the first, torch.float16 in the second",
+        ),
         (
             "join good lacking out",
             "lacks the weight 'encoder.layer.1.output.dense.bias'; it is not a complete bert model",
@@ -170,8 +218,14 @@ def test_a_fault_is_one_line_and_leaves_nothing(command, message, faulty, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["join", "a", "b", "c", "--cross-attention-every", "0"], "expected a number of layers, or none, found '0'"),
-        (["join", "a", "b", "c", "--max-seq-length", "many"], "expected a number of tokens, found 'many'"),
+        (
+            ["join", "a", "b", "c", "--cross-attention-every", "0"],
+            "expected a number of layers, or none, found '0'",
+        ),
+        (
+            ["join", "a", "b", "c", "--max-seq-length", "many"],
+            "expected a number of tokens, found 'many'",
+        ),
         (["join", "a", "b"], "required: OUTPUT"),
         ([], "required: COMMAND"),
     ],
@@ -192,7 +246,9 @@ def test_a_twin_that_lacks_weights_is_not_split(tower_folders, tmp_path, capsys)
     assert f"lacks the weight '{lost}'; it is not a complete twin" in capsys.readouterr().err
 
 
-def test_an_interrupt_leaves_nothing_and_an_empty_output_is_taken(tower_folders, tmp_path, monkeypatch, capsys):
+def test_an_interrupt_leaves_nothing_and_an_empty_output_is_taken(
+    tower_folders, tmp_path, monkeypatch, capsys
+):
     (tmp_path / "twin").mkdir()
     with monkeypatch.context() as patch:
         real = twin_encoder.save_for_inference
@@ -210,9 +266,22 @@ def test_an_interrupt_leaves_nothing_and_an_empty_output_is_taken(tower_folders,
 
 def test_the_installed_command_tells_a_random_pooler_once(tmp_path):
     towers = [without_pooler(tmp_path / str(seed), seed) for seed in (1, 2)]
-    command = [sys.executable, "-m", "st_jtcse.cli.convert", "join", *map(str, towers), "twin", "--random-pooler"]
+    command = [
+        sys.executable,
+        "-m",
+        "st_jtcse.cli.convert",
+        "join",
+        *map(str, towers),
+        "twin",
+        "--random-pooler",
+    ]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    result = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
     assert result.returncode == 0, result.stderr
-    assert result.stderr == "A tower has no pooler weights; the modulus term starts from a random pooler.\n"
+    assert (
+        result.stderr
+        == "A tower has no pooler weights; the modulus term starts from a random pooler.\n"
+    )
     assert result.stdout.splitlines()[0] == "Saved twin."

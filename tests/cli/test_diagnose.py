@@ -34,7 +34,9 @@ def models(tower_folders, tmp_path_factory):
     """A single encoder called <b>, a twin and an ensemble, saved."""
     root = tmp_path_factory.mktemp("models")
     encoder = Transformer(str(tower_folders[0]))
-    SentenceTransformer(modules=[encoder, Pooling(32, "cls")], device="cpu").save_pretrained(str(root / "<b>"))
+    SentenceTransformer(modules=[encoder, Pooling(32, "cls")], device="cpu").save_pretrained(
+        str(root / "<b>")
+    )
     assert convert(["join", *map(str, tower_folders), str(root / "twin")]) == 0
     save_for_inference(ensemble_of(tower_folders, pooling="cls"), root / "ensemble")
     return [root / "<b>", root / "twin", root / "ensemble"]
@@ -76,12 +78,16 @@ def test_numbers_pictures_and_page_are_left(output):
 def test_the_numbers_are_those_of_the_models(output, models, pairs):
     rows = [json.loads(line) for line in pairs.read_text().splitlines()]
     sides = [[row[name] for row in rows] for name in ("sentence1", "sentence2")]
-    evaluator = EmbeddingSimilarityEvaluator(*sides, [row["score"] for row in rows], write_csv=False)
+    evaluator = EmbeddingSimilarityEvaluator(
+        *sides, [row["score"] for row in rows], write_csv=False
+    )
     record = record_of(output)
     assert record["pairs"]["count"] == 12 and record["sentence"] == rows[0]["sentence1"]
     for found, folder in zip(record["models"], models):
         model = SentenceTransformer(str(folder), device="cpu")
-        assert found["spearman"] == pytest.approx(100 * evaluator(model)["spearman_cosine"], abs=1e-3)
+        assert found["spearman"] == pytest.approx(
+            100 * evaluator(model)["spearman_cosine"], abs=1e-3
+        )
         assert found["parameters"] == sum(weight.numel() for weight in model.parameters())
         assert found["eta"] == pytest.approx(found["spearman"] / found["gmac"], rel=0.05)
         assert found["sentences_per_second"] > 0 and found["dimension"] == 32
@@ -98,7 +104,10 @@ def test_the_numbers_are_those_of_the_models(output, models, pairs):
     ]
     for layer in record["models"][1]["encoders"][1]["attention"]["mass"]:
         assert sum(layer.values()) == pytest.approx(1, abs=1e-5)
-    assert record["models"][2]["notes"] == ["member 1: there is no pooler.", "member 2: there is no pooler."]
+    assert record["models"][2]["notes"] == [
+        "member 1: there is no pooler.",
+        "member 2: there is no pooler.",
+    ]
 
 
 def test_the_page_shows_every_picture_and_escapes_names(output):
@@ -116,7 +125,11 @@ def test_the_page_shows_every_picture_and_escapes_names(output):
 
     Reader().feed(page)
     assert headings[0] == "Diagnostics of <b>, twin, ensemble"
-    assert "<b>" not in page and "&lt;b&gt;, twin" in page and "http" not in page.replace("http-equiv", "")
+    assert (
+        "<b>" not in page
+        and "&lt;b&gt;, twin" in page
+        and "http" not in page.replace("http-equiv", "")
+    )
     assert len(images) == len(PICTURES) and all(image["alt"] for image in images)
 
 
@@ -135,28 +148,58 @@ def test_the_same_command_gives_the_same_pictures(output, models, pairs, tmp_pat
     # The two pairs that the three rank most differently, on the page.
     rows = [json.loads(line) for line in pairs.read_text().splitlines()]
     cosines = [
-        [model.similarity(*model.encode([row["sentence1"], row["sentence2"]])[:, None]).item() for row in rows]
+        [
+            model.similarity(*model.encode([row["sentence1"], row["sentence2"]])[:, None]).item()
+            for row in rows
+        ]
         for model in (SentenceTransformer(str(folder), device="cpu") for folder in models)
     ]
     apart = np.ptp([rankdata(scores) for scores in cosines], axis=0)
-    page = (tmp_path / "again" / "index.html").read_text().partition("2 pairs that the models rank most")[2]
-    shown = [row for row in rows if f">{row['sentence1']}</" in page and f">{row['sentence2']}</" in page]
+    page = (
+        (tmp_path / "again" / "index.html")
+        .read_text()
+        .partition("2 pairs that the models rank most")[2]
+    )
+    shown = [
+        row for row in rows if f">{row['sentence1']}</" in page and f">{row['sentence2']}</" in page
+    ]
     assert shown == [rows[at] for at in sorted(np.argsort(-apart, kind="stable")[:2])]
     assert "ensemble. member 1: there is no pooler." in told.err
 
 
 def test_options_reach_the_report(models, pairs, tmp_path):
-    options = ["--sentence", "the dog runs", "--map", "tsne", "--sample-size", "6", "--seed", "7", "--cases", "1"]
+    options = [
+        "--sentence",
+        "the dog runs",
+        "--map",
+        "tsne",
+        "--sample-size",
+        "6",
+        "--seed",
+        "7",
+        "--cases",
+        "1",
+    ]
     options += ["--without-layer-norms", "*"]
     assert diagnose(models[:1], pairs, tmp_path / "out", *options, "--score-range", "0", "10") == 0
-    assert "1 pairs that the model and the gold scores" in (tmp_path / "out" / "index.html").read_text()
+    assert (
+        "1 pairs that the model and the gold scores"
+        in (tmp_path / "out" / "index.html").read_text()
+    )
     record = record_of(tmp_path / "out")
-    assert (record["sentence"], record["map"], record["sample_size"], record["seed"]) == ("the dog runs", "tsne", 6, 7)
+    assert (record["sentence"], record["map"], record["sample_size"], record["seed"]) == (
+        "the dog runs",
+        "tsne",
+        6,
+        7,
+    )
     (model,) = record["models"]
     assert len(model["map_points"]) == 12
     assert model["encoders"][0]["attention"]["tokens"] == ["[CLS]", "the", "dog", "runs", "[SEP]"]
     # No pair of theirs lies in the highest fifth of 0 to 10: there is no alignment to draw.
-    assert model["alignment"] is None and model["notes"] == ["No alignment: no pair scores above 8."]
+    assert model["alignment"] is None and model["notes"] == [
+        "No alignment: no pair scores above 8."
+    ]
     assert not (tmp_path / "out" / "alignment_uniformity.svg").exists()
 
 
@@ -165,35 +208,51 @@ def test_a_plain_encoder_needs_its_pooling_said(tower_folders, output, pairs, tm
     assert "no modules.json" in told and told.endswith("add --pooling cls or --pooling mean.")
     assert not (tmp_path / "out").exists()
     assert diagnose(tower_folders[:1], pairs, tmp_path / "out", "--pooling", "cls") == 0
-    assert record_of(tmp_path / "out")["models"][0]["spearman"] == record_of(output)["models"][0]["spearman"]
+    assert (
+        record_of(tmp_path / "out")["models"][0]["spearman"]
+        == record_of(output)["models"][0]["spearman"]
+    )
 
 
 def test_code_of_a_model_runs_only_when_asked(models, pairs, tmp_path, capsys):
     members = [SentenceTransformer(str(folder), device="cpu") for folder in models[:2]]
-    save_for_inference(SentenceTransformer(modules=[MultiTokenizerEnsemble(members)]), tmp_path / "mixed")
+    save_for_inference(
+        SentenceTransformer(modules=[MultiTokenizerEnsemble(members)]), tmp_path / "mixed"
+    )
     # A class of this package is nobody's code but ours.
     for number, options in enumerate(([], ["--trust-remote-code"])):
         assert diagnose([tmp_path / "mixed"], pairs, tmp_path / f"out{number}", *options) == 0
-        labels = [part["label"] for part in record_of(tmp_path / f"out{number}")["models"][0]["encoders"]]
+        labels = [
+            part["label"] for part in record_of(tmp_path / f"out{number}")["models"][0]["encoders"]
+        ]
         assert labels == ["member 1", "member 2, tower I", "member 2, tower II"]
     listing = json.loads((tmp_path / "mixed" / "modules.json").read_text())
-    (tmp_path / "mixed" / "modules.json").write_text(json.dumps([listing[0] | {"type": "somebody.Else"}]))
+    (tmp_path / "mixed" / "modules.json").write_text(
+        json.dumps([listing[0] | {"type": "somebody.Else"}])
+    )
     told = refusal(capsys, [tmp_path / "mixed"], pairs, tmp_path / "out")
-    assert told.endswith("if you trust that, add --trust-remote-code.") and not (tmp_path / "out").exists()
+    assert (
+        told.endswith("if you trust that, add --trust-remote-code.")
+        and not (tmp_path / "out").exists()
+    )
 
 
 def test_the_embedded_backbone_has_a_name(pairs, tmp_path):
     assert diagnose(["embedded"], pairs, tmp_path / "out") == 0
     (found,) = record_of(tmp_path / "out")["models"]
     assert (found["name"], found["dimension"], found["parameters"]) == ("embedded", 384, 22_713_216)
-    assert [note.split(" (")[0] for note in found["notes"]] == ["Moduli: the pooler was never trained"]
+    assert [note.split(" (")[0] for note in found["notes"]] == [
+        "Moduli: the pooler was never trained"
+    ]
 
 
 def broken(folder, source, value):
     shutil.copytree(source, folder)
     weights = load_file(folder / "model.safetensors")
     save_file(
-        {name: weight * value for name, weight in weights.items()}, folder / "model.safetensors", {"format": "pt"}
+        {name: weight * value for name, weight in weights.items()},
+        folder / "model.safetensors",
+        {"format": "pt"},
     )
     return folder
 
@@ -206,7 +265,10 @@ def refusal(capsys, models, pairs, output, *options):
 def test_a_model_without_numbers_is_named_and_nothing_is_written(models, pairs, tmp_path, capsys):
     faulty = broken(tmp_path / "faulty", models[0], float("nan"))
     told = refusal(capsys, [models[1], faulty], pairs, tmp_path / "out")
-    assert told.startswith("The weight 'embeddings.word_embeddings.weight' in") and "is not finite" in told
+    assert (
+        told.startswith("The weight 'embeddings.word_embeddings.weight' in")
+        and "is not finite" in told
+    )
     empty = broken(tmp_path / "empty", models[0], 0.0)
     told = refusal(capsys, [models[1], empty], pairs, tmp_path / "out")
     assert told.startswith("empty: 24 of 24 embeddings are zero or not finite")
@@ -216,23 +278,37 @@ def test_a_model_without_numbers_is_named_and_nothing_is_written(models, pairs, 
 def test_a_folder_without_weights_is_named(models, pairs, tmp_path, capsys):
     empty = tmp_path / "empty"
     shutil.copytree(models[0], empty, ignore=shutil.ignore_patterns("*.safetensors"))
-    assert f"{empty} holds a configuration but no weights" in refusal(capsys, [empty], pairs, tmp_path / "out")
+    assert f"{empty} holds a configuration but no weights" in refusal(
+        capsys, [empty], pairs, tmp_path / "out"
+    )
     (empty / "model.safetensors").write_bytes(b"not weights")
-    assert f"The model '{empty}' cannot be loaded (" in refusal(capsys, [empty], pairs, tmp_path / "out")
+    assert f"The model '{empty}' cannot be loaded (" in refusal(
+        capsys, [empty], pairs, tmp_path / "out"
+    )
 
 
 def test_what_can_be_refused_is_refused_before_a_model_is_loaded(models, pairs, tmp_path, capsys):
     out = tmp_path / "out"
     nowhere, text = tmp_path / "nowhere", tmp_path / "pairs.txt"
     text.write_text("a\tb\t1\n")
-    assert refusal(capsys, [nowhere], pairs, out) == f"The model '{nowhere}' is not a folder; check the path."
-    assert refusal(capsys, models, nowhere, out) == f"--pairs: {nowhere} is not a file; check the path."
+    assert (
+        refusal(capsys, [nowhere], pairs, out)
+        == f"The model '{nowhere}' is not a folder; check the path."
+    )
+    assert (
+        refusal(capsys, models, nowhere, out)
+        == f"--pairs: {nowhere} is not a file; check the path."
+    )
     assert "pairs need columns, found a text file" in refusal(capsys, models, text, out)
     assert "is given twice; give each once." in refusal(capsys, [models[0]] * 2, pairs, out)
     assert "found 5 and 0" in refusal(capsys, models, pairs, out, "--score-range", "5", "0")
     told = refusal(capsys, models, pairs, out, "--score-range", "0", "4")
-    assert told.startswith(f"{pairs}:12: the score 5 is outside 0 to 4; correct it or set score_range.")
-    assert "--sentence: expected a sentence" in refusal(capsys, models, pairs, out, "--sentence", " ")
+    assert told.startswith(
+        f"{pairs}:12: the score 5 is outside 0 to 4; correct it or set score_range."
+    )
+    assert "--sentence: expected a sentence" in refusal(
+        capsys, models, pairs, out, "--sentence", " "
+    )
     out.mkdir()
     (out / "mine.txt").write_text("mine")
     assert "holds something already; choose another folder" in refusal(capsys, models, pairs, out)

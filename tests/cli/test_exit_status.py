@@ -1,4 +1,6 @@
-"""The last resort: what the system refuses is told in a sentence, and a traceback is kept where it can be found."""
+"""The last resort: what the system refuses is told in a sentence, and a traceback is kept where it
+can be found.
+"""
 
 import argparse
 import errno
@@ -20,11 +22,15 @@ from torch.utils.data import DataLoader, Dataset
 from st_jtcse.cli import exit_status
 from st_jtcse.errors import naming
 
-needs_full_device = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's full device")
+needs_full_device = pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="needs Linux's full device"
+)
 
 
 def status_and_words(work, capsys):
-    status = exit_status.command(argparse.ArgumentParser, lambda options: work(), "nothing was kept")([])
+    status = exit_status.command(
+        argparse.ArgumentParser, lambda options: work(), "nothing was kept"
+    )([])
     return status, capsys.readouterr().err
 
 
@@ -32,7 +38,10 @@ def status_and_words(work, capsys):
     ("path", "told"),
     [
         ("none/there", "none/there: there is no such file or folder; check the path."),
-        ("file/below", "file/below: a part of this path is a file; move it, or choose another place."),
+        (
+            "file/below",
+            "file/below: a part of this path is a file; move it, or choose another place.",
+        ),
         ("folder", "folder: it is a folder; name a file."),
         ("n" * 300, f"{'n' * 300}: the name is too long; choose a shorter one."),
         ("loop", "loop: its links lead in a circle; choose another place."),
@@ -82,7 +91,10 @@ def small(path):
 @pytest.mark.parametrize(
     ("write", "told"),
     [
-        (lambda path: path.write_bytes(bytes(2_000_000)), "a file may not grow so large here; raise that limit"),
+        (
+            lambda path: path.write_bytes(bytes(2_000_000)),
+            "a file may not grow so large here; raise that limit",
+        ),
         (wrapped, "a file may not grow so large here; raise that limit"),
         (
             lambda path: save_file({"weight": torch.zeros(500_000)}, path),
@@ -96,7 +108,9 @@ def small(path):
     ],
     ids=["Python", "wrapped", "safetensors", "torch", "torch, little"],
 )
-def test_what_the_disk_does_not_take_is_told_with_the_folder_that_was_written(write, told, capsys, tmp_path):
+def test_what_the_disk_does_not_take_is_told_with_the_folder_that_was_written(
+    write, told, capsys, tmp_path
+):
     def work():
         with naming("runs/mine"), files_limited_to(1_000_000):
             write(tmp_path / "weights")
@@ -156,7 +170,11 @@ def run(code, *arguments, **streams):
     # Buffered as on a shell: what is printed fails only when it is flushed.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], env=environment, stderr=subprocess.PIPE, text=True, **streams
+        [sys.executable, "-c", code, *arguments],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        **streams,
     )
 
 
@@ -168,7 +186,10 @@ COMMAND = "import sys; from st_jtcse.cli.train import main; sys.exit(main())"
 def test_a_full_stdout_is_told(answer):
     with open("/dev/full", "w") as full:
         done = run(COMMAND, answer, stdout=full)
-    assert (done.returncode, done.stderr) == (2, "stdout: no space is left on the disk; free some.\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "stdout: no space is left on the disk; free some.\n",
+    )
 
 
 def test_a_stdout_that_nobody_reads_ends_the_command_without_a_word():
@@ -180,7 +201,8 @@ def test_a_stdout_that_nobody_reads_ends_the_command_without_a_word():
 
 
 @pytest.mark.parametrize(
-    ("module", "told"), [("rich.console", "nothing was begun"), ("accelerate", "nothing was written")]
+    ("module", "told"),
+    [("rich.console", "nothing was begun"), ("accelerate", "nothing was written")],
 )
 def test_an_interruption_while_libraries_are_imported_is_told_in_one_line(module, told):
     code = f"""

@@ -1,4 +1,6 @@
-"""Every command that is given a model takes a whole one, and runs no code that comes with it, also where told `y`."""
+"""Every command that is given a model takes a whole one, and runs no code that comes with it, also
+where told `y`.
+"""
 
 import importlib
 import io
@@ -39,7 +41,12 @@ STAGES = {
     "cross-encoder": {"cross_encoder": "GIVEN"},
 }
 
-AUTO_CLASSES = ("AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoModelForSequenceClassification")
+AUTO_CLASSES = (
+    "AutoConfig",
+    "AutoModel",
+    "AutoModelForCausalLM",
+    "AutoModelForSequenceClassification",
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +62,23 @@ def root(tower_folders, tmp_path_factory):
 
 @pytest.fixture
 def give(root, tmp_path, monkeypatch, capsys):
-    """Give a folder to a command, with a `y` for whoever asks; return the status, and what it said in the end."""
+    """Give a folder to a command, with a `y` for whoever asks; return the status, and what it said
+    in the end.
+    """
     monkeypatch.chdir(root)
     monkeypatch.syspath_prepend(str(tmp_path / "given"))
 
     def run(command, folder):
         if command in STAGES:
             stage = {"name": "only", "model": STAGES[command], "loss": None}
-            text = yaml.safe_dump({"name": "r", "output_dir": "out", "stages": [stage]}).replace("GIVEN", str(folder))
+            text = yaml.safe_dump({"name": "r", "output_dir": "out", "stages": [stage]}).replace(
+                "GIVEN", str(folder)
+            )
             (tmp_path / "recipe.yaml").write_text(text.replace("good", str(root / "good")))
-            name, arguments = "train", [str(tmp_path / "recipe.yaml"), "--output-dir", str(tmp_path / "out")]
+            name, arguments = (
+                "train",
+                [str(tmp_path / "recipe.yaml"), "--output-dir", str(tmp_path / "out")],
+            )
         else:
             name, *words = COMMANDS[command].split()
             places = {"GIVEN": str(folder), "out": str(tmp_path / "out")}
@@ -87,7 +101,9 @@ def set_in(path, **values):
 
 def of_another_type(folder):
     """All that can name code does."""
-    set_in(folder / "config.json", model_type="evil", auto_map=dict.fromkeys(AUTO_CLASSES, "evil.E"))
+    set_in(
+        folder / "config.json", model_type="evil", auto_map=dict.fromkeys(AUTO_CLASSES, "evil.E")
+    )
     with_a_tokenizer(folder)
     if (folder / "modules.json").is_file():
         listing = json.loads((folder / "modules.json").read_text())
@@ -114,14 +130,19 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("command", "code"), CASES, ids=lambda each: getattr(each, "__name__", each))
+@pytest.mark.parametrize(
+    ("command", "code"), CASES, ids=lambda each: getattr(each, "__name__", each)
+)
 def test_a_models_code_does_not_run(command, code, root, give, tmp_path):
     folder = shutil.copytree(source_of(command, root), tmp_path / "given")
-    (folder / "evil.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\n")
+    (folder / "evil.py").write_text(
+        f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\n"
+    )
     code(folder)
     status, told = give(command, folder)
     assert not (tmp_path / "ran").exists()
-    # Where the libraries know the type, its code is not needed; and a push reads no more than the files.
+    # Where the libraries know the type, its code is not needed; and a push reads no more than the
+    # files.
     if code is of_a_known_type or command == "push":
         assert status == 0
     else:
@@ -138,7 +159,9 @@ def half_of_the_layers(folder):
 
 def no_numbers(folder):
     weights = load_file(folder / "model.safetensors")
-    next(weight for key, weight in weights.items() if "dense.weight" in key or "down_proj" in key).fill_(torch.nan)
+    next(
+        weight for key, weight in weights.items() if "dense.weight" in key or "down_proj" in key
+    ).fill_(torch.nan)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return "is not finite"
 
@@ -149,7 +172,9 @@ def no_tokenizer(folder):
     return "token"
 
 
-@pytest.mark.parametrize("damage", [half_of_the_layers, no_numbers, no_tokenizer], ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize(
+    "damage", [half_of_the_layers, no_numbers, no_tokenizer], ids=lambda damage: damage.__name__
+)
 @pytest.mark.parametrize("command", [*COMMANDS, *STAGES])
 def test_a_model_that_is_not_whole_is_refused(command, damage, root, give, tmp_path):
     folder = shutil.copytree(source_of(command, root), tmp_path / "given")
@@ -157,4 +182,6 @@ def test_a_model_that_is_not_whole_is_refused(command, damage, root, give, tmp_p
     status, told = give(command, folder)
     assert status == 2 and expected in told[-1] and str(folder) in told[-1]
     assert not any("Traceback" in line or "LOAD REPORT" in line for line in told)
-    assert not (tmp_path / "out" / "only").exists() and (command in STAGES or not (tmp_path / "out").exists())
+    assert not (tmp_path / "out" / "only").exists() and (
+        command in STAGES or not (tmp_path / "out").exists()
+    )

@@ -25,7 +25,8 @@ print(libc.mallinfo2().hblkhd - before >= 1 << 26)
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc alone")
 @pytest.mark.parametrize(
-    ("environment", "mapped"), [({SWITCH: "1"}, False), ({SWITCH: "0"}, True), ({"MALLOC_MMAP_MAX_": "9"}, True)]
+    ("environment", "mapped"),
+    [({SWITCH: "1"}, False), ({SWITCH: "0"}, True), ({"MALLOC_MMAP_MAX_": "9"}, True)],
 )
 def test_large_blocks_come_from_the_heap(environment, mapped):
     own = {key: value for key, value in os.environ.items() if key != SWITCH} | environment

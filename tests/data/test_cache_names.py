@@ -1,4 +1,6 @@
-"""Settings written out by hand: a file that an earlier version made is found by their hash, and must stay valid."""
+"""Settings written out by hand: a file that an earlier version made is found by their hash, and
+must stay valid.
+"""
 
 import hashlib
 import json
@@ -9,7 +11,12 @@ import pyarrow as pa
 import pytest
 from conftest import make_model, make_sentences, save_language_model, save_translator
 from datasets import Dataset
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    GenerationConfig,
+)
 
 from st_jtcse.data.judge import Judge, judged_scores
 from st_jtcse.data.teachers import with_teacher_labels
@@ -24,7 +31,9 @@ def sha256(text):
 
 
 def settings_in(cache, kind):
-    """Return what the one file of the cache says of itself, after checking that its name follows from it."""
+    """Return what the one file of the cache says of itself, after checking that its name follows
+    from it.
+    """
     (path,) = cache.iterdir()
     with pa.ipc.open_stream(str(path)) as stream:
         text = stream.schema.metadata[b"st_jtcse"].decode()
@@ -34,7 +43,11 @@ def settings_in(cache, kind):
 
 
 def plain(config):
-    kept = {key: value for key, value in config.items() if key not in ("_name_or_path", "transformers_version")}
+    kept = {
+        key: value
+        for key, value in config.items()
+        if key not in ("_name_or_path", "transformers_version")
+    }
     return json.dumps(kept, sort_keys=True, default=str)
 
 
@@ -42,8 +55,13 @@ def test_a_judges_settings(tmp_path):
     folder = save_language_model(tmp_path / "judge", 1)
     pairs = [("a dog é", "a cat"), ("one man", "two men")]
     prompt = "{sentence1} {sentence2}"
-    judged_scores(pairs, Judge(str(folder), prompt, max_new_tokens=2, batch_size=3), tmp_path / "cache")
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    judged_scores(
+        pairs, Judge(str(folder), prompt, max_new_tokens=2, batch_size=3), tmp_path / "cache"
+    )
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder),
+    )
     assert settings_in(tmp_path / "cache", "judge") == {
         "pairs": sha256('["a dog é", "a cat"]\n["one man", "two men"]'),
         "weights": weights_sha256(model),
@@ -59,10 +77,20 @@ def test_a_judges_settings(tmp_path):
 
 
 def fingerprint_by_hand(folder, prefix, search):
-    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    tokens = ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id", "forced_bos_token_id")
+    model, tokenizer = (
+        AutoModelForSeq2SeqLM.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder),
+    )
+    tokens = (
+        "decoder_start_token_id",
+        "bos_token_id",
+        "eos_token_id",
+        "pad_token_id",
+        "forced_bos_token_id",
+    )
     kept = {
-        name: getattr(model.generation_config, name, None) for name in (*tokens, "bad_words_ids", "renormalize_logits")
+        name: getattr(model.generation_config, name, None)
+        for name in (*tokens, "bad_words_ids", "renormalize_logits")
     }
     whole = weights_sha256(model) + plain(model.config.to_dict())
     whole += plain(GenerationConfig(**kept, do_sample=False, **search).to_dict())
@@ -85,7 +113,9 @@ def test_a_translations_settings(tmp_path):
     forward, back = save_translator(tmp_path / "forward", 0), save_translator(tmp_path / "back", 6)
     data = Dataset.from_dict({"sentence": SENTENCES})
     pivot = Pivot("xx", str(forward), str(back), "red ")
-    round_trip(data, "digest", [pivot], "pair", tmp_path / "cache", beam_size=2, max_length=8, batch_size=5)
+    round_trip(
+        data, "digest", [pivot], "pair", tmp_path / "cache", beam_size=2, max_length=8, batch_size=5
+    )
     search = {"num_beams": 2, "max_new_tokens": 8}
     assert settings_in(tmp_path / "cache", "translation") == {
         "sentences": "digest",

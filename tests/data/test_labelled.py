@@ -33,7 +33,10 @@ def test_three_way_ranks_come_from_words_and_unlabelled_rows_are_counted(tmp_pat
     assert found.dataset["label"][:] == [0.5, 1.0] and found.skipped_unlabelled == 2
     assert found.first_rows == {0.5: f"{source.file}:1", 1.0: f"{source.file}:4"}
     classes = load_labelled([source], "classes", (0.0, 5.0), NLI)
-    assert classes.dataset["label"][:] == [1, 2] and str(classes.dataset.features["label"]) == "Value('int64')"
+    assert (
+        classes.dataset["label"][:] == [1, 2]
+        and str(classes.dataset.features["label"]) == "Value('int64')"
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,10 +44,17 @@ def test_three_way_ranks_come_from_words_and_unlabelled_rows_are_counted(tmp_pat
     [
         ("scores", (-1.0, 1.0), None, [0.0, 1.0, 0.5]),
         ("scores", (0.0, 1.0), {"-1": 0, "1": 1, "0": 0.5}, [0.0, 1.0, 0.5]),
-        ("classes", (0.0, 5.0), {"-1.0": 2, "1": 1, "0": 0}, "expected one of -1.0, 1, 0 in 'label', found -1;"),
+        (
+            "classes",
+            (0.0, 5.0),
+            {"-1.0": 2, "1": 1, "0": 0},
+            "expected one of -1.0, 1, 0 in 'label', found -1;",
+        ),
     ],
 )
-def test_minus_one_is_a_label_where_the_recipe_says_so(tmp_path, kind, score_range, mapping, labels):
+def test_minus_one_is_a_label_where_the_recipe_says_so(
+    tmp_path, kind, score_range, mapping, labels
+):
     names = ("sentence1", "sentence2", "score" if kind == "scores" else "label")
     source = write(tmp_path / "p.jsonl", [["a", "b", -1], ["c", "d", 1], ["e", "f", 0]], names)
     if isinstance(labels, str):
@@ -61,20 +71,27 @@ def test_a_mark_is_skipped_in_any_spelling_and_a_file_of_nothing_else_is_refused
     names = ("sentence1", "sentence2", "label")
     some = write(tmp_path / "some.jsonl", rows, names)
     assert load_labelled([some], "classes", (0.0, 5.0)).skipped_unlabelled == 1
-    with pytest.raises(UserError, match=r"none.jsonl holds no labelled row, 1 are marked -1 or '-' as unlabelled"):
+    with pytest.raises(
+        UserError, match=r"none.jsonl holds no labelled row, 1 are marked -1 or '-' as unlabelled"
+    ):
         load_labelled([write(tmp_path / "none.jsonl", rows[:1], names)], "classes", (0.0, 5.0))
 
 
 def test_a_boolean_is_written_as_in_json(tmp_path):
     rows = [["a", "b", True], ["c", "d", False]]
     source = write(tmp_path / "p.jsonl", rows, ("sentence1", "sentence2", "label"))
-    assert load_labelled([source], "classes", (0.0, 5.0), {"true": 1, "false": 0}).dataset["label"][:] == [1, 0]
+    assert load_labelled([source], "classes", (0.0, 5.0), {"true": 1, "false": 0}).dataset["label"][
+        :
+    ] == [1, 0]
 
 
 def test_texts_without_label(tmp_path):
     source = write(tmp_path / "t.jsonl", [["a", "b", "c"]] * 2, ("anchor", "positive", "negative"))
     found = load_labelled([source, source], "none", (0.0, 5.0))
-    assert found.dataset.column_names == ["sentence1", "sentence2", "sentence3"] and len(found.dataset) == 4
+    assert (
+        found.dataset.column_names == ["sentence1", "sentence2", "sentence3"]
+        and len(found.dataset) == 4
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,16 +109,36 @@ def test_texts_without_label(tmp_path):
             None,
             "p.jsonl:2: expected a number in 'score', found 'high'; correct the row, or",
         ),
-        (["a", "b", float("nan")], "scores", None, "p.jsonl:2: expected a number in 'score', found nan"),
+        (
+            ["a", "b", float("nan")],
+            "scores",
+            None,
+            "p.jsonl:2: expected a number in 'score', found nan",
+        ),
         (
             ["a", "b", 7],
             "scores",
             None,
             "p.jsonl:2: the score 7 is outside 0 to 5; correct it or set score_range.",
         ),
-        (["a", " ", 1], "scores", None, "p.jsonl:2: 'sentence2' is empty; fill it or remove the row."),
-        (["a", "b", 1.5], "classes", None, "p.jsonl:2: expected a class, a whole number from 0, in 'score', found 1.5"),
-        (["a", "b"], "scores", None, "p.jsonl:2: expected the columns sentence1, sentence2, score, found sentence1"),
+        (
+            ["a", " ", 1],
+            "scores",
+            None,
+            "p.jsonl:2: 'sentence2' is empty; fill it or remove the row.",
+        ),
+        (
+            ["a", "b", 1.5],
+            "classes",
+            None,
+            "p.jsonl:2: expected a class, a whole number from 0, in 'score', found 1.5",
+        ),
+        (
+            ["a", "b"],
+            "scores",
+            None,
+            "p.jsonl:2: expected the columns sentence1, sentence2, score, found sentence1",
+        ),
     ],
 )
 def test_a_faulty_row_is_named(tmp_path, row, kind, mapping, message):
@@ -121,17 +158,24 @@ def test_equal_scores_are_refused(tmp_path):
 def test_scores_are_put_into_equal_bins(tmp_path):
     rows = [["a", "b", score] for score in (0, 0.99, 1, 2.5, 4.9, 5)]
     found = load_labelled([write(tmp_path / "p.jsonl", rows)], "classes", (0.0, 5.0), bins=5)
-    assert found.dataset["label"][:] == [0, 0, 1, 2, 4, 4] and str(found.dataset.features["label"]) == "Value('int64')"
+    assert (
+        found.dataset["label"][:] == [0, 0, 1, 2, 4, 4]
+        and str(found.dataset.features["label"]) == "Value('int64')"
+    )
     found = load_labelled([write(tmp_path / "p.jsonl", rows)], "classes", (0.0, 5.0), bins=2)
     assert found.dataset["label"][:] == [0, 0, 0, 1, 1, 1]
 
 
 def test_classes_are_refused_as_scores(tmp_path):
     source = write(tmp_path / "p.jsonl", [["a", "b", 0], ["c", "d", 1], ["e", "f", 2]])
-    with pytest.raises(UserError, match=r"none reaches 5, so they look like classes; set score_range to \[0, 2\]"):
+    with pytest.raises(
+        UserError, match=r"none reaches 5, so they look like classes; set score_range to \[0, 2\]"
+    ):
         load_labelled([source], "scores", (0.0, 5.0))
     same = {"0": 0.0, "1": 1.0, "2": 2.0}
-    assert load_labelled([source], "scores", (0.0, 5.0), same).dataset["label"][:] == pytest.approx([0, 0.2, 0.4])
+    assert load_labelled([source], "scores", (0.0, 5.0), same).dataset["label"][:] == pytest.approx(
+        [0, 0.2, 0.4]
+    )
     assert load_labelled([source], "scores", (0.0, 2.0)).dataset["label"][:] == [0.0, 0.5, 1.0]
 
 
@@ -150,5 +194,7 @@ def test_the_hash_is_that_of_the_rows_as_json_lines(tmp_path):
         ("none", None, b'["a", "b", null]\n["c", "d\\u00e9", null]\n'),
     ):
         columns = ("sentence1", "sentence2") if kind == "none" else None
-        found = load_labelled([Source(file=source.file, columns=columns)], kind, (0.0, 5.0), bins=bins)
+        found = load_labelled(
+            [Source(file=source.file, columns=columns)], kind, (0.0, 5.0), bins=bins
+        )
         assert found.sha256 == hashlib.sha256(lines).hexdigest()

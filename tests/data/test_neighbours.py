@@ -34,7 +34,9 @@ def test_the_equation(chunk, exact):
 def test_an_index_looks_behind_copies_and_gives_the_same_twice():
     pytest.importorskip("faiss")
     draw = np.random.default_rng(5)
-    vectors = np.concatenate([draw.normal(size=(300, 6)), np.repeat(draw.normal(size=(1, 6)), 30, axis=0)])
+    vectors = np.concatenate(
+        [draw.normal(size=(300, 6)), np.repeat(draw.normal(size=(1, 6)), 30, axis=0)]
+    )
     vectors = vectors.astype(np.float32)
     twice = [neighbourhood_means(vectors, 4, 0.5, exact=0) for _ in range(2)]
     assert np.array_equal(*twice)
@@ -43,7 +45,9 @@ def test_an_index_looks_behind_copies_and_gives_the_same_twice():
     # The copies of one text have its neighbours, not each other.
     assert twice[0][300:] == pytest.approx(plain[300:], abs=1e-6)
     copies = vectors[300:]
-    assert neighbourhood_means(copies, 4, 0.5, exact=0) == pytest.approx(neighbourhood_means(copies, 4, 0.5))
+    assert neighbourhood_means(copies, 4, 0.5, exact=0) == pytest.approx(
+        neighbourhood_means(copies, 4, 0.5)
+    )
 
 
 def test_weight_zero_keeps_directions_and_copies_are_no_neighbours():
@@ -51,7 +55,9 @@ def test_weight_zero_keeps_directions_and_copies_are_no_neighbours():
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     assert neighbourhood_means(vectors, 3, 0.0) == pytest.approx(unit, abs=1e-6)
     doubled = np.concatenate([vectors, vectors[:4]])
-    assert neighbourhood_means(doubled, 3, 0.5)[0] == pytest.approx(by_hand(doubled, 3, 0.5)[0], abs=1e-6)
+    assert neighbourhood_means(doubled, 3, 0.5)[0] == pytest.approx(
+        by_hand(doubled, 3, 0.5)[0], abs=1e-6
+    )
 
 
 def test_a_text_without_neighbours_of_positive_cosine_stays():
@@ -66,12 +72,16 @@ def test_too_few_texts_are_refused():
 
 def test_a_label_column_is_replaced_at_its_length():
     vectors = (np.random.default_rng(2).normal(size=(30, 5)) * 4).astype(np.float16)
-    dataset = Dataset.from_dict({"sentence": [f"text {row}" for row in range(30)], "label": vectors})
+    dataset = Dataset.from_dict(
+        {"sentence": [f"text {row}" for row in range(30)], "label": vectors}
+    )
     mixed, weight = with_neighbourhood_means(dataset, 4, 0.5)
     mixed = mixed.with_format("numpy")
     lengths = np.linalg.norm(vectors.astype(float), axis=1, keepdims=True)
     assert weight == 0.5
-    assert mixed["label"][:] == pytest.approx(lengths * by_hand(vectors, 4, 0.5), rel=1e-2, abs=5e-3)
+    assert mixed["label"][:] == pytest.approx(
+        lengths * by_hand(vectors, 4, 0.5), rel=1e-2, abs=5e-3
+    )
     assert str(mixed.features["label"].feature.dtype) == "float16"
     assert list(mixed["sentence"][:]) == dataset["sentence"][:]
 
@@ -81,7 +91,8 @@ def test_the_weight_follows_the_fall_of_similarity():
     centres = draw.normal(size=(10, 24))
     found = {}
     for name, spread in (("topics", 0.5), ("between", 0.58), ("wordings", 2.5)):
-        # Each text twice, almost: the second is the nearest neighbour where there is no topic around both.
+        # Each text twice, almost: the second is the nearest neighbour where there is no topic
+        # around both.
         vectors = np.repeat(centres, 20, axis=0) + spread * draw.normal(size=(200, 24))
         vectors = np.concatenate([vectors, vectors + 0.1 * draw.normal(size=(200, 24))])
         unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -94,6 +105,10 @@ def test_the_weight_follows_the_fall_of_similarity():
 
 
 def test_without_topics_a_label_column_stays():
-    dataset = Dataset.from_dict({"label": np.random.default_rng(4).normal(size=(30, 40)).astype(np.float16)})
-    dataset = Dataset.from_dict({"label": np.concatenate([dataset["label"], np.array(dataset["label"]) * 1.2 + 0.05])})
+    dataset = Dataset.from_dict(
+        {"label": np.random.default_rng(4).normal(size=(30, 40)).astype(np.float16)}
+    )
+    dataset = Dataset.from_dict(
+        {"label": np.concatenate([dataset["label"], np.array(dataset["label"]) * 1.2 + 0.05])}
+    )
     assert with_neighbourhood_means(dataset, 4, None) == (dataset, 0.0)

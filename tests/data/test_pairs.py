@@ -36,10 +36,16 @@ def test_csv_scores_are_numbers_and_columns_can_be_named(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (["a", "b", "high"], "p.jsonl:2: expected a number in 'score', found 'high'; correct the row."),
+        (
+            ["a", "b", "high"],
+            "p.jsonl:2: expected a number in 'score', found 'high'; correct the row.",
+        ),
         (["a", "b", True], "p.jsonl:2: expected a number in 'score', found True; correct the row."),
         (["a", "b", None], "p.jsonl:2: expected a number in 'score', found None; correct the row."),
-        (["a", "b", float("nan")], "p.jsonl:2: expected a number in 'score', found nan; correct the row."),
+        (
+            ["a", "b", float("nan")],
+            "p.jsonl:2: expected a number in 'score', found nan; correct the row.",
+        ),
         (["a", "b", 10**400], "p.jsonl:2: expected a number in 'score', found 1000"),
         (
             ["a", "b", 5.5],
@@ -47,7 +53,11 @@ def test_csv_scores_are_numbers_and_columns_can_be_named(tmp_path):
         ),
         (["a", " ", 1], "p.jsonl:2: 'sentence2' is empty; fill it or remove the row."),
         ([7, "b", 1], "p.jsonl:2: expected text in 'sentence1', found 7; correct the row."),
-        (["a", "b"], "p.jsonl:2: expected the columns sentence1, sentence2, score, found sentence1, sentence2; add"),
+        (
+            ["a", "b"],
+            "p.jsonl:2: expected the columns sentence1, sentence2, score, found sentence1, "
+            "sentence2; add",
+        ),
     ],
 )
 def test_a_faulty_row_is_named(tmp_path, row, message):
@@ -65,7 +75,10 @@ def test_nothing_to_rank_is_refused(tmp_path):
         "every score is 1.5, so nothing can be ranked; grade the pairs."
         in faults_of(write(tmp_path / "a.jsonl", [GOOD[0]] * 2))[0]
     )
-    assert "holds 1 pairs; a rank correlation needs at least 2" in faults_of(write(tmp_path / "b.jsonl", GOOD[:1]))[0]
+    assert (
+        "holds 1 pairs; a rank correlation needs at least 2"
+        in faults_of(write(tmp_path / "b.jsonl", GOOD[:1]))[0]
+    )
     (tmp_path / "p.txt").write_text("a\n")
     assert "pairs need columns, found a text file" in faults_of(Source(file=tmp_path / "p.txt"))[0]
 
@@ -75,20 +88,30 @@ def test_each_judged_pair_is_read_once(tmp_path):
         tmp_path / "s.jsonl",
         [["a cat", " a dog", 0.25], ["a dog", "a cat", "0.25"], ["a bird", "a cat", 1]],
     )
-    assert load_pair_scores(source, CORPUS).pairs == [("a cat", "a dog", 0.25), ("a bird", "a cat", 1.0)]
+    assert load_pair_scores(source, CORPUS).pairs == [
+        ("a cat", "a dog", 0.25),
+        ("a bird", "a cat", 1.0),
+    ]
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (["a cat", "a bird", 1.2], "s.jsonl:2: expected a score in [0, 1], found 1.2; correct the row."),
+        (
+            ["a cat", "a bird", 1.2],
+            "s.jsonl:2: expected a score in [0, 1], found 1.2; correct the row.",
+        ),
         (["a cat", "a bird", None], "s.jsonl:2: expected a score in [0, 1], found None"),
-        (["a cat", "a fish", 0.5], "s.jsonl:2: 'sentence2' is not a sentence of the training data; remove the row"),
+        (
+            ["a cat", "a fish", 0.5],
+            "s.jsonl:2: 'sentence2' is not a sentence of the training data; remove the row",
+        ),
         (["a cat", " ", 0.5], "s.jsonl:2: 'sentence2' is empty"),
         (["a dog", "a cat", 0.5], "s.jsonl:2: the pair has the score 0.5 here and 0.25 at"),
         (
             ["a dog", "a cat"],
-            "s.jsonl:2: expected the columns sentence1, sentence2, score, found sentence1, sentence2; add",
+            "s.jsonl:2: expected the columns sentence1, sentence2, score, found sentence1, "
+            "sentence2; add",
         ),
     ],
 )

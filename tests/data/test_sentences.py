@@ -47,7 +47,10 @@ def test_every_format_gives_the_same_sentences(tmp_path):
 
 
 def test_sources_columns_and_limit(tmp_path):
-    pairs = write(tmp_path / "p.jsonl", '{"a": "1a", "b": "1b"}\n{"a": "2a", "b": ""}\n{"a": "3a", "b": "3b"}\n')
+    pairs = write(
+        tmp_path / "p.jsonl",
+        '{"a": "1a", "b": "1b"}\n{"a": "2a", "b": ""}\n{"a": "3a", "b": "3b"}\n',
+    )
     text = write(tmp_path / "t.txt", "x\ny\nz\n")
     loaded = sentences(Source(file=text, limit=2), Source(file=pairs, columns=("b", "a"), limit=2))
     assert loaded.dataset["sentence"][:] == ["x", "y", "1b", "1a", "2a"]
@@ -66,16 +69,45 @@ def test_a_dataset_folder_is_read_by_load_dataset(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", b"good\nb\xffd\n", "a.txt:2: expected UTF-8, found the byte 0xff; convert the file."),
-        ("a.txt", b"\x7fELF\0\0", "a.txt:1: expected text, found a binary file; give a UTF-8 text file."),
+        (
+            "a.txt",
+            b"good\nb\xffd\n",
+            "a.txt:2: expected UTF-8, found the byte 0xff; convert the file.",
+        ),
+        (
+            "a.txt",
+            b"\x7fELF\0\0",
+            "a.txt:1: expected text, found a binary file; give a UTF-8 text file.",
+        ),
         ("a.txt", "", "a.txt is empty; give a file with text."),
         ("a.txt", "\n \n", "a.txt holds no sentence, only blank lines; give a source with text."),
-        ("a.jsonl", '{"sentence": "x"}\nnope\n', "a.jsonl:2: expected a JSON object, found 'nope'; correct the line."),
-        ("a.jsonl", '{"text": "x"}\n', "a.jsonl:1: expected the column 'sentence', found text; name the sentence"),
-        ("a.jsonl", '{"sentence": 3}\n', "a.jsonl:1: expected text in 'sentence', found 3; correct the row."),
-        ("a.csv", "sentence,b\nx\n", "a.csv:2: expected 2 cells, as in the first line; quote cells that hold commas."),
+        (
+            "a.jsonl",
+            '{"sentence": "x"}\nnope\n',
+            "a.jsonl:2: expected a JSON object, found 'nope'; correct the line.",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "x"}\n',
+            "a.jsonl:1: expected the column 'sentence', found text; name the sentence",
+        ),
+        (
+            "a.jsonl",
+            '{"sentence": 3}\n',
+            "a.jsonl:1: expected text in 'sentence', found 3; correct the row.",
+        ),
+        (
+            "a.csv",
+            "sentence,b\nx\n",
+            "a.csv:2: expected 2 cells, as in the first line; quote cells that hold commas.",
+        ),
         ("a.parquet", "no parquet", "a.parquet: not a Parquet file"),
-        ("a.docx", "x", "expected a file ending in .txt, .jsonl, .csv, .parquet, found '.docx'; rename or convert it."),
+        (
+            "a.docx",
+            "x",
+            "expected a file ending in .txt, .jsonl, .csv, .parquet, found '.docx'; rename or "
+            "convert it.",
+        ),
     ],
 )
 def test_faults_name_the_place_and_the_way_out(tmp_path, name, content, message):
@@ -85,7 +117,9 @@ def test_faults_name_the_place_and_the_way_out(tmp_path, name, content, message)
 def test_missing_files_folders_and_datasets_are_told(tmp_path):
     assert "none.txt does not exist; check the path" in fault_of(tmp_path / "none.txt")
     (tmp_path / "d.txt").mkdir()
-    assert "d.txt is a folder without images; give a file, or a folder of images." in fault_of(tmp_path / "d.txt")
+    assert "d.txt is a folder without images; give a file, or a folder of images." in fault_of(
+        tmp_path / "d.txt"
+    )
     assert "cannot be loaded" in fault_of(Source(dataset=str(tmp_path / "nothing")))
 
 
@@ -102,18 +136,29 @@ def test_a_text_file_has_lines_whatever_columns_are_named(tmp_path):
 @pytest.fixture
 def large(tmp_path, monkeypatch):
     """Two files that count as large, what reads them, and what they hold where they do not."""
-    text = write(tmp_path / "t.txt", "\n".join(f"a line {number % 7 or ''}" for number in range(40)) + "\n\n\nlast \n")
+    text = write(
+        tmp_path / "t.txt",
+        "\n".join(f"a line {number % 7 or ''}" for number in range(40)) + "\n\n\nlast \n",
+    )
     rows = write(tmp_path / "p.jsonl", '{"a": "1a", "b": ""}\n{"a": "2a", "b": "2b"}\n')
     sources = [Source(file=text), Source(file=rows, columns=("a", "b"))]
     held = load_sentences(sources)
     monkeypatch.setattr("st_jtcse.data.sentences._LARGE", 1)
     reads = []
-    monkeypatch.setattr("st_jtcse.data.sentences.read_rows", lambda source: reads.append(source) or read_rows(source))
+    monkeypatch.setattr(
+        "st_jtcse.data.sentences.read_rows",
+        lambda source: reads.append(source) or read_rows(source),
+    )
     return sources, held, reads
 
 
 def told(loaded):
-    return loaded.rows["sentence"][:], loaded.rows["document"][:], loaded.skipped_blank, loaded.sha256
+    return (
+        loaded.rows["sentence"][:],
+        loaded.rows["document"][:],
+        loaded.skipped_blank,
+        loaded.sha256,
+    )
 
 
 def test_a_large_text_is_converted_once_and_read_from_the_disk(large, tmp_path):
@@ -126,11 +171,18 @@ def test_a_large_text_is_converted_once_and_read_from_the_disk(large, tmp_path):
     assert reads == sources
     # Another text is another file, also under the same name.
     write(sources[0].file, "other\n")
-    assert load_sentences(sources, tmp_path / "cache").dataset["sentence"][:] == ["other", "1a", "2a", "2b"]
+    assert load_sentences(sources, tmp_path / "cache").dataset["sentence"][:] == [
+        "other",
+        "1a",
+        "2a",
+        "2b",
+    ]
     assert len(list((tmp_path / "cache").glob("*.arrow"))) == 2
 
 
-@pytest.mark.parametrize("damage", [lambda whole: whole[:-9], lambda whole: whole[:500] + b"x" + whole[501:]])
+@pytest.mark.parametrize(
+    "damage", [lambda whole: whole[:-9], lambda whole: whole[:500] + b"x" + whole[501:]]
+)
 def test_a_damaged_or_unfinished_conversion_is_made_again(large, tmp_path, damage):
     sources, held, reads = large
     load_sentences(sources, tmp_path / "cache")
@@ -153,10 +205,15 @@ def test_of_two_at_once_one_converts_and_the_other_waits(large, tmp_path):
 def test_a_fault_of_a_large_text_is_told_and_nothing_is_kept(large, tmp_path):
     sources, _, _ = large
     write(sources[0].file, b"good\nb\xffd\n")
-    with pytest.raises(UserError, match=r"t\.txt:2: expected UTF-8, found the byte 0xff; convert the file"):
+    with pytest.raises(
+        UserError, match=r"t\.txt:2: expected UTF-8, found the byte 0xff; convert the file"
+    ):
         load_sentences(sources, tmp_path / "cache")
     assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".lock"]
-    with pytest.raises(UserError, match=r"cache: a part of this path is a file: move it, or choose another cache_dir"):
+    with pytest.raises(
+        UserError,
+        match=r"cache: a part of this path is a file: move it, or choose another cache_dir",
+    ):
         load_sentences([Source(file=sources[1].file, columns=("a",))], sources[0].file / "cache")
 
 
@@ -167,7 +224,9 @@ def folder(tmp_path):
     folder.mkdir()
     for number in range(3):
         rows = [{"sentence": f" {number} {row} "} for row in range(20)] + [{"sentence": " "}]
-        (folder / f"train-{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / f"train-{number}.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows)
+        )
     return Source(dataset=str(folder))
 
 
@@ -189,14 +248,18 @@ def test_every_sentence_comes_once_a_pass_in_an_order_of_the_seed(folder, monkey
     # Without a buffer the order of the files shows.
     monkeypatch.setattr("st_jtcse.data.rows._BUFFER", 1)
     files = [[text.split()[0] for text in texts(folder, seed, 60)][::20] for seed in range(4)]
-    assert all(sorted(order) == ["0", "1", "2"] for order in files) and len(set(map(tuple, files))) > 1
+    assert (
+        all(sorted(order) == ["0", "1", "2"] for order in files) and len(set(map(tuple, files))) > 1
+    )
 
 
 def test_what_is_looked_at_first_stands_for_the_rest(folder, tmp_path):
     looked = look_at([folder])
     assert looked.dataset["sentence"][:3] == ["0 0", "0 1", "0 2"] and len(looked.dataset) == 60
     assert looked.sha256 != look_at([Source(dataset=folder.dataset, limit=5)]).sha256
-    assert set(texts(Source(dataset=folder.dataset, limit=5), 1, 10)) == {f"0 {row}" for row in range(5)}
+    assert set(texts(Source(dataset=folder.dataset, limit=5), 1, 10)) == {
+        f"0 {row}" for row in range(5)
+    }
     with pytest.raises(UserError, match="cannot be loaded"):
         look_at([Source(dataset=str(tmp_path / "nothing"))])
     with pytest.raises(UserError, match="row 1: expected the column 'text', found sentence"):

@@ -24,7 +24,13 @@ def job():
         computed.append(texts)
         return pa.table({"length": [len(text) for text in texts]})
 
-    job = Job("length", {"unit": "character"}, Dataset.from_dict({"sentence": SENTENCES}), lengths, shard_size=4)
+    job = Job(
+        "length",
+        {"unit": "character"},
+        Dataset.from_dict({"sentence": SENTENCES}),
+        lengths,
+        shard_size=4,
+    )
     return job, computed
 
 
@@ -100,7 +106,10 @@ def test_a_file_made_with_other_settings_is_never_used(job, tmp_path):
     cached_columns(other, tmp_path)
     (second,) = set(tmp_path.iterdir()) - {path}
     path.replace(second)
-    with pytest.raises(UserError, match=r"made with other settings \(unit: 'character' there, 'word' here\); delete"):
+    with pytest.raises(
+        UserError,
+        match=r"made with other settings \(unit: 'character' there, 'word' here\); delete",
+    ):
         cached_columns(other, tmp_path)
 
 
@@ -110,7 +119,9 @@ def test_a_full_disk_is_told_and_finished_shards_are_kept(job, tmp_path, monkeyp
     # Writing to this device fails as writing to a full disk does.
     monkeypatch.setattr("os.getpid", lambda: 7)
     (shards / ".00001.7.partial").symlink_to("/dev/full")
-    with pytest.raises(UserError, match="no space is left on the disk: free some, or choose another cache_dir"):
+    with pytest.raises(
+        UserError, match="no space is left on the disk: free some, or choose another cache_dir"
+    ):
         cached_columns(job, tmp_path)
     assert [path.name[:5] for path in shards.iterdir()] == ["00000"]
     computed.clear()
@@ -130,13 +141,17 @@ def test_a_cache_that_cannot_be_written_is_told(job, tmp_path, monkeypatch, numb
     if number != errno.EDQUOT:
         reason = "the folder cannot be written: make it writable"
     assert str(caught.value) == (
-        f"{tmp_path}: {reason}, or choose another cache_dir, and run again; finished shards are kept."
+        f"{tmp_path}: {reason}, or choose another cache_dir, and run again; finished shards are "
+        "kept."
     )
 
 
 def test_a_cache_that_is_a_file_is_told(job, tmp_path):
     (tmp_path / "cache").write_text("")
-    with pytest.raises(UserError, match=r"cache: a part of this path is a file: move it, or choose another cache_dir"):
+    with pytest.raises(
+        UserError,
+        match=r"cache: a part of this path is a file: move it, or choose another cache_dir",
+    ):
         cached_columns(job[0], tmp_path / "cache")
 
 

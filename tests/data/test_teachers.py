@@ -20,7 +20,9 @@ SENTENCES = make_sentences(9)
 
 
 def teacher(folder, size=32):
-    return SentenceTransformer(modules=[Transformer(str(folder)), Pooling(size, "cls")], device="cpu")
+    return SentenceTransformer(
+        modules=[Transformer(str(folder)), Pooling(size, "cls")], device="cpu"
+    )
 
 
 def label(teachers, weights, cache, sentences=SENTENCES, **settings):
@@ -42,7 +44,9 @@ def test_labels_are_the_weighted_sum_of_the_teachers_embeddings(tower_folders, t
     np.testing.assert_allclose(vectors(labelled), expected, rtol=2**-11, atol=1e-6)
 
 
-def test_gram_matrix_of_the_concatenation_is_the_weighted_sum_of_the_cosine_matrices(tower_folders, tmp_path):
+def test_gram_matrix_of_the_concatenation_is_the_weighted_sum_of_the_cosine_matrices(
+    tower_folders, tmp_path
+):
     small = teacher(save_encoder(tmp_path / "small", 3, hidden_size=16), 16)
     teachers = [teacher(tower_folders[0]), small]
     found = vectors(label(teachers, [1 / 3, 2 / 3], tmp_path, form="concatenation"))
@@ -70,7 +74,9 @@ def test_labels_train_the_student_that_they_fit(tower_folders, tmp_path):
         (0.0, "concatenation", "is zero, so it has no cosine; leave the sentence out"),
     ],
 )
-def test_a_sentence_without_a_usable_embedding_is_named(tower_folders, tmp_path, value, form, message):
+def test_a_sentence_without_a_usable_embedding_is_named(
+    tower_folders, tmp_path, value, form, message
+):
     broken = teacher(tower_folders[0])
     words = broken[0].model.embeddings.word_embeddings.weight
     final = broken[0].model.encoder.layer[-1].output.LayerNorm
@@ -82,7 +88,9 @@ def test_a_sentence_without_a_usable_embedding_is_named(tower_folders, tmp_path,
             final.bias.zero_()
     first = next(text for text in SENTENCES if not value or SENTENCES[3].split()[0] in text.split())
     # Two good sentences and a shard before it, where the first sentence with the word is faulty.
-    others = [text for text in SENTENCES if value and SENTENCES[3].split()[0] not in text.split()][:2]
+    others = [text for text in SENTENCES if value and SENTENCES[3].split()[0] not in text.split()][
+        :2
+    ]
     with pytest.raises(UserError) as caught:
         label([broken], [1.0], tmp_path, [*others, *SENTENCES], form=form, shard_size=2)
     row = [*others, *SENTENCES].index(first) + 1
@@ -127,7 +135,11 @@ def test_another_prompt_or_a_members_pooling_is_another_file(tower_folders, tmp_
     assert len(list(tmp_path.glob("*.arrow"))) == 2
     for number, pooling in enumerate(("cls", "mean"), start=3):
         members = [make_model(folder, pooling) for folder in tower_folders]
-        label([SentenceTransformer(modules=[MultiTokenizerEnsemble(members)], device="cpu")], [1.0], tmp_path)
+        label(
+            [SentenceTransformer(modules=[MultiTokenizerEnsemble(members)], device="cpu")],
+            [1.0],
+            tmp_path,
+        )
         assert len(list(tmp_path.glob("*.arrow"))) == number
 
 
@@ -177,9 +189,19 @@ def test_killed_and_repeated_is_byte_identical_and_does_no_shard_twice(tower_fol
 
 def test_two_processes_write_the_file_of_one(tower_folders, tmp_path):
     label_forty(tower_folders[0], tmp_path / "one", tmp_path / "one.log")
-    run_two(label_forty, tower_folders[0], tmp_path / "two", tmp_path / "two.log", 0.0, 2, folder=tmp_path)
+    run_two(
+        label_forty,
+        tower_folders[0],
+        tmp_path / "two",
+        tmp_path / "two.log",
+        0.0,
+        2,
+        folder=tmp_path,
+    )
     assert sorted((tmp_path / "two.log").read_text().splitlines()) == sorted(
         (tmp_path / "one.log").read_text().splitlines()
     )
     assert sha256(only_file(tmp_path / "two")) == sha256(only_file(tmp_path / "one"))
-    assert json.dumps(only_file(tmp_path / "two").name) == json.dumps(only_file(tmp_path / "one").name)
+    assert json.dumps(only_file(tmp_path / "two").name) == json.dumps(
+        only_file(tmp_path / "one").name
+    )

@@ -21,9 +21,15 @@ def test_a_crop_is_a_span_and_a_deletion_a_rest_of_the_share_within_one_word(n, 
     for seed in range(20):
         words, span = drawn(crop, n, share, seed)
         start = words.index(span[0])
-        assert span == words[start : start + len(span)] and len(span) < n and abs(len(span) - share * n) <= 1
+        assert (
+            span == words[start : start + len(span)]
+            and len(span) < n
+            and abs(len(span) - share * n) <= 1
+        )
         words, rest = drawn(delete, n, share, seed)
-        assert [word for word in words if word in rest] == rest and abs(n - len(rest) - share * n) <= 1
+        assert [word for word in words if word in rest] == rest and abs(
+            n - len(rest) - share * n
+        ) <= 1
         assert rest and len(chosen(n, share, Random(seed))) == n - len(rest)
 
 

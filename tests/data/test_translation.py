@@ -1,6 +1,8 @@
-"""The Marian pair here has learned a toy language: sentences of up to five words are copied, with exceptions.
+"""The Marian pair here has learned a toy language: sentences of up to five words are copied, with
+exceptions.
 
-A cat becomes a dog, what begins with "with" has no translation, and what begins with "not" has one without end.
+A cat becomes a dog, what begins with "with" has no translation, and what begins with "not" has one
+without end.
 """
 
 import gc
@@ -57,7 +59,9 @@ def ids_of(sentences):
 
 
 def targets_of(source):
-    cat, dog, never, endless = (FIRST_WORD + WORDS.index(word) for word in ("cat", "dog", "with", "not"))
+    cat, dog, never, endless = (
+        FIRST_WORD + WORDS.index(word) for word in ("cat", "dog", "with", "not")
+    )
     target = source.where(source != cat, dog)
     first = source[:, :1]
     nothing = torch.tensor([END, *[PAD] * MAX_LENGTH])
@@ -89,7 +93,11 @@ def train_marian(steps=300):
     source = ids_of(make_toy_sentences(64 * steps))
     for ids in source.split(64):
         mask, labels = ids != PAD, targets_of(ids)
-        loss = model(input_ids=ids, attention_mask=mask.long(), labels=labels.masked_fill(labels == PAD, -100)).loss
+        loss = model(
+            input_ids=ids,
+            attention_mask=mask.long(),
+            labels=labels.masked_fill(labels == PAD, -100),
+        ).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -97,7 +105,9 @@ def train_marian(steps=300):
 
 
 def save_marian(folder, model, source, target):
-    """Save as the Hub's pairs are: the search in the configuration, with an end forced at the last token."""
+    """Save as the Hub's pairs are: the search in the configuration, with an end forced at the last
+    token.
+    """
     pieces = folder / "pieces"
     folder.mkdir(parents=True)
     sentencepiece.SentencePieceTrainer.train(
@@ -108,14 +118,21 @@ def save_marian(folder, model, source, target):
         minloglevel=2,
     )
     vocabulary = ["</s>", "<unk>", *(f"▁{word}" for word in WORDS), "<pad>"]
-    (folder / "vocabulary.json").write_text(json.dumps({token: index for index, token in enumerate(vocabulary)}))
+    (folder / "vocabulary.json").write_text(
+        json.dumps({token: index for index, token in enumerate(vocabulary)})
+    )
     spm = f"{pieces}.model"
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink()
     change(folder / "config.json", num_beams=4, max_length=512, bad_words_ids=[[PAD]])
     with pytest.warns(UserWarning, match="sacremoses"):
         tokenizer = MarianTokenizer(
-            spm, spm, str(folder / "vocabulary.json"), source_lang=source, target_lang=target, model_max_length=512
+            spm,
+            spm,
+            str(folder / "vocabulary.json"),
+            source_lang=source,
+            target_lang=target,
+            model_max_length=512,
         )
     tokenizer.save_pretrained(folder)
     return folder
@@ -137,7 +154,9 @@ def marian(tmp_path_factory):
 @pytest.fixture(scope="module")
 def bart(tmp_path_factory):
     root = tmp_path_factory.mktemp("bart")
-    return Pivot("xx", str(save_translator(root / "forward", 0)), str(save_translator(root / "back", 6)))
+    return Pivot(
+        "xx", str(save_translator(root / "forward", 0)), str(save_translator(root / "back", 6))
+    )
 
 
 def trip(pivots, cache, sentences=SENTENCES, mode="replace", **settings):
@@ -148,12 +167,16 @@ def trip(pivots, cache, sentences=SENTENCES, mode="replace", **settings):
 
 @torch.no_grad()
 def leg_by_hand(folder, text):
-    """Translate one Marian sentence by taking the likeliest word again and again; (text, over-long)."""
+    """Translate one Marian sentence by taking the likeliest word again and again; (text,
+    over-long).
+    """
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     source = [FIRST_WORD + WORDS.index(word) for word in text.split()] + [END]
     words = [PAD]
     while len(words) <= MAX_LENGTH:
-        logits = model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([words])).logits[0, -1]
+        logits = model(
+            input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([words])
+        ).logits[0, -1]
         logits[PAD] = -torch.inf
         words.append(int(logits.argmax()))
         if words[-1] == END:
@@ -185,11 +208,15 @@ def counts_of(by_hand):
 
 def test_round_trips_are_those_of_one_sentence_at_a_time(marian, by_hand, tmp_path):
     found = trip([marian], tmp_path)
-    assert found.dataset["sentence"][:] == [by_hand[sentence][0] for sentence in SENTENCES if by_hand[sentence][0]]
+    assert found.dataset["sentence"][:] == [
+        by_hand[sentence][0] for sentence in SENTENCES if by_hand[sentence][0]
+    ]
     assert found.counts == {"fr": counts_of(by_hand)}
 
 
-def test_counts_are_the_same_from_the_cache_and_nothing_is_translated(marian, by_hand, tmp_path, monkeypatch):
+def test_counts_are_the_same_from_the_cache_and_nothing_is_translated(
+    marian, by_hand, tmp_path, monkeypatch
+):
     trip([marian], tmp_path)
     monkeypatch.setattr(Translator, "translate", None)
     found = trip([marian], tmp_path, mode="pair")
@@ -207,7 +234,8 @@ def test_pivots_follow_one_another_in_their_order(marian, bart, tmp_path):
     alone = [trip([pivot], tmp_path, mode="pair") for pivot in (bart, marian)]
     both = trip([bart, marian], tmp_path, mode="pair")
     assert both.dataset[:] == {
-        column: alone[0].dataset[column][:] + alone[1].dataset[column][:] for column in ("sentence", "round_trip")
+        column: alone[0].dataset[column][:] + alone[1].dataset[column][:]
+        for column in ("sentence", "round_trip")
     }
     assert both.counts == alone[0].counts | alone[1].counts
     assert list(both.counts) == ["xx", "fr"]
@@ -221,11 +249,16 @@ def test_beam_search_of_any_pair_is_that_of_one_sentence_at_a_time(bart, tmp_pat
         model.generation_config.forced_eos_token_id = None
         outputs = (
             model.generate(
-                torch.tensor([tokenizer(text)["input_ids"]]), num_beams=3, do_sample=False, max_new_tokens=MAX_LENGTH
+                torch.tensor([tokenizer(text)["input_ids"]]),
+                num_beams=3,
+                do_sample=False,
+                max_new_tokens=MAX_LENGTH,
             )[0]
             for text in expected
         )
-        expected = [tokenizer.decode(output, skip_special_tokens=True).strip() for output in outputs]
+        expected = [
+            tokenizer.decode(output, skip_special_tokens=True).strip() for output in outputs
+        ]
         expected = [text for text in expected if text]
     found = trip([bart], tmp_path, beam_size=3)
     assert len(set(expected)) > 10
@@ -233,12 +266,17 @@ def test_beam_search_of_any_pair_is_that_of_one_sentence_at_a_time(bart, tmp_pat
 
 
 def test_a_source_beyond_the_models_limit_is_over_long(marian, tmp_path):
-    forward, back = (shutil.copytree(folder, tmp_path / Path(folder).name) for folder in (marian.forward, marian.back))
+    forward, back = (
+        shutil.copytree(folder, tmp_path / Path(folder).name)
+        for folder in (marian.forward, marian.back)
+    )
     for folder in (forward, back):
         change(folder / "tokenizer_config.json", model_max_length=5)
     # Four words and the end fit.
     texts = ["a dog runs on", "a dog runs on the"]
-    whole, cut = Translator(str(forward), "", beam_size=1, max_length=8, batch_size=2).translate(texts)
+    whole, cut = Translator(str(forward), "", beam_size=1, max_length=8, batch_size=2).translate(
+        texts
+    )
     assert whole == (texts[0], False)
     assert cut == (texts[0], True)
     for pivot in (Pivot("fr", str(forward), marian.back), Pivot("fr", marian.forward, str(back))):
@@ -255,10 +293,19 @@ def test_models_in_other_folders_are_the_same_and_all_that_decides_is_in_the_key
         trip([pivot], tmp_path / "cache", SENTENCES[:2], **settings)
         return len(list(tmp_path.glob("cache/*.arrow")))
 
-    folders = (shutil.copytree(folder, tmp_path / Path(folder).name) for folder in (marian.forward, marian.back))
+    folders = (
+        shutil.copytree(folder, tmp_path / Path(folder).name)
+        for folder in (marian.forward, marian.back)
+    )
     copy = Pivot("French", *map(str, folders))
     assert [files(marian), files(copy)] == [1, 1]
-    settings = [{"beam_size": 2}, {"max_length": 7}, {"batch_size": 8}, {"bf16": True}, {"shard_size": 8}]
+    settings = [
+        {"beam_size": 2},
+        {"max_length": 7},
+        {"batch_size": 8},
+        {"bf16": True},
+        {"shard_size": 8},
+    ]
     assert [files(copy, **setting) for setting in settings] == [2, 3, 4, 5, 6]
     assert files(Pivot("fr", copy.forward, copy.back, forward_prefix="red ")) == 7
     words = json.loads(Path(copy.forward, "vocab.json").read_text())
@@ -293,20 +340,36 @@ def test_unfit_pivots_are_refused(marian, bart, tower_folders, tmp_path):
     refused("Expected at least one pivot language, found none; give a pivot")
     refused("The pivot 'fr' is given twice; remove one", marian, marian)
     there = Pivot("fr", marian.forward, marian.forward)
-    refused("'fr' do not match: .* translates en to fr, .* en to fr; give a pair that goes there and back", there)
+    refused(
+        "'fr' do not match: .* translates en to fr, .* en to fr; give a pair that goes there and "
+        "back",
+        there,
+    )
     missing = str(tmp_path / "missing")
     refused(
-        rf"'{missing}' cannot be loaded as a sequence-to-sequence model \(.*\); check the name, give",
+        rf"'{missing}' cannot be loaded as a sequence-to-sequence model \(.*\); check the name, "
+        rf"give",
         Pivot("fr", missing, missing),
     )
     encoder = str(tower_folders[0])
-    refused("is not a sequence-to-sequence model but of type bert; give one like", Pivot("fr", encoder, encoder))
-    refused("has 32 positions, fewer than a max_length of 33; lower max_length", marian, max_length=33)
+    refused(
+        "is not a sequence-to-sequence model but of type bert; give one like",
+        Pivot("fr", encoder, encoder),
+    )
+    refused(
+        "has 32 positions, fewer than a max_length of 33; lower max_length", marian, max_length=33
+    )
 
     pickled = altered("pickled")
     (pickled / "model.safetensors").unlink()
-    torch.save(AutoModelForSeq2SeqLM.from_pretrained(marian.forward).state_dict(), pickled / "pytorch_model.bin")
-    message = r"pickled' cannot be loaded .* \(.*no file named model.safetensors.*\).*a revision that holds safetensors"
+    torch.save(
+        AutoModelForSeq2SeqLM.from_pretrained(marian.forward).state_dict(),
+        pickled / "pytorch_model.bin",
+    )
+    message = (
+        r"pickled' cannot be loaded .* \(.*no file named model.safetensors.*\).*a revision "
+        r"that holds safetensors"
+    )
     refused(message, Pivot("fr", str(pickled), marian.back))
 
     damaged = altered("damaged")
@@ -315,14 +378,18 @@ def test_unfit_pivots_are_refused(marian, bart, tower_folders, tmp_path):
 
     incomplete = altered("incomplete")
     model = AutoModelForSeq2SeqLM.from_pretrained(marian.forward)
-    model.save_pretrained(incomplete, state_dict={k: v for k, v in model.state_dict().items() if "decoder" not in k})
+    model.save_pretrained(
+        incomplete, state_dict={k: v for k, v in model.state_dict().items() if "decoder" not in k}
+    )
     refused("lacks the weight 'model.decoder.layers.0", Pivot("fr", str(incomplete), marian.back))
 
     several = altered("several")
     words = json.loads((several / "vocab.json").read_text())
     codes = {">>cmn_Hans<<": words.pop("▁a"), ">>cmn_Hant<<": words.pop("▁the")}
     (several / "vocab.json").write_text(json.dumps(words | codes))
-    message = r"several languages \(>>cmn_Hans<<, >>cmn_Hant<<\); name one at the start of the prefix"
+    message = (
+        r"several languages \(>>cmn_Hans<<, >>cmn_Hant<<\); name one at the start of the prefix"
+    )
     refused(message, Pivot("fr", str(several), marian.back))
 
 
@@ -333,10 +400,15 @@ def test_nothing_but_empty_round_trips_is_refused(marian, tmp_path):
 
 def test_a_missing_package_is_named_with_its_extra(marian, tmp_path, monkeypatch):
     def absent(*args, **kwargs):
-        raise ImportError("\nMarianTokenizer requires the SentencePiece library but it was not found")
+        raise ImportError(
+            "\nMarianTokenizer requires the SentencePiece library but it was not found"
+        )
 
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", absent)
-    with pytest.raises(UserError, match=r"needs a package .* SentencePiece .* pip install 'st-jtcse\[translation\]'"):
+    with pytest.raises(
+        UserError,
+        match=r"needs a package .* SentencePiece .* pip install 'st-jtcse\[translation\]'",
+    ):
         trip([marian], tmp_path)
 
 
@@ -350,7 +422,9 @@ def test_a_revision_follows_the_hubs_name(tmp_path, monkeypatch):
 
     monkeypatch.setattr(AutoConfig, "from_pretrained", offline)
     for name in ("org/opus@refs/pr/4", "org/opus"):
-        with pytest.raises(UserError, match=rf"'{name}' cannot be loaded as .* \(cannot be reached\)"):
+        with pytest.raises(
+            UserError, match=rf"'{name}' cannot be loaded as .* \(cannot be reached\)"
+        ):
             trip([Pivot("fr", name, name)], tmp_path)
     assert asked == [("org/opus", "refs/pr/4"), ("org/opus", None)]
 
@@ -384,7 +458,9 @@ def only_file(folder):
     return path
 
 
-def test_killed_and_repeated_is_byte_identical_and_does_no_shard_twice(marian, tmp_path, monkeypatch):
+def test_killed_and_repeated_is_byte_identical_and_does_no_shard_twice(
+    marian, tmp_path, monkeypatch
+):
     trip([marian], tmp_path / "whole", shard_size=4)
     log = tmp_path / "cut.log"
     killed = start(translate_logged, marian, tmp_path / "cut", log, 0.3, said=tmp_path / "said.txt")
@@ -405,7 +481,9 @@ def test_killed_and_repeated_is_byte_identical_and_does_no_shard_twice(marian, t
 
 def test_two_processes_write_the_file_of_one(marian, tmp_path):
     trip([marian], tmp_path / "one", shard_size=4)
-    run_two(translate_logged, marian, tmp_path / "two", tmp_path / "two.log", 0.0, 2, folder=tmp_path)
+    run_two(
+        translate_logged, marian, tmp_path / "two", tmp_path / "two.log", 0.0, 2, folder=tmp_path
+    )
     assert sorted((tmp_path / "two.log").read_text().splitlines()) == sorted(SENTENCES[::4])
     assert sha256(only_file(tmp_path / "two")) == sha256(only_file(tmp_path / "one"))
     assert only_file(tmp_path / "two").name == only_file(tmp_path / "one").name

@@ -21,7 +21,9 @@ def test_alignment_is_the_mean_squared_distance_of_unit_vectors():
 
 def test_uniformity_of_four_vectors():
     # Of the six pairs four are sqrt(2) apart and two are 2 apart.
-    assert uniformity(WINDS) == pytest.approx(math.log((4 * math.exp(-4) + 2 * math.exp(-8)) / 6), abs=1e-14)
+    assert uniformity(WINDS) == pytest.approx(
+        math.log((4 * math.exp(-4) + 2 * math.exp(-8)) / 6), abs=1e-14
+    )
 
 
 def test_uniformity_in_blocks_equals_all_pairs_at_once():
@@ -33,7 +35,9 @@ def test_uniformity_in_blocks_equals_all_pairs_at_once():
 
 @pytest.mark.parametrize("fault", [0.0, math.nan, math.inf])
 def test_vectors_without_a_direction_are_refused(fault):
-    with pytest.raises(UserError, match="1 of 3 embeddings are zero or not finite, so they have no direction"):
+    with pytest.raises(
+        UserError, match="1 of 3 embeddings are zero or not finite, so they have no direction"
+    ):
         uniformity([[1.0, 0.0], [fault, 0.0], [0.0, 1.0]])
 
 
@@ -58,7 +62,10 @@ def test_cosines_are_grouped_by_fifth():
     np.testing.assert_allclose(found.deviations, [0.1, np.nan, 0.0, np.nan, 0.0], atol=1e-15)
     # Scott's bandwidth: the standard deviation (of a sample) times n^(-1/5).
     width = np.std([0.1, 0.3], ddof=1) * 2**-0.2
-    kernels = [np.exp(-0.5 * ((found.grid - c) / width) ** 2) / (width * math.sqrt(2 * math.pi)) for c in (0.1, 0.3)]
+    kernels = [
+        np.exp(-0.5 * ((found.grid - c) / width) ** 2) / (width * math.sqrt(2 * math.pi))
+        for c in (0.1, 0.3)
+    ]
     np.testing.assert_allclose(found.density[0], np.mean(kernels, axis=0))
     # One cosine, or one twice, has no density.
     assert np.isnan(found.density[1:]).all()
@@ -69,7 +76,9 @@ def test_the_map_by_principal_components_keeps_a_plane():
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     turn, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))
     found = sentence_map(5 * circle @ turn[:2], "pca")
-    distances = [np.linalg.norm(points[:, None] - points, axis=-1) for points in (circle, found.points)]
+    distances = [
+        np.linalg.norm(points[:, None] - points, axis=-1) for points in (circle, found.points)
+    ]
     np.testing.assert_allclose(*distances, atol=1e-12)
     assert found.explained.sum() == pytest.approx(1)
 

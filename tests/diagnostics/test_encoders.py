@@ -1,4 +1,6 @@
-"""What is seen inside encoders equals what transformers and explicit sums give; the models stay as they are."""
+"""What is seen inside encoders equals what transformers and explicit sums give; the models stay as
+they are.
+"""
 
 import numpy as np
 import pytest
@@ -26,7 +28,9 @@ SENTENCES = make_sentences(40)
 
 
 def with_pooling(encoder):
-    return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), "cls")], device="cpu")
+    return SentenceTransformer(
+        modules=[encoder, Pooling(encoder.get_embedding_dimension(), "cls")], device="cpu"
+    )
 
 
 def single(folder):
@@ -43,7 +47,9 @@ def roberta_folder(tmp_path_factory):
 
 
 def layer_by_layer(folder, sentence):
-    """Hidden state, attention matrix and attention context of every layer, in float64, from the weights alone."""
+    """Hidden state, attention matrix and attention context of every layer, in float64, from the
+    weights alone.
+    """
     model = AutoModel.from_pretrained(folder).double().eval()
     features = make_tokenizer()(sentence, return_tensors="pt", return_token_type_ids=False)
     with torch.no_grad():
@@ -52,7 +58,11 @@ def layer_by_layer(folder, sentence):
         for layer, hidden in zip(model.encoder.layer, output.hidden_states):
             parts = [
                 projection(hidden[0]).unflatten(-1, (4, 8)).transpose(0, 1)
-                for projection in (layer.attention.self.query, layer.attention.self.key, layer.attention.self.value)
+                for projection in (
+                    layer.attention.self.query,
+                    layer.attention.self.key,
+                    layer.attention.self.value,
+                )
             ]
             attention = (parts[0] @ parts[1].transpose(1, 2) / 8**0.5).softmax(dim=-1)
             found.append((attention, (attention @ parts[2]).transpose(0, 1).flatten(1)))
@@ -74,13 +84,17 @@ def test_cls_energy_by_hand_leaves_padding_out():
 
 
 def test_attention_mass_by_hand():
-    rows = torch.tensor([[[0.5, 0.2, 0.2, 0.1], [0.1, 0.4, 0.4, 0.1], [0.6, 0.0, 0.0, 0.4], [0.4, 0.2, 0.2, 0.2]]])
+    rows = torch.tensor(
+        [[[0.5, 0.2, 0.2, 0.1], [0.1, 0.4, 0.4, 0.1], [0.6, 0.0, 0.0, 0.4], [0.4, 0.2, 0.2, 0.2]]]
+    )
     mass = attention_mass(rows.double(), ["CLS", "words", "words", "SEP"])
     np.testing.assert_allclose(mass, [1.6 / 4, 0.8 / 4, 0.0, 1.6 / 4])
 
 
 # BERT's own numbers depend on padding on the left, which shifts its positions.
-@pytest.mark.parametrize(("family", "padding"), [("bert", "right"), ("roberta", "right"), ("roberta", "left")])
+@pytest.mark.parametrize(
+    ("family", "padding"), [("bert", "right"), ("roberta", "right"), ("roberta", "left")]
+)
 def test_a_single_encoder_is_seen_as_it_is(family, padding, tower_folders, roberta_folder):
     folder = tower_folders[0] if family == "bert" else roberta_folder
     model = single(folder)
@@ -98,7 +112,9 @@ def test_a_single_encoder_is_seen_as_it_is(family, padding, tower_folders, rober
         (moduli.hidden, [output.last_hidden_state[0, 0] for output in outputs]),
         (moduli.pooler, [output.pooler_output[0] for output in outputs]),
     ):
-        np.testing.assert_allclose(np.sort(norms), np.sort([state.norm().item() for state in states]), rtol=1e-5)
+        np.testing.assert_allclose(
+            np.sort(norms), np.sort([state.norm().item() for state in states]), rtol=1e-5
+        )
     assert moduli.note is None
 
 
@@ -115,9 +131,13 @@ def test_moduli_without_layer_norms_are_those_of_an_encoder_that_has_none(tower_
             expected.append(plain(ids).last_hidden_state[0, 0].norm().item())
     np.testing.assert_allclose(modulus(bare, SENTENCES).hidden, expected, rtol=1e-5)
     assert bare.label.startswith("without encoder.layer.") and weights_sha256(model) == before
-    whole, none = (modulus(one, SENTENCES).hidden for one in (encoder, without_layer_norms(encoder, "*")))
+    whole, none = (
+        modulus(one, SENTENCES).hidden for one in (encoder, without_layer_norms(encoder, "*"))
+    )
     assert not np.allclose(whole, expected, rtol=0.01) and none.std() > whole.std()
-    with pytest.raises(UserError, match=r"No LayerNorm is called 'layer.7'; they are called embeddings.LayerNorm, "):
+    with pytest.raises(
+        UserError, match=r"No LayerNorm is called 'layer.7'; they are called embeddings.LayerNorm, "
+    ):
         without_layer_norms(encoder, "layer.7")
 
 
@@ -131,7 +151,9 @@ def test_attention_goes_where_the_matrices_say(family, tower_folders, roberta_fo
     np.testing.assert_allclose(sink.mass.sum(axis=1), 1, atol=1e-6)
     for (attention, _), found in zip(layer_by_layer(folder, "the dog runs")[0], sink.mass):
         received = attention.mean(dim=(0, 1))
-        np.testing.assert_allclose(found, [received[0], received[4], 0, received[1:4].sum()], atol=1e-6)
+        np.testing.assert_allclose(
+            found, [received[0], received[4], 0, received[1:4].sum()], atol=1e-6
+        )
 
 
 def test_punctuation_is_told_from_words(tmp_path):
@@ -139,7 +161,16 @@ def test_punctuation_is_told_from_words(tmp_path):
     folder = save_encoder(tmp_path / "encoder", 1, words=words, vocab_size=len(words) + 5)
     (encoder,) = encoders_of(single(folder))
     sink = attention_sink(encoder, "the dog , 2 unknown .")
-    assert sink.groups == ["CLS", "words", "words", "punctuation", "words", "words", "punctuation", "SEP"]
+    assert sink.groups == [
+        "CLS",
+        "words",
+        "words",
+        "punctuation",
+        "words",
+        "words",
+        "punctuation",
+        "SEP",
+    ]
     assert (sink.mass > 0).all()
 
 
@@ -151,11 +182,23 @@ def test_a_byte_of_a_letter_is_no_punctuation(tmp_path):
     byte_level.decoder = decoders.ByteLevel()
     byte_level.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
     names = {"cls_token": "<s>", "pad_token": "<pad>", "sep_token": "</s>", "unk_token": "<unk>"}
-    folder = save_encoder(tmp_path / "encoder", 1, "roberta", vocab_size=len(alphabet), pad_token_id=1)
-    PreTrainedTokenizerFast(tokenizer_object=byte_level, model_max_length=32, **names).save_pretrained(folder)
+    folder = save_encoder(
+        tmp_path / "encoder", 1, "roberta", vocab_size=len(alphabet), pad_token_id=1
+    )
+    PreTrainedTokenizerFast(
+        tokenizer_object=byte_level, model_max_length=32, **names
+    ).save_pretrained(folder)
     (encoder,) = encoders_of(single(folder))
     # The letter takes two bytes, the space belongs to the words.
-    assert attention_sink(encoder, "é, a").groups == ["CLS", "words", "words", "punctuation", "words", "words", "SEP"]
+    assert attention_sink(encoder, "é, a").groups == [
+        "CLS",
+        "words",
+        "words",
+        "punctuation",
+        "words",
+        "words",
+        "SEP",
+    ]
 
 
 def test_a_twin_shows_both_towers_each_as_it_is_alone(tower_folders):
@@ -166,7 +209,9 @@ def test_a_twin_shows_both_towers_each_as_it_is_alone(tower_folders):
         for find in (cls_energy_by_layer, modulus):
             for name, value in vars(find(alone, SENTENCES)).items():
                 assert np.array_equal(getattr(find(encoder, SENTENCES), name), value)
-        assert np.array_equal(attention_sink(encoder, SENTENCES[0]).mass, attention_sink(alone, SENTENCES[0]).mass)
+        assert np.array_equal(
+            attention_sink(encoder, SENTENCES[0]).mass, attention_sink(alone, SENTENCES[0]).mass
+        )
 
 
 def test_ensembles_show_their_members(tower_folders, roberta_folder):
@@ -174,17 +219,27 @@ def test_ensembles_show_their_members(tower_folders, roberta_folder):
     encoders = encoders_of(ensemble)
     assert [encoder.label for encoder in encoders] == ["member 1", "member 2"]
     np.testing.assert_allclose(
-        cls_energy_by_layer(encoders[1], SENTENCES).mean, energies(tower_folders[1]).mean(axis=0), rtol=1e-5
+        cls_energy_by_layer(encoders[1], SENTENCES).mean,
+        energies(tower_folders[1]).mean(axis=0),
+        rtol=1e-5,
     )
     # An ensemble's members are kept without their poolers.
     moduli = modulus(encoders[0], SENTENCES)
     assert moduli.pooler is None and moduli.note == "there is no pooler."
 
-    mixed = SentenceTransformer(modules=[MultiTokenizerEnsemble([twin(tower_folders), single(roberta_folder)])])
+    mixed = SentenceTransformer(
+        modules=[MultiTokenizerEnsemble([twin(tower_folders), single(roberta_folder)])]
+    )
     encoders = encoders_of(mixed)
-    assert [encoder.label for encoder in encoders] == ["member 1, tower I", "member 1, tower II", "member 2"]
+    assert [encoder.label for encoder in encoders] == [
+        "member 1, tower I",
+        "member 1, tower II",
+        "member 2",
+    ]
     np.testing.assert_allclose(
-        cls_energy_by_layer(encoders[2], SENTENCES).mean, energies(roberta_folder).mean(axis=0), rtol=1e-5
+        cls_energy_by_layer(encoders[2], SENTENCES).mean,
+        energies(roberta_folder).mean(axis=0),
+        rtol=1e-5,
     )
 
 
@@ -197,8 +252,13 @@ def test_a_pooler_that_was_never_trained_is_told(tower_folders):
 
 
 def test_a_model_without_such_an_encoder_is_told():
-    model = SentenceTransformer(modules=[StaticEmbedding(make_tokenizer().backend_tokenizer, embedding_dim=8)])
-    with pytest.raises(UserError, match="needs a BERT or RoBERTa encoder; the model's first module is StaticEmbedding"):
+    model = SentenceTransformer(
+        modules=[StaticEmbedding(make_tokenizer().backend_tokenizer, embedding_dim=8)]
+    )
+    with pytest.raises(
+        UserError,
+        match="needs a BERT or RoBERTa encoder; the model's first module is StaticEmbedding",
+    ):
         encoders_of(model)
 
 

@@ -1,4 +1,6 @@
-"""Sentence-Transformers' MatryoshkaLoss around the losses, against numbers computed apart from both."""
+"""Sentence-Transformers' MatryoshkaLoss around the losses, against numbers computed apart from
+both.
+"""
 
 import copy
 
@@ -18,7 +20,9 @@ from st_jtcse.modules import to_inference
 
 SENTENCES = make_sentences(6)
 DIMENSIONS, WEIGHTS = [32, 16, 5], [1.0, 0.5, 0.25]
-TEACHER = F.normalize(torch.randn(6, 12, generator=torch.Generator().manual_seed(3), dtype=torch.float64), dim=1)
+TEACHER = F.normalize(
+    torch.randn(6, 12, generator=torch.Generator().manual_seed(3), dtype=torch.float64), dim=1
+)
 
 
 def exact(model):
@@ -58,7 +62,9 @@ def terms_by_hand(model, d):
     with torch.no_grad():
         out = model({**model.preprocess(SENTENCES), "tower_outputs": True})
     h_1, h_2, c_1, c_2 = (
-        rows[:, :d].numpy() for key in ("tower_embedding", "cross_embedding") for rows in out[key].unbind(1)
+        rows[:, :d].numpy()
+        for key in ("tower_embedding", "cross_embedding")
+        for rows in out[key].unbind(1)
     )
     p_1, p_2 = (rows.numpy() for rows in out["tower_pooler"].unbind(1))
     cosine = np.diag(cosines(h_1, h_2))
@@ -79,7 +85,8 @@ def test_jtcse_is_the_weighted_sum_over_the_cut_states_of_both_towers(twin):
     for name in ("nce", "icnce", "icnce_cross", "ictm"):
         expected = sum(weight * terms[name] for weight, terms in zip(WEIGHTS, by_dimension))
         assert found[name] == pytest.approx(expected, rel=1e-9), name
-        # Each dimension has a value of its own: one that is cut nowhere would be 1.75 times the first.
+        # Each dimension has a value of its own: one that is cut nowhere would be 1.75 times the
+        # first.
         assert expected != pytest.approx(sum(WEIGHTS) * by_dimension[0][name], rel=1e-3), name
 
 
@@ -128,7 +135,9 @@ def test_the_others_are_the_weighted_sum_of_themselves_on_cut_embeddings(model, 
     model = copy.deepcopy(model).double().train()
     # With dropout, the same draws each time: the consistency of equal views would be 0.
     torch.manual_seed(0)
-    found = MatryoshkaLoss(model, build(model), DIMENSIONS, WEIGHTS)([model.preprocess(SENTENCES)], labels)
+    found = MatryoshkaLoss(model, build(model), DIMENSIONS, WEIGHTS)(
+        [model.preprocess(SENTENCES)], labels
+    )
     expected = []
     for d in DIMENSIONS:
         cut = SentenceTransformer(modules=[*copy.deepcopy(model), Cut(d)], device="cpu").train()
@@ -145,7 +154,9 @@ def test_the_others_are_the_weighted_sum_of_themselves_on_cut_embeddings(model, 
 
 @pytest.mark.parametrize("build", [RankCSELoss, LSRNSLoss])
 def test_teacher_vectors_as_wide_as_the_embedding_stay_whole(single, build):
-    teacher = F.normalize(torch.randn(6, 32, generator=torch.Generator().manual_seed(4), dtype=torch.float64), dim=1)
+    teacher = F.normalize(
+        torch.randn(6, 32, generator=torch.Generator().manual_seed(4), dtype=torch.float64), dim=1
+    )
     loss = MatryoshkaLoss(single, build(single), DIMENSIONS, WEIGHTS)
     features = [single.preprocess(SENTENCES)]
     found = loss(features, teacher)
@@ -157,10 +168,14 @@ def test_teacher_vectors_as_wide_as_the_embedding_stay_whole(single, build):
 
 
 def test_an_embedding_that_is_no_sum_of_the_towers_is_refused(twin):
-    model = SentenceTransformer(modules=[*copy.deepcopy(twin), Dense(32, 16).double()], device="cpu")
+    model = SentenceTransformer(
+        modules=[*copy.deepcopy(twin), Dense(32, 16).double()], device="cpu"
+    )
     loss = JTCSELoss(model)
     assert loss([model.preprocess(SENTENCES)]).keys() == {"nce", "icnce", "icnce_cross", "ictm"}
-    with pytest.raises(UserError, match="needs embeddings of the towers' size, 32, found 16; leave out the module"):
+    with pytest.raises(
+        UserError, match="needs embeddings of the towers' size, 32, found 16; leave out the module"
+    ):
         MatryoshkaLoss(model, loss, [8])([model.preprocess(SENTENCES)], None)
 
 
@@ -189,18 +204,28 @@ def test_a_twin_trains_and_its_cut_embeddings_are_those_of_the_saved_model(tower
         assert entry["loss"] == pytest.approx(
             sum(entry[name] for name in ("nce", "icnce", "icnce_cross", "ictm")), rel=1e-3
         )
-    assert np.mean([entry["loss"] for entry in steps[-3:]]) < np.mean([entry["loss"] for entry in steps[:3]])
+    assert np.mean([entry["loss"] for entry in steps[-3:]]) < np.mean(
+        [entry["loss"] for entry in steps[:3]]
+    )
     for tower in ("towers.0", "towers.1"):
-        assert any(tower in name and not torch.equal(p, before[name]) for name, p in model.named_parameters())
+        assert any(
+            tower in name and not torch.equal(p, before[name])
+            for name, p in model.named_parameters()
+        )
     to_inference(model).save_pretrained(str(tmp_path / "saved"), create_model_card=False)
-    cut = SentenceTransformer(str(tmp_path / "saved"), truncate_dim=8, device="cpu").encode(SENTENCES)
+    cut = SentenceTransformer(str(tmp_path / "saved"), truncate_dim=8, device="cpu").encode(
+        SENTENCES
+    )
     assert cut.shape == (6, 8)
     np.testing.assert_allclose(cut, model.encode(SENTENCES)[:, :8], atol=1e-6)
 
 
 def test_a_student_trains_on_cut_embeddings(tower_folders, tmp_path):
     model = make_model(tower_folders[0])
-    rows = {"sentence": make_sentences(16), "label": F.normalize(torch.randn(16, 8), dim=1).tolist()}
+    rows = {
+        "sentence": make_sentences(16),
+        "label": F.normalize(torch.randn(16, 8), dim=1).tolist(),
+    }
     trainer = SentenceTransformerTrainer(
         model,
         args=training_arguments(tmp_path, max_steps=2),

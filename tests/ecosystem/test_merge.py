@@ -101,10 +101,22 @@ def with_adapter(model):
     ("other", "message"),
     [
         (lambda folders: make_model(folders[2]), "Model 1 has a different module structure"),
-        (lambda folders: to_inference(make_pipeline(folders[2:])), "Model 1 has a different module structure"),
-        (lambda folders: make_pipeline(folders[2:], every=4), "Transformer '0.model' has a different configuration"),
-        (lambda folders: make_pipeline(folders[2:], every=None), "Transformer '0.model' has a different configuration"),
-        (lambda folders: with_adapter(make_pipeline(folders[2:])), "PEFT adapters is not supported"),
+        (
+            lambda folders: to_inference(make_pipeline(folders[2:])),
+            "Model 1 has a different module structure",
+        ),
+        (
+            lambda folders: make_pipeline(folders[2:], every=4),
+            "Transformer '0.model' has a different configuration",
+        ),
+        (
+            lambda folders: make_pipeline(folders[2:], every=None),
+            "Transformer '0.model' has a different configuration",
+        ),
+        (
+            lambda folders: with_adapter(make_pipeline(folders[2:])),
+            "PEFT adapters is not supported",
+        ),
     ],
     ids=["one encoder", "the saved form", "another k", "no cross-attention", "adapters"],
 )
@@ -116,5 +128,8 @@ def test_what_does_not_match_a_twin_is_refused(folders, other, message):
 def test_ensembles_of_other_weights_are_refused(folders):
     with pytest.raises(ValueError, match="different configuration"):
         SentenceTransformer.merge(
-            [ensemble_of(folders[:2], [0.3, 0.7], pooling="cls"), ensemble_of(folders[2:], pooling="cls")]
+            [
+                ensemble_of(folders[:2], [0.3, 0.7], pooling="cls"),
+                ensemble_of(folders[2:], pooling="cls"),
+            ]
         )

@@ -81,7 +81,10 @@ def losses(tmp_path_factory):
     for kind in KINDS:
         place = root / kind
         (save_encoder if kind == "CrossEncoder" else save_masked_model)(place / "encoder", 1)
-        rows = {"first": ["a man runs", "the dog sleeps"] * 4, "second": ["one man walks", "a small cat"] * 4}
+        rows = {
+            "first": ["a man runs", "the dog sleeps"] * 4,
+            "second": ["one man walks", "a small cat"] * 4,
+        }
         if kind == "CrossEncoder":
             rows["label"] = [1.0, 0.0] * 4
         (place / "rows.json").write_text(json.dumps(rows))

@@ -23,7 +23,9 @@ TARGETS = ["query", "key", "value", "dense"]
 
 def trainable(twin_folder):
     encoder = TwinCrossAttentionEncoder(str(twin_folder))
-    return SentenceTransformer(modules=[encoder, PoolerModulusHead(), Pooling(32, "cls")], device="cpu")
+    return SentenceTransformer(
+        modules=[encoder, PoolerModulusHead(), Pooling(32, "cls")], device="cpu"
+    )
 
 
 def train(model, folder, **changes):
@@ -40,7 +42,9 @@ def train(model, folder, **changes):
 def merged(twin_folder, adapter_folder):
     """The twin with the adapter added into its weights."""
     model = trainable(twin_folder)
-    model[0].model = PeftModel.from_pretrained(model[0].model, str(adapter_folder)).merge_and_unload()
+    model[0].model = PeftModel.from_pretrained(
+        model[0].model, str(adapter_folder)
+    ).merge_and_unload()
     return model
 
 
@@ -67,9 +71,14 @@ def trained(twin_folder, tmp_path_factory):
 def test_adapters_of_both_towers_train_and_the_twin_stays(trained):
     model, before, losses, _ = trained
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
-    moved = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
+    moved = {
+        name
+        for name, parameter in model.named_parameters()
+        if not torch.equal(parameter, before[name])
+    }
     adapters = {name for name in before if "lora_" in name}
-    # Query, key, value and three further projections of four layers, and the pooler, with two factors each.
+    # Query, key, value and three further projections of four layers, and the pooler, with two
+    # factors each.
     assert len(adapters) == 2 * (4 * 6 + 1) * 2
     assert moved == adapters
 
@@ -100,7 +109,9 @@ def test_the_cross_stream_alone_trains_the_adapters_of_both_towers(trained):
 
 def test_saved_it_is_the_adapter_alone_and_loads_with_equal_embeddings(trained, twin_folder):
     model, _, _, folder = trained
-    assert all("lora_" in name for name in load_file(folder / "adapter" / "adapter_model.safetensors"))
+    assert all(
+        "lora_" in name for name in load_file(folder / "adapter" / "adapter_model.safetensors")
+    )
     assert not (folder / "adapter" / "model.safetensors").exists()
     expected = model.encode(SENTENCES)
     assert np.abs(expected - trainable(twin_folder).encode(SENTENCES)).max() > 0.1
@@ -111,7 +122,9 @@ def test_saved_it_is_the_adapter_alone_and_loads_with_equal_embeddings(trained, 
     np.testing.assert_allclose(onto.encode(SENTENCES), expected, atol=1e-5)
 
 
-def test_merged_and_saved_it_is_an_ordinary_twin_with_equal_embeddings(trained, twin_folder, tmp_path):
+def test_merged_and_saved_it_is_an_ordinary_twin_with_equal_embeddings(
+    trained, twin_folder, tmp_path
+):
     model, _, _, folder = trained
     save_for_inference(merged(twin_folder, folder / "adapter"), tmp_path)
     assert not list(tmp_path.glob("adapter*"))
@@ -140,13 +153,17 @@ def test_a_resumed_run_goes_on_with_the_adapter(twin_folder, tmp_path):
     np.testing.assert_allclose(embeddings[1], embeddings[0], atol=1e-5)
 
 
-def test_an_adapter_on_a_twin_that_was_never_saved_says_how_it_loads(tower_folders, twin_folder, tmp_path, caplog):
+def test_an_adapter_on_a_twin_that_was_never_saved_says_how_it_loads(
+    tower_folders, twin_folder, tmp_path, caplog
+):
     model = make_pipeline(tower_folders)
     model.add_adapter(LoraConfig(r=4, target_modules=TARGETS, init_lora_weights=False))
     with caplog.at_level(logging.WARNING, logger="st_jtcse"):
         save_for_inference(model, tmp_path)
     assert "names no base" in caplog.text and "load_adapter on the saved twin" in caplog.text
-    assert json.loads((tmp_path / "adapter_config.json").read_text())["base_model_name_or_path"] == ""
+    assert (
+        json.loads((tmp_path / "adapter_config.json").read_text())["base_model_name_or_path"] == ""
+    )
     onto = SentenceTransformer(str(twin_folder), device="cpu")
     onto.load_adapter(str(tmp_path))
     np.testing.assert_allclose(onto.encode(SENTENCES), model.encode(SENTENCES), atol=1e-5)

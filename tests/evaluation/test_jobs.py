@@ -38,12 +38,16 @@ def test_a_tokenizer_makes_another_model(tower_folders, tmp_path):
     shutil.copy(tower_folders[0] / "model.safetensors", other)
     shutil.copy(tower_folders[0] / "config.json", other)
     one, two = make_model(tower_folders[0]), make_model(other)
-    assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values()))
+    assert all(
+        torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values())
+    )
     assert embedding_sha256(one) != embedding_sha256(two)
 
 
 def test_a_plain_encoder_needs_its_pooling_said(tower_folders):
-    with pytest.raises(PoolingNeeded, match="plain encoder, and nothing says how its tokens make an embedding"):
+    with pytest.raises(
+        PoolingNeeded, match="plain encoder, and nothing says how its tokens make an embedding"
+    ):
         load_model(str(tower_folders[0]))
     loaded = load_model(str(tower_folders[0]), pooling="cls").model
     expected = make_model(tower_folders[0]).encode(["one dog"])
@@ -62,8 +66,12 @@ def test_a_saved_twin_is_loaded_without_a_flag(tower_folders, tmp_path):
     assert loaded.model.encode(["one dog"]) == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("missing", ["model.safetensors", "config.json", "tokenizer.json", "1_Pooling"])
-def test_a_folder_with_something_missing_is_refused_in_one_sentence(model_folders, tmp_path, missing):
+@pytest.mark.parametrize(
+    "missing", ["model.safetensors", "config.json", "tokenizer.json", "1_Pooling"]
+)
+def test_a_folder_with_something_missing_is_refused_in_one_sentence(
+    model_folders, tmp_path, missing
+):
     folder = shutil.copytree(model_folders[0], tmp_path / "broken")
     path = folder / missing
     shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -86,7 +94,9 @@ def test_what_is_no_model_is_refused(tmp_path):
     file.touch()
     with pytest.raises(UserError, match="is a file; give the folder"):
         load_model(str(file))
-    with pytest.raises(UserError, match="not a local folder, and the Hub has no such model or cannot be reached"):
+    with pytest.raises(
+        UserError, match="not a local folder, and the Hub has no such model or cannot be reached"
+    ):
         load_model("nobody/nothing")
 
 
@@ -101,4 +111,7 @@ def test_remote_code_runs_only_when_asked(model_folders, tmp_path):
     )
     with pytest.raises(UserError, match="trust_remote_code"):
         load_model(str(folder))
-    assert load_model(str(folder), trust_remote_code=True).model.encode(["one dog"]).shape == (1, 32)
+    assert load_model(str(folder), trust_remote_code=True).model.encode(["one dog"]).shape == (
+        1,
+        32,
+    )

@@ -1,4 +1,6 @@
-"""Our models in MTEB: mock run, results that never collide, texts encoded once, a registry of local folders."""
+"""Our models in MTEB: mock run, results that never collide, texts encoded once, a registry of local
+folders.
+"""
 
 import pytest
 from conftest import make_model, make_pairs, write_rows
@@ -18,7 +20,9 @@ pytestmark = pytest.mark.usefixtures("offline")
 
 def twin(tower_folders):
     encoder = TwinCrossAttentionEncoder.from_towers(*tower_folders)
-    return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), "cls")], device="cpu")
+    return SentenceTransformer(
+        modules=[encoder, Pooling(encoder.get_embedding_dimension(), "cls")], device="cpu"
+    )
 
 
 def sts_task(seed=1):
@@ -43,7 +47,14 @@ def test_mock_tasks_of_each_kind_pass_for_ensemble_and_plain_model(kind, tower_f
 
     models = [make_model(folder) for folder in tower_folders]
     model = ensemble_of(models) if kind == "ensemble" else models[0]
-    kinds = ("STS", "Classification", "Retrieval", "Reranking", "BitextMining", "PairClassification")
+    kinds = (
+        "STS",
+        "Classification",
+        "Retrieval",
+        "Reranking",
+        "BitextMining",
+        "PairClassification",
+    )
     first = {}
     for task in ALL_MOCK_TASK_TEST_GRID:
         if task.metadata.type in kinds and task.metadata.modalities == ["text"]:
@@ -68,7 +79,9 @@ def test_two_folders_of_one_name_do_not_share_results(model_folders, tmp_path):
         for meta in (*metas, metas[0]):
             result = mteb.evaluate(meta, sts_task(), cache=cache, show_progress_bar=False)
             scores.append(result.task_results[0].get_score())
-        alone = mteb.evaluate(load_model(str(model_folders[1])).model, sts_task(), cache=None, show_progress_bar=False)
+        alone = mteb.evaluate(
+            load_model(str(model_folders[1])).model, sts_task(), cache=None, show_progress_bar=False
+        )
     assert abs(scores[0] - scores[1]) > 1e-3
     assert scores[0] == pytest.approx(scores[2], abs=1e-5)
     assert scores[1] == pytest.approx(alone.task_results[0].get_score(), abs=1e-6)
@@ -114,12 +127,18 @@ def test_a_task_s_texts_are_encoded_once(tower_folders, monkeypatch):
     )
     task.dataset = DatasetDict(test=rows)
     asked, encode = [], model.encode
-    monkeypatch.setattr(model, "encode", lambda texts, **options: asked.extend(texts) or encode(texts, **options))
+    monkeypatch.setattr(
+        model, "encode", lambda texts, **options: asked.extend(texts) or encode(texts, **options)
+    )
     with quietly():
-        ours = mteb.evaluate(UniqueTextEncoder(model, "mine"), task, cache=None, show_progress_bar=False)
+        ours = mteb.evaluate(
+            UniqueTextEncoder(model, "mine"), task, cache=None, show_progress_bar=False
+        )
         assert sorted(asked) == sorted({*rows["sentence1"], *rows["sentence2"]})
         stock = mteb.evaluate(model, task, cache=None, show_progress_bar=False)
-    assert ours.task_results[0].get_score() == pytest.approx(stock.task_results[0].get_score(), abs=1e-6)
+    assert ours.task_results[0].get_score() == pytest.approx(
+        stock.task_results[0].get_score(), abs=1e-6
+    )
 
 
 def run(job, encoder, earlier=None, keep=lambda record: None):
@@ -131,7 +150,9 @@ def run(job, encoder, earlier=None, keep=lambda record: None):
 def test_tasks_take_local_pairs_and_mirrors_of_the_hub(model, evaluation_data, tmp_path):
     from_jsonl = MTEBJob("STS12", folder=evaluation_data)
     assert from_jsonl.source == "sts12.test.jsonl"
-    write_rows(tmp_path / "mteb" / "sts12-sts" / "test.jsonl", make_pairs(20, 1) + make_pairs(12, 2))
+    write_rows(
+        tmp_path / "mteb" / "sts12-sts" / "test.jsonl", make_pairs(20, 1) + make_pairs(12, 2)
+    )
     from_mirror = MTEBJob("STS12", folder=tmp_path)
     assert from_mirror.source == "mteb/sts12-sts"
     encoder = UniqueTextEncoder(model, "mine")
@@ -139,13 +160,17 @@ def test_tasks_take_local_pairs_and_mirrors_of_the_hub(model, evaluation_data, t
     assert first["cosine_spearman"] == pytest.approx(second["cosine_spearman"], abs=1e-9)
 
 
-def test_sick_r_is_run_on_senteval_s_pairs_where_the_suite_says_so(model, evaluation_data, monkeypatch):
+def test_sick_r_is_run_on_senteval_s_pairs_where_the_suite_says_so(
+    model, evaluation_data, monkeypatch
+):
     task = MTEBJob("SICK-R", pairs="SICKR", folder=evaluation_data)
     seen = []
     encoder = UniqueTextEncoder(model, "mine")
     encode = encoder.encode
     monkeypatch.setattr(
-        encoder, "encode", lambda inputs, **options: seen.append(len(inputs.dataset)) or encode(inputs, **options)
+        encoder,
+        "encode",
+        lambda inputs, **options: seen.append(len(inputs.dataset)) or encode(inputs, **options),
     )
     assert -1 <= run(task, encoder)["test"]["default"]["cosine_spearman"] <= 1
     assert seen == [15, 15]
@@ -162,7 +187,9 @@ def test_subsets_asked_for_later_are_run_alone_and_kept_with_the_others(model):
     parts = {}
     for seed, subset in enumerate(job.subsets):
         rows = make_pairs(10, seed)
-        parts[subset] = DatasetDict(dev=Dataset.from_dict({name: [row[name] for row in rows] for name in rows[0]}))
+        parts[subset] = DatasetDict(
+            dev=Dataset.from_dict({name: [row[name] for row in rows] for name in rows[0]})
+        )
     job._task.dataset, job._task.data_loaded = parts, True
     encoder, kept = UniqueTextEncoder(model, "mine"), []
     known = {"main_score": 0.5, "cosine_spearman": 0.5}

@@ -1,4 +1,6 @@
-"""One's own sets score as Sentence-Transformers' evaluators do, and what cannot be measured is refused."""
+"""One's own sets score as Sentence-Transformers' evaluators do, and what cannot be measured is
+refused.
+"""
 
 import json
 
@@ -36,16 +38,26 @@ def test_graded_pairs_score_as_sentence_transformers_does(model, texts, tmp_path
     scores = [float(index % 6) for index in range(24)]
     rows = rows_of(("sentence1", "sentence2", "score"), zip(texts[:24], texts[24:], scores))
     evaluator = OwnSetEvaluator(load_own_set(write(tmp_path / "a.jsonl", rows), "mine"))
-    theirs = EmbeddingSimilarityEvaluator(texts[:24], texts[24:48], scores, name="mine", main_similarity="cosine")
-    assert evaluator(model)["mine_spearman_cosine"] == pytest.approx(theirs(model)["mine_spearman_cosine"], abs=1e-9)
+    theirs = EmbeddingSimilarityEvaluator(
+        texts[:24], texts[24:48], scores, name="mine", main_similarity="cosine"
+    )
+    assert evaluator(model)["mine_spearman_cosine"] == pytest.approx(
+        theirs(model)["mine_spearman_cosine"], abs=1e-9
+    )
 
 
 def test_duplicates_score_as_sentence_transformers_does(model, texts, tmp_path):
     labels = [index % 3 == 0 for index in range(24)]
-    rows = rows_of(("sentence1", "sentence2", "label"), zip(texts[:24], texts[24:], map(int, labels)))
+    rows = rows_of(
+        ("sentence1", "sentence2", "label"), zip(texts[:24], texts[24:], map(int, labels))
+    )
     evaluator = OwnSetEvaluator(load_own_set(write(tmp_path / "a.jsonl", rows), "mine"))
-    theirs = BinaryClassificationEvaluator(texts[:24], texts[24:48], list(map(int, labels)), name="mine")
-    assert evaluator(model)["mine_cosine_ap"] == pytest.approx(theirs(model)["mine_cosine_ap"], abs=1e-6)
+    theirs = BinaryClassificationEvaluator(
+        texts[:24], texts[24:48], list(map(int, labels)), name="mine"
+    )
+    assert evaluator(model)["mine_cosine_ap"] == pytest.approx(
+        theirs(model)["mine_cosine_ap"], abs=1e-6
+    )
 
 
 def test_triplets_score_as_sentence_transformers_does(model, texts, tmp_path):
@@ -53,16 +65,23 @@ def test_triplets_score_as_sentence_transformers_does(model, texts, tmp_path):
     rows = rows_of(("anchor", "positive", "negative"), zip(*thirds))
     evaluator = OwnSetEvaluator(load_own_set(write(tmp_path / "a.jsonl", rows), "mine"))
     theirs = TripletEvaluator(*thirds, name="mine")
-    assert evaluator(model)["mine_cosine_accuracy"] == pytest.approx(theirs(model)["mine_cosine_accuracy"])
+    assert evaluator(model)["mine_cosine_accuracy"] == pytest.approx(
+        theirs(model)["mine_cosine_accuracy"]
+    )
 
 
 def test_queries_score_as_sentence_transformers_does(model, texts, tmp_path):
     pairs = [*zip(texts[:12], texts[12:24]), *zip(texts[:6], texts[24:30])]
     source = write(tmp_path / "a.jsonl", rows_of(("query", "relevant"), pairs))
     documents = list(dict.fromkeys(document for _, document in pairs))
-    relevant = {query: {document for own, document in pairs if own == query} for query in texts[:12]}
+    relevant = {
+        query: {document for own, document in pairs if own == query} for query in texts[:12]
+    }
     theirs = InformationRetrievalEvaluator(
-        {query: query for query in relevant}, {text: text for text in documents}, relevant, name="mine"
+        {query: query for query in relevant},
+        {text: text for text in documents},
+        relevant,
+        name="mine",
     )
     ours = OwnSetEvaluator(load_own_set(source, "mine"))(model)["mine_ndcg@10"]
     assert ours == pytest.approx(theirs(model)["mine_cosine_ndcg@10"], abs=1e-6)
@@ -74,8 +93,9 @@ def test_labelled_texts_by_hand():
     vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
     labels = np.array(["a", "a", "a", "b", "b", "b"])
     statistic = _of_labels(labels, vectors)
-    # All five others are neighbours: two of one's own group of three, so P@5 = 2/5, and the vote is the other group's.
-    # Nearest: 0-1, 1-0, 2-4 (95), 3-2 (93), 4-2 (93), 5-4: own label for 0, 1 and 5.
+    # All five others are neighbours: two of one's own group of three, so P@5 = 2/5, and the vote is
+    # the other group's. Nearest: 0-1, 1-0, 2-4 (95), 3-2 (93), 4-2 (93), 5-4: own label for 0, 1
+    # and 5.
     from sklearn.metrics import v_measure_score
 
     v_measure = v_measure_score(labels, [0, 0, 1, 1, 1, 1])
@@ -88,10 +108,16 @@ def test_labelled_texts_by_hand():
     ("rows", "told"),
     [
         ([{"texte": "a", "label": 1}], "expected the columns of a set"),
-        ([{"text": "a", "label": ""}, {"text": "b", "label": "x"}], "set.jsonl:1: 'label' is empty"),
+        (
+            [{"text": "a", "label": ""}, {"text": "b", "label": "x"}],
+            "set.jsonl:1: 'label' is empty",
+        ),
         ([{"text": "a", "label": 1}, {"text": "b", "label": 1}], "1 labels in 2 rows"),
         ([{"text": "a", "label": 1}], "holds 1 rows"),
-        ([{"sentence1": "a", "sentence2": "b", "label": 2}] * 2, "set.jsonl:1: expected 0 or 1 in 'label', found 2"),
+        (
+            [{"sentence1": "a", "sentence2": "b", "label": 2}] * 2,
+            "set.jsonl:1: expected 0 or 1 in 'label', found 2",
+        ),
         ([{"sentence1": "a", "sentence2": "b", "label": 1}] * 2, "every label is 1"),
         ([{"sentence1": "a", "sentence2": "b", "score": 1}] * 2, "every score is 1"),
         ([{"sentence1": "a", "sentence2": "b", "score": 6}] * 2, "the score 6 is outside 0 to 5"),

@@ -1,4 +1,6 @@
-"""SentEval's sets from JSONL, from SentEval's own files and from their archive; faults name file and line."""
+"""SentEval's sets from JSONL, from SentEval's own files and from their archive; faults name file
+and line.
+"""
 
 import json
 import tarfile
@@ -27,7 +29,8 @@ FILES = {
     ),
     "SICK/SICK_test_annotated.txt": (
         "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
-        "6\tNo boy runs\tA boy runs\t3.3\tCONTRADICTION\n7\tA dog eats\tA dog is eating\t4.9\tENTAILMENT\n"
+        "6\tNo boy runs\tA boy runs\t3.3\tCONTRADICTION\n7\tA dog eats\tA dog is "
+        "eating\t4.9\tENTAILMENT\n"
     ),
     "MR/rt-polarity.pos": "very good .\n\xe9lan .\n",
     "MR/rt-polarity.neg": "not  good .\n",
@@ -36,8 +39,10 @@ FILES = {
     "SST/binary/sentiment-test": "fine\t1\n",
     "TREC/train_5500.label": "NUM:dist How far is it : near or not ?\nDESC:manner How ?\n",
     "TREC/TREC_10.label": "LOC:other Where ?\n",
-    "MRPC/msr_paraphrase_train.txt": "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tOne man\tA man\n",
-    "MRPC/msr_paraphrase_test.txt": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t7\t8\tOne man\tNo man\n",
+    "MRPC/msr_paraphrase_train.txt": "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 "
+    "String\n1\t7\t8\tOne man\tA man\n",
+    "MRPC/msr_paraphrase_test.txt": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t7\t8\tOne "
+    "man\tNo man\n",
 }
 
 
@@ -52,13 +57,19 @@ def senteval(tmp_path):
 
 def test_jsonl_pairs_keep_their_subsets(evaluation_data):
     found = load_sts("STS12", evaluation_data)
-    assert {name: len(scores) for name, (_, _, scores) in found.content.items()} == {"MSRpar": 20, "OnWN": 12}
+    assert {name: len(scores) for name, (_, _, scores) in found.content.items()} == {
+        "MSRpar": 20,
+        "OnWN": 12,
+    }
     assert list(load_sts("STSB", evaluation_data).content) == ["stsb"]
     assert found.source.endswith("sts12.test.jsonl")
 
 
 def test_jsonl_transfer_sets_keep_their_splits(evaluation_data):
-    assert {split: len(rows.labels) for split, rows in load_transfer("TREC", evaluation_data).content.items()} == {
+    assert {
+        split: len(rows.labels)
+        for split, rows in load_transfer("TREC", evaluation_data).content.items()
+    } == {
         "train": 60,
         "test": 18,
     }
@@ -69,7 +80,11 @@ def test_jsonl_transfer_sets_keep_their_splits(evaluation_data):
 def test_senteval_s_own_pairs_are_read(senteval):
     subsets = load_sts("STS12", senteval).content
     assert list(subsets) == ["MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"]
-    assert subsets["MSRpar"] == (["a dog runs", "one man"], ["the cat MSRpar", "two men"], [4.5, 1.0])
+    assert subsets["MSRpar"] == (
+        ["a dog runs", "one man"],
+        ["the cat MSRpar", "two men"],
+        [4.5, 1.0],
+    )
     expected = ["A girl sits.", 'He said "no.'], ["A girl stands.", "He said no."], [2.5, 3.6]
     assert load_sts("STSB", senteval).content == {"STSB": expected}
     assert load_sts("SICKR", senteval).content["SICKR"][2] == [3.3, 4.9]
@@ -93,7 +108,11 @@ def test_the_archive_reads_as_its_folder_does(senteval, tmp_path):
     from_folder = senteval_files.from_folder(senteval)
     from_archive = senteval_files.from_archive(tmp_path / "senteval.tar")
     for name in ("STS12", "STSB", "SICKR"):
-        assert senteval_files.read_sts(name, from_archive) == senteval_files.read_sts(name, from_folder) is not None
+        assert (
+            senteval_files.read_sts(name, from_archive)
+            == senteval_files.read_sts(name, from_folder)
+            is not None
+        )
     for name in ("MR", "SST2", "TREC", "MRPC"):
         found = senteval_files.read_transfer(name, from_archive)
         assert found == senteval_files.read_transfer(name, from_folder) is not None
@@ -101,7 +120,9 @@ def test_the_archive_reads_as_its_folder_does(senteval, tmp_path):
 
 
 def test_a_set_that_is_nowhere_is_named_as_unavailable(tmp_path):
-    with pytest.raises(DataUnavailable, match=r"senteval\.tar of princeton-nlp/datasets-for-simcse cannot be had"):
+    with pytest.raises(
+        DataUnavailable, match=r"senteval\.tar of princeton-nlp/datasets-for-simcse cannot be had"
+    ):
         load_sts("STS13", tmp_path)
     with pytest.raises(DataUnavailable, match="cannot be had from the Hub"):
         load_transfer("MR", None)
@@ -123,7 +144,10 @@ PAIR = {"sentence1": "a", "sentence2": "b", "score": 1.0}
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"score": "high"}, r"stsb\.test\.jsonl:2: expected a score of 0 to 5 in 'score', found 'high'"),
+        (
+            {"score": "high"},
+            r"stsb\.test\.jsonl:2: expected a score of 0 to 5 in 'score', found 'high'",
+        ),
         ({"score": 5.5}, "found 5.5"),
         ({"score": None}, "found None"),
         ({"score": float("nan")}, "found nan"),
@@ -139,7 +163,9 @@ def test_a_faulty_pair_is_told_with_its_line(tmp_path, change, message):
 
 def test_missing_columns_are_told(tmp_path):
     write_rows(tmp_path / "sts" / "stsb.test.jsonl", [{"sentence1": "a", "text": "b", "score": 1}])
-    with pytest.raises(UserError, match=r"expected the columns sentence1, sentence2, score, .* add 'sentence2'\.$"):
+    with pytest.raises(
+        UserError, match=r"expected the columns sentence1, sentence2, score, .* add 'sentence2'\.$"
+    ):
         load_sts("STSB", tmp_path)
     write_rows(tmp_path / "transfer" / "cr.jsonl", [{"sentence": "a", "label": 1}])
     with pytest.raises(UserError, match=r"cr\.jsonl:1: expected the columns text, label"):
@@ -175,7 +201,9 @@ def test_a_label_of_the_wrong_kind_is_told(tmp_path, name, label, message):
 
 def test_a_split_without_the_other_is_refused(tmp_path):
     write_rows(tmp_path / "transfer" / "trec.train.jsonl", make_labelled(4, 1))
-    with pytest.raises(UserError, match=r"trec\.test\.jsonl does not exist, but trec\.train\.jsonl does"):
+    with pytest.raises(
+        UserError, match=r"trec\.test\.jsonl does not exist, but trec\.train\.jsonl does"
+    ):
         load_transfer("TREC", tmp_path)
 
 

@@ -15,7 +15,9 @@ from st_jtcse.losses import SimCSELoss
 def ranks(values):
     """Ranks from 1, equal values sharing their mean rank."""
     values = np.asarray(values)
-    return np.array([(values < value).sum() + ((values == value).sum() + 1) / 2 for value in values])
+    return np.array(
+        [(values < value).sum() + ((values == value).sum() + 1) / 2 for value in values]
+    )
 
 
 def pearson(x, y):
@@ -39,7 +41,9 @@ def cosines(model, first, second):
 
 def test_all_mean_and_wmean_are_senteval_s(model, subsets):
     metrics = SentEvalSTSEvaluator(subsets, name="sts12")(model)
-    similarity = {name: cosines(model, first, second) for name, (first, second, _) in subsets.items()}
+    similarity = {
+        name: cosines(model, first, second) for name, (first, second, _) in subsets.items()
+    }
     gold = {name: scores for name, (_, _, scores) in subsets.items()}
     together = np.concatenate([*similarity.values()]), np.concatenate([*gold.values()])
     for measure, prepare in (("spearman", ranks), ("pearson", np.asarray)):
@@ -67,7 +71,9 @@ def test_sentences_are_encoded_once(model, subsets, monkeypatch):
     first, second, scores = subsets["MSRpar"]
     subsets = {"MSRpar": (first, second, scores), "again": (second, first, scores)}
     asked, encode = [], model.encode
-    monkeypatch.setattr(model, "encode", lambda texts, **options: asked.extend(texts) or encode(texts, **options))
+    monkeypatch.setattr(
+        model, "encode", lambda texts, **options: asked.extend(texts) or encode(texts, **options)
+    )
     SentEvalSTSEvaluator(subsets)(model)
     assert sorted(asked) == sorted(set(first + second))
 
@@ -77,19 +83,29 @@ def test_it_chooses_checkpoints_in_training(tower_folders, subsets, tmp_path):
     trainer = SentenceTransformerTrainer(
         model,
         training_arguments(
-            tmp_path, eval_strategy="steps", eval_steps=3, save_steps=3, metric_for_best_model="eval_dev_spearman_all"
+            tmp_path,
+            eval_strategy="steps",
+            eval_steps=3,
+            save_steps=3,
+            metric_for_best_model="eval_dev_spearman_all",
         ),
         train_dataset=Dataset.from_dict({"sentence": make_sentences(64)}),
         loss=SimCSELoss(model),
         evaluator=SentEvalSTSEvaluator(subsets, name="dev"),
     )
     trainer.train()
-    logged = [entry["eval_dev_spearman_all"] for entry in trainer.state.log_history if "eval_dev_spearman_all" in entry]
+    logged = [
+        entry["eval_dev_spearman_all"]
+        for entry in trainer.state.log_history
+        if "eval_dev_spearman_all" in entry
+    ]
     assert len(logged) == 2
     assert trainer.state.best_metric == max(logged)
 
 
-@pytest.mark.parametrize("faulty", [{}, {"x": (["a"], ["b"], [1.0])}, {"x": (["a", "b"], ["c"], [1.0, 2.0])}])
+@pytest.mark.parametrize(
+    "faulty", [{}, {"x": (["a"], ["b"], [1.0])}, {"x": (["a", "b"], ["c"], [1.0, 2.0])}]
+)
 def test_sets_that_cannot_be_correlated_are_refused(faulty):
     with pytest.raises(UserError, match="needs at least"):
         SentEvalSTSEvaluator(faulty)

@@ -28,7 +28,10 @@ def rows(count, seed, pairs=False, classes=2):
 
 def in_order(found):
     """SentEval's order: by the number of words, then by label."""
-    table = sorted(zip(*found.columns, found.labels), key=lambda row: (*(len(x.split()) for x in row[:-1]), row[-1]))
+    table = sorted(
+        zip(*found.columns, found.labels),
+        key=lambda row: (*(len(x.split()) for x in row[:-1]), row[-1]),
+    )
     *columns, labels = zip(*table)
     return [list(column) for column in columns], np.array(labels)
 
@@ -44,7 +47,9 @@ def accuracy(x, y, c, x_test, y_test):
 def best(x, y, grid):
     means = []
     for c in grid:
-        scores = [accuracy(x[train], y[train], c, x[test], y[test]) for train, test in folds().split(x, y)]
+        scores = [
+            accuracy(x[train], y[train], c, x[test], y[test]) for train, test in folds().split(x, y)
+        ]
         means.append(np.mean(scores))
     return grid[int(np.argmax(means))], max(means)
 
@@ -60,7 +65,9 @@ def test_without_a_test_split_ten_folds_choose_c_on_inner_folds(model):
         dev.append(mean)
         scores.append(accuracy(x[train], y[train], c, x[test], y[test]))
     metrics = SentEvalTransferEvaluator({"all": found}, name="cr")(model)
-    assert metrics == pytest.approx({"cr_accuracy": np.mean(scores), "cr_dev_accuracy": np.mean(dev)}, abs=1e-9)
+    assert metrics == pytest.approx(
+        {"cr_accuracy": np.mean(scores), "cr_dev_accuracy": np.mean(dev)}, abs=1e-9
+    )
     # Otherwise the choice is not tested.
     assert len(set(chosen)) > 1
 
@@ -71,7 +78,9 @@ def test_with_a_test_split_ten_folds_of_train_choose_c(model):
     x, x_test = model.encode(train), model.encode(test)
     c, dev = best(x, y, GIVEN_TEST)
     metrics = SentEvalTransferEvaluator(splits)(model)
-    assert metrics == pytest.approx({"accuracy": accuracy(x, y, c, x_test, y_test), "dev_accuracy": dev}, abs=1e-9)
+    assert metrics == pytest.approx(
+        {"accuracy": accuracy(x, y, c, x_test, y_test), "dev_accuracy": dev}, abs=1e-9
+    )
 
 
 def test_pairs_are_the_absolute_difference_beside_the_product(model):
@@ -85,8 +94,12 @@ def test_pairs_are_the_absolute_difference_beside_the_product(model):
     fitted = LogisticRegression(C=c, max_iter=2000).fit(features["train"], labels["train"])
     metrics = SentEvalTransferEvaluator(splits, report_f1=True)(model)
     assert features["train"].shape == (60, 64)
-    assert metrics["accuracy"] == pytest.approx(fitted.score(features["test"], labels["test"]), abs=1e-9)
-    assert metrics["f1"] == pytest.approx(f1_score(labels["test"], fitted.predict(features["test"])), abs=1e-9)
+    assert metrics["accuracy"] == pytest.approx(
+        fitted.score(features["test"], labels["test"]), abs=1e-9
+    )
+    assert metrics["f1"] == pytest.approx(
+        f1_score(labels["test"], fitted.predict(features["test"])), abs=1e-9
+    )
 
 
 def test_a_dev_split_chooses_c_and_is_not_trained_on(model):
@@ -115,7 +128,11 @@ def test_the_same_model_and_rows_give_the_same_figures(model):
         ({"train": rows(40, 1)}, {}, "Expected the split 'all'"),
         ({"all": rows(40, 1, classes=1)}, {}, "two classes, found 1"),
         ({"all": rows(20, 1)}, {}, "The class 0 has 10 rows, too few for 10 folds"),
-        ({"train": rows(40, 1), "test": rows(9, 1, classes=3)}, {}, "'test' holds the class 2, which train does not"),
+        (
+            {"train": rows(40, 1), "test": rows(9, 1, classes=3)},
+            {},
+            "'test' holds the class 2, which train does not",
+        ),
         ({"all": rows(40, 1)}, {"report_f1": True}, "F1 needs a test split"),
         ({"all": LabelledTexts((["a"],), [1, 2])}, {}, "as long as its labels"),
     ],

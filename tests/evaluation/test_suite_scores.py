@@ -42,9 +42,16 @@ def test_a_score_is_the_mean_over_splits_of_the_mean_over_subsets(restricted, ex
 
 def table(*scores):
     lines = [{"paper": label, "task": label, "reported": {"JTCSE": 10.0}} for label in ("A", "B")]
-    suite = Suite(source="Table 1", metric="f1", splits=["test"], rows=lines, average={"JTCSE": 10.0, "UC": 12.0})
+    suite = Suite(
+        source="Table 1",
+        metric="f1",
+        splits=["test"],
+        rows=lines,
+        average={"JTCSE": 10.0, "UC": 12.0},
+    )
     records = {
-        f"mteb/{label}": record({"test": {"default": {"f1": score}}}) for label, score in zip(("A", "B"), scores)
+        f"mteb/{label}": record({"test": {"default": {"f1": score}}})
+        for label, score in zip(("A", "B"), scores)
     }
     return suite_scores(suite, records)
 
@@ -58,7 +65,9 @@ def test_retrieval_has_the_means_of_fifteen_metrics():
     values = {metric: number / 100 for number, metric in enumerate(RETRIEVAL)}
     records = {
         "mteb/A": record({"test": {"default": values}}),
-        "mteb/B": record({"test": {"default": {metric: value + 0.5 for metric, value in values.items()}}}),
+        "mteb/B": record(
+            {"test": {"default": {metric: value + 0.5 for metric, value in values.items()}}}
+        ),
     }
     lines = [{"paper": label, "task": label} for label in ("A", "B")]
     suite = Suite(source="Table VI", metric="map_at_10", splits=["test"], rows=lines)

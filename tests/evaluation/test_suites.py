@@ -70,7 +70,9 @@ def test_the_papers_traps_are_kept():
 
 
 def test_unpublished_tasks_are_refused_with_the_suite_to_use():
-    with pytest.raises(UserError, match=r"not in our copies of the paper; .* Use tncse-retrieval30"):
+    with pytest.raises(
+        UserError, match=r"not in our copies of the paper; .* Use tncse-retrieval30"
+    ):
         named_suite("jtcse-retrieval45")
 
 
@@ -91,7 +93,9 @@ def test_unknown_names_are_told_with_the_nearest(suite, task, message):
 
 
 def test_one_task_of_many_lines_is_one_job():
-    jobs = select([named_suite("sts22v2"), named_suite("sts3-en"), suite_of_tasks(["STS22.v2:zh"])], None)
+    jobs = select(
+        [named_suite("sts22v2"), named_suite("sts3-en"), suite_of_tasks(["STS22.v2:zh"])], None
+    )
     assert list(jobs) == ["mteb/STS22.v2", "mteb/STS17", "mteb/STSBenchmarkMultilingualSTS"]
 
 

@@ -27,21 +27,29 @@ def test_a_tenth_of_the_different_sentences_is_held_out_with_its_copies(read):
     assert not set(left) & set(out) and set(left) | set(out) == set(texts)
     assert len(left) == 450 - sum(2 if texts.index(text) < 150 else 1 for text in out)
     again = hold_out(sentences)
-    assert (again[0].sha256, again[1].sha256) == (kept.sha256, held.sha256) != (sentences.sha256,) * 2
+    assert (
+        (again[0].sha256, again[1].sha256) == (kept.sha256, held.sha256) != (sentences.sha256,) * 2
+    )
     assert [row for row, text in enumerate(texts) if text in out] != list(range(30))
 
 
-@pytest.mark.parametrize("texts", [["the dog runs"] * 500, [f"dog {number}" for number in range(99)]])
+@pytest.mark.parametrize(
+    "texts", [["the dog runs"] * 500, [f"dog {number}" for number in range(99)]]
+)
 def test_too_few_different_sentences_are_told_with_what_is_missing(read, texts):
     count = len(set(texts))
-    with pytest.raises(UserError, match=f"has {count} different sentences, and .* needs 100; add {100 - count}"):
+    with pytest.raises(
+        UserError, match=f"has {count} different sentences, and .* needs 100; add {100 - count}"
+    ):
         hold_out(read(texts))
 
 
 def test_the_score_is_the_share_of_neighbours_by_hand():
     texts = [f"{text} {number}" for number, text in enumerate(make_sentences(40))]
     draw = np.random.default_rng(0)
-    reference, own = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in draw.normal(size=(2, 40, 5)))
+    reference, own = (
+        rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in draw.normal(size=(2, 40, 5))
+    )
 
     class Model:
         """Encodes by a table."""
@@ -55,7 +63,12 @@ def test_the_score_is_the_share_of_neighbours_by_hand():
     shares = []
     for row in range(40):
         near = [
-            {at for _, at in sorted(((float(v[row] @ v[at]), at) for at in range(40) if at != row), reverse=True)[:10]}
+            {
+                at
+                for _, at in sorted(
+                    ((float(v[row] @ v[at]), at) for at in range(40) if at != row), reverse=True
+                )[:10]
+            }
             for v in (reference, own)
         ]
         shares.append(len(near[0] & near[1]) / 10)

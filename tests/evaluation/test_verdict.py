@@ -1,4 +1,6 @@
-"""Verdicts: better, equal or worse, with an interval that holds the truth about as often as it says."""
+"""Verdicts: better, equal or worse, with an interval that holds the truth about as often as it
+says.
+"""
 
 import numpy as np
 import pytest
@@ -45,7 +47,10 @@ def test_a_gain_a_loss_and_no_difference(texts):
     base = draw.random(400) < 0.7
     better, worse = base | (draw.random(400) < 0.3), base & (draw.random(400) > 0.1)
     own = {"hits": hits_of(texts)}
-    words = [verdicts(with_hits(texts, base), with_hits(texts, hits), own)[0].word for hits in (better, worse, base)]
+    words = [
+        verdicts(with_hits(texts, base), with_hits(texts, hits), own)[0].word
+        for hits in (better, worse, base)
+    ]
     assert words == ["better", "worse", "equal"]
 
 
@@ -69,7 +74,10 @@ def test_several_sets_have_a_verdict_on_their_mean(texts):
 
 
 def test_the_same_models_give_the_same_interval_again(texts):
-    base, other = with_hits(texts, np.arange(400) % 3 == 0), with_hits(texts, np.arange(400) % 2 == 0)
+    base, other = (
+        with_hits(texts, np.arange(400) % 3 == 0),
+        with_hits(texts, np.arange(400) % 2 == 0),
+    )
     own = {"hits": hits_of(texts)}
     assert verdicts(base, other, own) == verdicts(base, other, own)
 

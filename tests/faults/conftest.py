@@ -18,17 +18,30 @@ from st_jtcse.hashing import sha256, weight_files_sha256
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.modules import load_sentence_transformer
 
-TIMES = {"seconds", "environment", "train_seconds", "eval_runtime", "eval_samples_per_second", "eval_steps_per_second"}
+TIMES = {
+    "seconds",
+    "environment",
+    "train_seconds",
+    "eval_runtime",
+    "eval_samples_per_second",
+    "eval_steps_per_second",
+}
 SMALL = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
 STEPS = {"max_steps": 4, "logging_steps": 1}
 WITH_DEV = {"eval_strategy": "steps", "eval_steps": 2}
 WITHOUT_DEV = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 1}
-ENCODER = {"name": "encoder", "model": {"base": "./a", "pooling": "cls"}, "loss": {"type": "SimCSELoss"}}
+ENCODER = {
+    "name": "encoder",
+    "model": {"base": "./a", "pooling": "cls"},
+    "loss": {"type": "SimCSELoss"},
+}
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended: its exit status, the negative signal that killed it; what it said; its moments."""
+    """How a run ended: its exit status, the negative signal that killed it; what it said; its
+    moments.
+    """
 
     status: int
     said: str
@@ -39,7 +52,10 @@ class Runs:
     """Starts runs in projects, each in a process of its own with everything imported."""
 
     def __init__(self, folder):
-        self.kept, self._files = folder / "kept", {name: str(folder / name) for name in ("log", "diary")}
+        self.kept, self._files = (
+            folder / "kept",
+            {name: str(folder / name) for name in ("log", "diary")},
+        )
         self.kept.mkdir()
         script = Path(__file__).with_name("dying_run.py")
         command, environment = [sys.executable, str(script)], {**os.environ, "HF_HUB_OFFLINE": "1"}
@@ -53,9 +69,15 @@ class Runs:
     def __call__(self, project, *options, recipe="recipe.yaml", rehearse=False, **order):
         """Run st-train in a project; the order says which fault it meets.
 
-        Only a first run of a recipe need rehearse it: a rehearsal sees nothing of the folders where faults strike.
+        Only a first run of a recipe need rehearse it: a rehearsal sees nothing of the folders where
+        faults strike.
         """
-        order = {"folder": str(project), "root": str(project), "arguments": [recipe, *options], **order}
+        order = {
+            "folder": str(project),
+            "root": str(project),
+            "arguments": [recipe, *options],
+            **order,
+        }
         self._server.stdin.write(json.dumps({**order, **self._files, "rehearse": rehearse}) + "\n")
         self._server.stdin.flush()
         status = int(self._server.stdout.readline())
@@ -64,10 +86,11 @@ class Runs:
 
 
 class Undisturbed:
-    """A run to which nothing happened: what it made, and its moments, each of which can be gone back to.
+    """A run to which nothing happened: what it made, and its moments, each of which can be gone
+    back to.
 
-    A kill leaves the disk as it was at its moment, so one run serves for all kills. Whoever goes back finds the project
-    in one place, for a recipe names its data by whole paths.
+    A kill leaves the disk as it was at its moment, so one run serves for all kills. Whoever goes
+    back finds the project in one place, for a recipe names its data by whole paths.
     """
 
     def __init__(self, runs, project):
@@ -93,15 +116,21 @@ class Undisturbed:
                 (self._place / path).parent.mkdir(exist_ok=True, parents=True)
                 shutil.copyfile(self._kept / digest, self._place / path)
         if torn:
-            os.truncate(self._place / moment["torn"], (self._place / moment["torn"]).stat().st_size // 2)
+            os.truncate(
+                self._place / moment["torn"], (self._place / moment["torn"]).stat().st_size // 2
+            )
         return self._place
 
     def first(self, path):
         """The number of the first moment at a path that begins so."""
-        return next(n for n, moment in enumerate(self.moments, 1) if moment["path"].startswith(path))
+        return next(
+            n for n, moment in enumerate(self.moments, 1) if moment["path"].startswith(path)
+        )
 
     def next_stage(self, at):
-        """The path at which a stage begins after a moment, and the number of that moment; None in the last stage."""
+        """The path at which a stage begins after a moment, and the number of that moment; None in
+        the last stage.
+        """
         begins = {path: self.first(path) for path in ("run/joint", "run/distilled")}
         return next(((path, first) for path, first in begins.items() if first > at), None)
 
@@ -120,7 +149,10 @@ def write_project(folder, stages, **more):
         save_encoder(folder / name, seed, **SMALL)
     (folder / "text.txt").write_text("\n".join(make_sentences(24)) + "\n")
     left, right = make_sentences(12, seed=5), make_sentences(12, seed=6)
-    pairs = [{"sentence1": a, "sentence2": b, "score": i % 6} for i, (a, b) in enumerate(zip(left, right))]
+    pairs = [
+        {"sentence1": a, "sentence2": b, "score": i % 6}
+        for i, (a, b) in enumerate(zip(left, right))
+    ]
     (folder / "dev.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     recipe = {
         "name": "tiny",
@@ -147,7 +179,9 @@ def write_project(folder, stages, **more):
 
 @pytest.fixture(scope="session")
 def untouched(tmp_path_factory):
-    """The project before any run: an encoder chosen by dev, a twin without dev, and what the twin teaches."""
+    """The project before any run: an encoder chosen by dev, a twin without dev, and what the twin
+    teaches.
+    """
     joint = {"towers": ["stage:encoder", "./b"], "pooling": "cls", "dropout": 0.2}
     stages = [
         {**ENCODER, "args": WITH_DEV},
@@ -195,7 +229,9 @@ def disturb(runs, undisturbed, record_property):
 
 @pytest.fixture
 def kill(runs, undisturbed, record_property):
-    """Have the run resumed as kills at some moments leave it; those that leave the same bytes are one case for it."""
+    """Have the run resumed as kills at some moments leave it; those that leave the same bytes are
+    one case for it.
+    """
 
     def meet(moments, torn=False, then=None):
         states = {undisturbed.state(at, torn): at for at in moments}
@@ -238,7 +274,10 @@ def every(request):
 
 def sampled(values, *sample):
     """Parameters of a test, of which all but the sample's are left to the option."""
-    return [value if value in sample else pytest.param(value, marks=pytest.mark.all_faults) for value in values]
+    return [
+        value if value in sample else pytest.param(value, marks=pytest.mark.all_faults)
+        for value in values
+    ]
 
 
 def told(project, folder="run"):
@@ -248,7 +287,11 @@ def told(project, folder="run"):
         # But for what the trainer sums up of the steps since it was started.
         log = [entry for entry in stage["log"] if "train_runtime" not in entry]
         stage["log"] = [{key: entry[key] for key in sorted(entry.keys() - TIMES)} for entry in log]
-    return [f"{stage['name']}.{key}: {stage[key]}" for stage in results["stages"] for key in stage.keys() - TIMES]
+    return [
+        f"{stage['name']}.{key}: {stage[key]}"
+        for stage in results["stages"]
+        for key in stage.keys() - TIMES
+    ]
 
 
 def weights(project, folder="run"):
@@ -262,14 +305,24 @@ def check_what_looks_finished(project, folder="run"):
         record = json.loads(path.read_text())
         assert record["weights_sha256"] == weight_files_sha256(path.parent), path.parent.name
         # What has loaded once need not be loaded again.
-        files = [file for file in path.parent.rglob("*") if file.is_file() and file.suffix != ".md" and file != path]
-        bytes_of = frozenset((str(file.relative_to(path.parent)), file.read_bytes()) for file in files)
+        files = [
+            file
+            for file in path.parent.rglob("*")
+            if file.is_file() and file.suffix != ".md" and file != path
+        ]
+        bytes_of = frozenset(
+            (str(file.relative_to(path.parent)), file.read_bytes()) for file in files
+        )
         if bytes_of not in _LOADED:
             check_that_it_loads(path.parent)
             _LOADED.add(bytes_of)
     results = project / folder / "results.json"
     # It may hold the scores of the models as shipped before a stage is finished.
-    assert not results.exists() or (found := json.loads(results.read_text()))["stages"] or not found["finished"]
+    assert (
+        not results.exists()
+        or (found := json.loads(results.read_text()))["stages"]
+        or not found["finished"]
+    )
 
 
 _LOADED = set()
@@ -285,8 +338,9 @@ def check_that_it_loads(stage):
 def check_that_it_goes_on_alike(runs, project, undisturbed, at):
     """Resume a run that was stopped at a moment of its own.
 
-    One in ten goes on to its end. The others are killed where the next stage begins: there the disk must hold what it
-    held for the undisturbed run, from where that moment's own case goes on to the end.
+    One in ten goes on to its end. The others are killed where the next stage begins: there the disk
+    must hold what it held for the undisturbed run, from where that moment's own case goes on to the
+    end.
     """
     following = at and at % 10 and undisturbed.next_stage(at)
     if not following:
@@ -301,7 +355,9 @@ def check_that_it_goes_on_alike(runs, project, undisturbed, at):
 
 
 def check_that_it_ends_alike(runs, project, undisturbed, *options):
-    """--resume, or the command itself where nothing was begun, ends with 0 and with the undisturbed run's weights."""
+    """--resume, or the command itself where nothing was begun, ends with 0 and with the undisturbed
+    run's weights.
+    """
     check_what_looks_finished(project)
     ended = runs(project, "--resume", *options)
     assert ended.status == 0, ended.said
@@ -313,7 +369,11 @@ def check_that_it_has_ended_alike(project, undisturbed, ended):
     assert weights(project) == weights(undisturbed.folder), ended.said
     assert [line for line in told(project) if line not in told(undisturbed.folder)] == []
     check_what_looks_finished(project)
-    left = [path.name for path in (project / "run").rglob("*") if "checkpoint" in path.name or path.name[0] == "."]
+    left = [
+        path.name
+        for path in (project / "run").rglob("*")
+        if "checkpoint" in path.name or path.name[0] == "."
+    ]
     assert not left
 
 
@@ -325,10 +385,17 @@ PROCESS = re.compile(r"\.\d+\.partial$")
 
 def steady(tree):
     """What lies in a folder, but for what two runs never have alike."""
-    timed = {path for path in tree if Path(path).name.removeprefix(".").removesuffix(".partial") in TIMED}
-    return {PROCESS.sub("", path): digest for path, digest in tree.items() if path not in timed} | dict.fromkeys(timed)
+    timed = {
+        path for path in tree if Path(path).name.removeprefix(".").removesuffix(".partial") in TIMED
+    }
+    return {
+        PROCESS.sub("", path): digest for path, digest in tree.items() if path not in timed
+    } | dict.fromkeys(timed)
 
 
 def tree_of(project):
     """What lies in a folder: folders, and files by their hashes."""
-    return {str(path.relative_to(project)): None if path.is_dir() else sha256(path) for path in project.rglob("*")}
+    return {
+        str(path.relative_to(project)): None if path.is_dir() else sha256(path)
+        for path in project.rglob("*")
+    }

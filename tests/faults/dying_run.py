@@ -1,9 +1,11 @@
-"""A process that has imported everything and forks a run for each order on stdin; the run dies where it is told to.
+"""A process that has imported everything and forks a run for each order on stdin; the run dies
+where it is told to.
 
-A moment is the instant before a run's n-th operation under its folder that makes, moves or removes a file, as Python's
-audit events tell of it. What libraries write natively raises no event, but shows at the next: a torn moment is one at
-which the file written last, but for run.log, is half written. One run tells of all its moments what lay on the disk
-then, which is what a kill at that moment would leave.
+A moment is the instant before a run's n-th operation under its folder that makes, moves or removes
+a file, as Python's audit events tell of it. What libraries write natively raises no event, but
+shows at the next: a torn moment is one at which the file written last, but for run.log, is half
+written. One run tells of all its moments what lay on the disk then, which is what a kill at that
+moment would leave.
 """
 
 import ctypes
@@ -22,7 +24,15 @@ import traceback
 from pathlib import Path
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-OPERATIONS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
+OPERATIONS = {
+    "os.rename",
+    "os.remove",
+    "os.mkdir",
+    "os.rmdir",
+    "os.link",
+    "os.symlink",
+    "os.truncate",
+}
 TAKE_SPACE = {"open", "os.mkdir", "os.link", "os.symlink"}
 DAC_OVERRIDE, NEW_MOUNTS = 1 << 1, 0x20000
 
@@ -41,7 +51,10 @@ class Moments:
             return
         self.busy = True
         try:
-            path = self._path(arguments[0], arguments[-1] if event in {"os.remove", "os.rmdir", "os.mkdir"} else -1)
+            path = self._path(
+                arguments[0],
+                arguments[-1] if event in {"os.remove", "os.rmdir", "os.mkdir"} else -1,
+            )
             if path.startswith(f"{self.root}/"):
                 self._meet(event, path)
         finally:
@@ -51,20 +64,28 @@ class Moments:
         if not isinstance(path, str | bytes | os.PathLike):
             return ""
         path = os.fsdecode(path)
-        return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), path) if folder != -1 else os.path.abspath(path)
+        return (
+            os.path.join(os.readlink(f"/proc/self/fd/{folder}"), path)
+            if folder != -1
+            else os.path.abspath(path)
+        )
 
     def _files(self):
         files = {}
         for folder, _, names in os.walk(self.root):
             for name in names:
-                if name == "run.log":  # Written all the time, and read by no run: a torn one is no fault to meet.
+                if (
+                    name == "run.log"
+                ):  # Written all the time, and read by no run: a torn one is no fault to meet.
                     continue
                 state = os.lstat(os.path.join(folder, name))
                 files[state.st_ino] = state.st_mtime_ns, state.st_size, os.path.join(folder, name)
         return files
 
     def _tree(self):
-        """What lies under the folder: its folders, and its files by their hashes, under which they are kept."""
+        """What lies under the folder: its folders, and its files by their hashes, under which they
+        are kept.
+        """
         tree = {}
         for folder, folders, names in os.walk(self.root):
             place = Path(folder).relative_to(self.root)
@@ -79,7 +100,11 @@ class Moments:
     def _meet(self, event, path):
         self.count += 1
         files = self._files()
-        written = [state for inode, state in files.items() if state[:2] != self.seen.get(inode, ())[:2] and state[1]]
+        written = [
+            state
+            for inode, state in files.items()
+            if state[:2] != self.seen.get(inode, ())[:2] and state[1]
+        ]
         torn = max(written)[2] if written else None
         self.seen = files
         under = functools.partial(os.path.relpath, start=self.root)
@@ -99,7 +124,8 @@ class Moments:
         elif fault == "worker":
             for worker in multiprocessing.active_children():
                 os.kill(worker.pid, signal.SIGKILL)
-                # The parent hears of it here, not at some later line, which may be one that logs what it catches.
+                # The parent hears of it here, not at some later line, which may be one that logs
+                # what it catches.
                 os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
         else:
             if self.order.get("torn"):
@@ -193,7 +219,9 @@ def child(order):
 
 def start(order):
     """Fork the processes of a run: the first meets the fault, and is told of."""
-    second = order | {"rank": 1, "fault": None} | {key: f"{order[key]}-2" for key in ("log", "diary")}
+    second = (
+        order | {"rank": 1, "fault": None} | {key: f"{order[key]}-2" for key in ("log", "diary")}
+    )
     for each in [order, second] if "port" in order else [order]:
         process = os.fork()
         if process == 0:
@@ -219,7 +247,10 @@ def serve():
     answers.write("ready\n")
     answers.flush()
     for line in os.fdopen(orders):
-        statuses = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in [*start(json.loads(line))]]
+        statuses = [
+            os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+            for process in [*start(json.loads(line))]
+        ]
         answers.write(f"{statuses[0]}\n")
         answers.flush()
 

@@ -1,7 +1,8 @@
-r"""Make docs/reliability.md from the tables of faults and inputs, and from what a run of the harness counted.
+r"""Make docs/reliability.md from the tables of faults and inputs, and from what a run of the
+harness counted.
 
-python -m pytest tests/faults tests/training/test_resume_checks.py tests/training/test_older_runs.py \
-    tests/modules/test_older_models.py tests/hub/test_upload.py --all-faults --junitxml=report.xml
+python -m pytest tests/faults tests/training/test_resume_checks.py tests/training/test_older_runs.py
+    \ tests/modules/test_older_models.py tests/hub/test_upload.py --all-faults --junitxml=report.xml
 PYTHONPATH=.:tests python -m faults.page report.xml
 
 Several reports, of runs that shared the tests, count as one.
@@ -61,12 +62,12 @@ def counted(*reports):
     """Passed and failed cases by test, FILE::FUNCTION; one test may tell that it met several cases."""
     found = {}
     for case in (case for report in reports for case in ElementTree.parse(report).iter("testcase")):
-        name = (
-            f"{case.get('classname').removeprefix('tests.').replace('.', '/')}.py::{case.get('name').partition('[')[0]}"
-        )
+        name = f"{case.get('classname').removeprefix('tests.').replace('.', '/')}.py::{case.get('name').partition('[')[0]}"
         if case.find("skipped") is not None:
             continue
-        cases = next((int(p.get("value")) for p in case.iter("property") if p.get("name") == "cases"), 1)
+        cases = next(
+            (int(p.get("value")) for p in case.iter("property") if p.get("name") == "cases"), 1
+        )
         passed = case.find("failure") is None and case.find("error") is None
         found.setdefault(name, Counter())["passed" if passed else "failed"] += cases
     return {name: dict(cases) for name, cases in sorted(found.items())}
@@ -85,17 +86,27 @@ def render(found):
     """The page, of what was counted."""
     tests = found["tests"]
     met = {promise.test: tests.get(promise.test, {}) for promise in PROMISES}
-    passed, failed = (sum(cases.get(key, 0) for cases in met.values()) for key in ("passed", "failed"))
+    passed, failed = (
+        sum(cases.get(key, 0) for cases in met.values()) for key in ("passed", "failed")
+    )
     lines = [PREFACE.format(of=found["of"])]
-    lines += [f"{len(PROMISES)} kinds of faults, {passed} cases passed, {failed} failed; {len(ROWS)} faulty inputs.\n"]
+    lines += [
+        f"{len(PROMISES)} kinds of faults, {passed} cases passed, {failed} failed; {len(ROWS)} "
+        "faulty inputs.\n"
+    ]
     lines += ["## Faults\n", "| fault | what is promised | passed | test |", "|---|---|---|---|"]
     for promise in PROMISES:
         cases = met[promise.test]
-        count = f"{cases.get('passed', 0)} of {sum(cases.values())}" if cases else "in the test command"
-        lines.append(f"| {cell(promise.fault)} | {cell(promise.promise)} | {count} | {link(promise.test)} |")
+        count = (
+            f"{cases.get('passed', 0)} of {sum(cases.values())}" if cases else "in the test command"
+        )
+        lines.append(
+            f"| {cell(promise.fault)} | {cell(promise.promise)} | {count} | {link(promise.test)} |"
+        )
     lines += ["", CIRCUMSTANCES, "## Faulty inputs\n"]
     lines.append(
-        "Each input ends the command with the exit status and a message that contains the text; nothing is left that "
+        "Each input ends the command with the exit status and a message that contains the text; "
+        "nothing is left that "
         "looks finished."
     )
     for group, rows in GROUPS.items():
@@ -112,11 +123,16 @@ if __name__ == "__main__":
     known = json.loads(COUNTED.read_text(encoding="utf-8"))
     if len(sys.argv) > 1:
         known["tests"] = {
-            name: cases for name, cases in counted(*sys.argv[1:]).items() if name in {p.test for p in PROMISES}
+            name: cases
+            for name, cases in counted(*sys.argv[1:]).items()
+            if name in {p.test for p in PROMISES}
         }
-        named = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers"))
+        named = ", ".join(
+            f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers")
+        )
         known["of"] = (
-            f"Counted on {platform.system()} {platform.machine()}, Python {platform.python_version()}, {named}."
+            f"Counted on {platform.system()} {platform.machine()}, Python "
+            f"{platform.python_version()}, {named}."
         )
         COUNTED.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(render(known), encoding="utf-8")

@@ -1,4 +1,6 @@
-"""What is promised of each fault, and the test that keeps the promise: the table behind docs/reliability.md."""
+"""What is promised of each fault, and the test that keeps the promise: the table behind
+docs/reliability.md.
+"""
 
 from typing import NamedTuple
 
@@ -35,13 +37,16 @@ PROMISES = [
         f"{KILLS}::test_a_resume_that_is_killed_too_resumes_to_the_same_bytes",
     ),
     Promise(
-        "kill -9 while a stage without dev data finishes: each kind of loss and model, at three moments",
-        "`--resume` ends with exit status 0, the same bytes and the same record, and takes no extra training step",
+        "kill -9 while a stage without dev data finishes: each kind of loss and model, at three "
+        "moments",
+        "`--resume` ends with exit status 0, the same bytes and the same record, and takes no "
+        "extra training step",
         "faults/test_finishing.py::test_a_stage_killed_while_it_finishes_resumes_to_the_same_bytes",
     ),
     Promise(
         "kill -9 of one of a run's two processes",
-        "`--resume` with two processes ends with exit status 0 and the bytes and record of an undisturbed run of two",
+        "`--resume` with two processes ends with exit status 0 and the bytes and record of an "
+        "undisturbed run of two",
         f"{KILLS}::test_a_run_of_two_processes_one_of_which_is_killed_resumes_to_the_same_bytes",
     ),
     Promise(
@@ -61,7 +66,8 @@ PROMISES = [
     ),
     Promise(
         "`--resume` while another run uses the folder",
-        "exit status 2 and a message that names the process using the folder; the first run goes on",
+        "exit status 2 and a message that names the process using the folder; the first run goes "
+        "on",
         f"{KILLS}::test_a_second_run_on_the_folder_is_refused_and_the_first_goes_on",
     ),
     Promise(
@@ -76,7 +82,8 @@ PROMISES = [
     ),
     Promise(
         "a cache disk too small for the teachers' vectors",
-        "exit status 2 and a message with the space needed and free, before the first vector is written",
+        "exit status 2 and a message with the space needed and free, before the first vector is "
+        "written",
         f"{DISKS}::test_a_disk_too_small_for_the_teachers_vectors_is_told_before_the_first",
     ),
     Promise(
@@ -84,9 +91,17 @@ PROMISES = [
         "exit status 2 and a message that says what to lower",
         "faults/test_out_of_memory.py::test_a_batch_beyond_the_memory_is_told_with_what_needs_less",
     ),
-    Promise("a limit on file sizes", TOLD, f"{DISKS}::test_a_limit_on_files_is_told_and_the_run_resumes"),
-    Promise("standard output that is full", TOLD, f"{DISKS}::test_a_table_that_nobody_can_read_loses_no_model"),
-    Promise("a read-only disk", TOLD, f"{DISKS}::test_a_read_only_disk_is_told_and_the_run_resumes"),
+    Promise(
+        "a limit on file sizes", TOLD, f"{DISKS}::test_a_limit_on_files_is_told_and_the_run_resumes"
+    ),
+    Promise(
+        "standard output that is full",
+        TOLD,
+        f"{DISKS}::test_a_table_that_nobody_can_read_loses_no_model",
+    ),
+    Promise(
+        "a read-only disk", TOLD, f"{DISKS}::test_a_read_only_disk_is_told_and_the_run_resumes"
+    ),
     Promise(
         "folders that you may not write to",
         TOLD,
@@ -94,12 +109,14 @@ PROMISES = [
     ),
     Promise(
         "a data-loading worker that dies",
-        "exit status 1, a message of one line and a traceback in a file; `--resume` ends with the same bytes",
+        "exit status 1, a message of one line and a traceback in a file; `--resume` ends with the "
+        "same bytes",
         "faults/test_workers.py::test_a_data_worker_that_dies_ends_the_run_in_a_line_and_it_resumes",
     ),
     Promise(
         "a file of a checkpoint that is cut short, emptied, changed or lost",
-        "the checkpoint is never loaded: the stage goes on from an older intact one, or starts over; the same bytes",
+        "the checkpoint is never loaded: the stage goes on from an older intact one, or starts "
+        "over; the same bytes",
         f"{DAMAGE}::test_a_damaged_checkpoint_never_changes_the_result",
     ),
     Promise(
@@ -109,7 +126,8 @@ PROMISES = [
     ),
     Promise(
         "a finished stage's weights, if cut short, emptied, changed or lost",
-        "an error that names the file; once you delete the stage's folder, `--resume` gives the same bytes",
+        "an error that names the file; once you delete the stage's folder, `--resume` gives the "
+        "same bytes",
         f"{DAMAGE}::test_a_finished_stage_whose_weights_are_damaged_is_told",
     ),
     Promise(
@@ -144,7 +162,8 @@ PROMISES = [
     ),
     Promise(
         "an interrupted run of version 0.1.0",
-        "finished stages are kept; a stage whose checkpoint lacks a manifest (its hashes) starts over and says so",
+        "finished stages are kept; a stage whose checkpoint lacks a manifest (its hashes) starts "
+        "over and says so",
         "training/test_older_runs.py::test_an_older_run_keeps_what_is_finished_and_starts_its_stage_anew",
     ),
     Promise(
@@ -153,7 +172,9 @@ PROMISES = [
         "modules/test_older_models.py::test_a_saved_model_gives_what_it_gave",
     ),
     Promise(
-        "0, 1 or 2 data-loading workers", "the same bytes", "faults/test_workers.py::test_data_workers_change_no_byte"
+        "0, 1 or 2 data-loading workers",
+        "the same bytes",
+        "faults/test_workers.py::test_data_workers_change_no_byte",
     ),
     Promise(
         "a run in another process",
@@ -172,7 +193,8 @@ PROMISES = [
     ),
     Promise(
         "a push that fails",
-        "a message of one sentence; nothing is half-pushed, and you can repeat the push without loss",
+        "a message of one sentence; nothing is half-pushed, and you can repeat the push without "
+        "loss",
         "hub/test_upload.py::test_a_push_that_fails_is_told_and_repeated_without_loss",
     ),
 ]

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from faults.conftest import check_that_it_ends_alike, check_that_it_has_ended_alike, check_what_looks_finished, sampled
+from faults.conftest import (
+    check_that_it_ends_alike,
+    check_that_it_has_ended_alike,
+    check_what_looks_finished,
+    sampled,
+)
 
 
 def cut(path):
@@ -37,13 +42,21 @@ def damages(*sample):
 
 @pytest.fixture
 def halved(undisturbed):
-    """Go back to where a stage was trained to its end, without dev or with, or to the middle of the stage after."""
-    paths = {"trained": "run/.joint.new", "chosen": "run/.distilled.new", "taught": "run/distilled/checkpoint-4"}
+    """Go back to where a stage was trained to its end, without dev or with, or to the middle of the
+    stage after.
+    """
+    paths = {
+        "trained": "run/.joint.new",
+        "chosen": "run/.distilled.new",
+        "taught": "run/distilled/checkpoint-4",
+    }
     return lambda name: undisturbed.back_to(undisturbed.first(paths[name]))
 
 
 def ends_alike_or_is_told(runs, project, undisturbed, stage):
-    """The damaged run ends as the undisturbed one did, or is refused with the way out, which then leads there."""
+    """The damaged run ends as the undisturbed one did, or is refused with the way out, which then
+    leads there.
+    """
     ended = runs(project, "--resume")
     assert "Traceback" not in ended.said, ended.said
     if ended.status == 2:
@@ -60,7 +73,9 @@ def files_of(folder):
 
 
 @damages(cut, flipped)
-def test_a_damaged_checkpoint_never_changes_the_result(runs, halved, undisturbed, damage, every, record_property):
+def test_a_damaged_checkpoint_never_changes_the_result(
+    runs, halved, undisturbed, damage, every, record_property
+):
     checkpoint = max(halved("trained").glob("run/joint/checkpoint-*"))
     chosen = every(files_of(checkpoint), 100, 8 if damage is cut else 5)
     for file in chosen:
@@ -73,8 +88,16 @@ def test_a_damaged_checkpoint_never_changes_the_result(runs, halved, undisturbed
 @damages(cut)
 def test_a_damaged_best_checkpoint_is_never_passed_over_silently(runs, halved, undisturbed, damage):
     project = halved("chosen")
-    state = json.loads(max(project.glob("run/distilled/checkpoint-*/trainer_state.json")).read_text())
-    damage(project / "run" / "distilled" / f"checkpoint-{state['best_global_step']}" / "model.safetensors")
+    state = json.loads(
+        max(project.glob("run/distilled/checkpoint-*/trainer_state.json")).read_text()
+    )
+    damage(
+        project
+        / "run"
+        / "distilled"
+        / f"checkpoint-{state['best_global_step']}"
+        / "model.safetensors"
+    )
     ends_alike_or_is_told(runs, project, undisturbed, "distilled")
 
 
@@ -83,9 +106,11 @@ def test_a_finished_stage_whose_weights_are_damaged_is_told(runs, halved, undist
     project = halved("taught")
     damage(project / "run" / "joint" / "model.safetensors")
     ended = runs(project, "--resume")
-    assert ended.status == 2 and "joint/model.safetensors is" in ended.said and "Traceback" not in ended.said, (
-        ended.said
-    )
+    assert (
+        ended.status == 2
+        and "joint/model.safetensors is" in ended.said
+        and "Traceback" not in ended.said
+    ), ended.said
     shutil.rmtree(project / "run" / "joint")
     check_that_it_ends_alike(runs, project, undisturbed)
 
@@ -120,7 +145,9 @@ def test_changed_data_are_refused_and_the_old_ones_resume(runs, halved, undistur
     lines = (project / file).read_text().splitlines()
     (project / file).write_text("\n".join([*lines[1:], lines[0]]) + "\n")
     ended = runs(project, "--resume")
-    assert ended.status == 2 and "other data" in ended.said and "Traceback" not in ended.said, ended.said
+    assert ended.status == 2 and "other data" in ended.said and "Traceback" not in ended.said, (
+        ended.said
+    )
     check_what_looks_finished(project)
     (project / file).write_text("\n".join(lines) + "\n")
     check_that_it_ends_alike(runs, project, undisturbed)

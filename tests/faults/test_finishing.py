@@ -26,7 +26,10 @@ SETTINGS = {
     "SimCSELoss, fresh": {"model": {**PLAIN, "fresh": {"num_hidden_layers": 1}}},
     "JTCSELoss": {"model": TWIN},
     "JTCSELoss, local": {"model": {**TWIN, "cross_residual": "local"}},
-    "JTCSELoss, TNCSE": {"model": {**TWIN, "cross_attention_every": None}, "loss": {"cross_weight": 0.0}},
+    "JTCSELoss, TNCSE": {
+        "model": {**TWIN, "cross_attention_every": None},
+        "loss": {"cross_weight": 0.0},
+    },
     "MSELoss": TAUGHT,
     "EmbedDistillLoss": {**TAUGHT, "loss": {"projection_dim": 8}},
     "RankCSELoss": TAUGHT,
@@ -47,10 +50,15 @@ def test_a_stage_killed_while_it_finishes_resumes_to_the_same_bytes(runs, tmp_pa
     loss = {"type": setting.partition(",")[0].split()[0], **changes.get("loss", {})}
     stage = {**ENCODER, **changes, "loss": loss, "args": WITHOUT_DEV | changes.get("args", {})}
     project = write_project(tmp_path / "project", [stage], evaluate={})
-    rows = [{"sentence1": row["text"], "sentence2": row["text"], "label": row["label"]} for row in make_labelled(24, 3)]
+    rows = [
+        {"sentence1": row["text"], "sentence2": row["text"], "label": row["label"]}
+        for row in make_labelled(24, 3)
+    ]
     write_rows(project / "classes.jsonl", rows)
     straight = Undisturbed(runs, project)
-    moments = [n for n, moment in enumerate(straight.moments, 1) if "run/.encoder.new" in moment["path"]]
+    moments = [
+        n for n, moment in enumerate(straight.moments, 1) if "run/.encoder.new" in moment["path"]
+    ]
     for at in every((moments[0], moments[len(moments) // 2], moments[-1]), 3, 1):
         killed = straight.back_to(at)
         check_what_looks_finished(killed)

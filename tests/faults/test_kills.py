@@ -25,16 +25,22 @@ from faults.conftest import (
 def test_a_forked_run_is_a_fresh_one(project, undisturbed):
     command = [sys.executable, "-m", "st_jtcse.cli.train", "recipe.yaml"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    assert subprocess.run(command, cwd=project, env=environment, capture_output=True).returncode == 0
+    assert (
+        subprocess.run(command, cwd=project, env=environment, capture_output=True).returncode == 0
+    )
     assert weights(project) == weights(undisturbed.folder)
 
 
 @pytest.mark.parametrize("name", sampled(["SIGKILL", "SIGTERM"], "SIGTERM"))
-def test_a_process_killed_leaves_what_the_disk_held_at_its_moment(runs, undisturbed, disturb, every, name):
+def test_a_process_killed_leaves_what_the_disk_held_at_its_moment(
+    runs, undisturbed, disturb, every, name
+):
     """By which the other tests lay out the disk, and kill nobody."""
 
     def as_it_was(project, ended):
-        assert steady(tree_of(project)) == steady(undisturbed.moments[len(ended.moments) - 1]["tree"])
+        assert steady(tree_of(project)) == steady(
+            undisturbed.moments[len(ended.moments) - 1]["tree"]
+        )
 
     moments = every(range(6, len(undisturbed.moments) + 1, 40), 100, 3)
     disturb([{"fault": name, "at": at} for at in moments], -signal.Signals[name], as_it_was)
@@ -58,7 +64,11 @@ def test_a_run_killed_while_it_writes_a_file_resumes_to_the_same_bytes(undisturb
 
 def test_an_interrupted_run_says_so_and_resumes_to_the_same_bytes(undisturbed, disturb, every):
     def said_so(project, ended):
-        assert "Interrupted" in ended.said and "--resume" in ended.said and "Traceback" not in ended.said, ended.said
+        assert (
+            "Interrupted" in ended.said
+            and "--resume" in ended.said
+            and "Traceback" not in ended.said
+        ), ended.said
 
     moments = every(range(2, len(undisturbed.moments) + 1, 18), 60, 9)
     disturb([{"fault": "SIGINT", "at": at} for at in moments], 130, said_so)
@@ -67,12 +77,16 @@ def test_an_interrupted_run_says_so_and_resumes_to_the_same_bytes(undisturbed, d
 @pytest.mark.parametrize("seconds", sampled([0.3, 1, 2, 3, 4, 5, 6, 7], 2))
 def test_an_interrupt_in_the_first_seconds_is_told_too(project, seconds):
     command = [sys.executable, "-m", "st_jtcse.cli.train", "recipe.yaml"]
-    process = subprocess.Popen(command, cwd=project, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=project, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     time.sleep(seconds)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()
     # While torch is imported, its own code in C++ may abort.
-    assert process.returncode in {130, -signal.SIGINT, -signal.SIGABRT} and "Traceback" not in said, said
+    assert (
+        process.returncode in {130, -signal.SIGINT, -signal.SIGABRT} and "Traceback" not in said
+    ), said
 
 
 def test_a_resume_that_is_killed_too_resumes_to_the_same_bytes(runs, kill, every):
@@ -94,13 +108,17 @@ def test_a_run_of_two_processes_one_of_which_is_killed_resumes_to_the_same_bytes
     # Of 24 sentences, 4 are left after two batches of 5 in either process.
     args = {"max_steps": -1, "num_train_epochs": 2, "save_strategy": "steps", "save_steps": 2}
     loss = {"type": "SimCSELoss", "gather_across_devices": True, "mini_batch_size": 4}
-    project = write_project(tmp_path / "project", [{**ENCODER, "loss": loss, "args": args}], evaluate={})
+    project = write_project(
+        tmp_path / "project", [{**ENCODER, "loss": loss, "args": args}], evaluate={}
+    )
     batch = ["--set", "args.per_device_train_batch_size=5"]
     straight = runs(project, *batch, "--output-dir", "straight", port=free_port())
     assert straight.status == 0, straight.said
     assert "encoder.steps: 4" in told(project, "straight")
     killed = runs(project, *batch, port=free_port(), fault="SIGKILL", on="run/encoder/checkpoint-4")
-    assert killed.status == -signal.SIGKILL and (project / "run/encoder/checkpoint-2").is_dir(), killed.said
+    assert killed.status == -signal.SIGKILL and (project / "run/encoder/checkpoint-2").is_dir(), (
+        killed.said
+    )
     resumed = runs(project, *batch, "--resume", port=free_port())
     assert resumed.status == 0, resumed.said
     assert weights(project) == weights(project, "straight") != {}

@@ -7,7 +7,12 @@ def test_data_workers_change_no_byte(runs, project, undisturbed):
     straight = weights(undisturbed.folder)
     for workers, names in ((1, ["encoder"]), (2, [*straight])):
         stages = [part for name in names for part in ("--stage", name)]
-        options = ["--set", f"args.dataloader_num_workers={workers}", "--output-dir", f"run{workers}"]
+        options = [
+            "--set",
+            f"args.dataloader_num_workers={workers}",
+            "--output-dir",
+            f"run{workers}",
+        ]
         ended = runs(project, *options, *stages)
         assert ended.status == 0, ended.said
         assert weights(project, f"run{workers}") == {name: straight[name] for name in names}
@@ -22,7 +27,9 @@ def test_a_data_worker_that_dies_ends_the_run_in_a_line_and_it_resumes(runs, pro
     at = next(n for n, moment in enumerate(straight.moments, 1) if moment["path"].startswith(place))
     # Between two checkpoints, with batches still to come.
     ended = runs(project, *options, fault="worker", at=at)
-    assert ended.status == 1 and "DataLoader worker" in ended.said and "Traceback" not in ended.said, ended.said
+    assert (
+        ended.status == 1 and "DataLoader worker" in ended.said and "Traceback" not in ended.said
+    ), ended.said
     check_what_looks_finished(project)
     resumed = runs(project, *options, "--resume")
     assert resumed.status == 0, resumed.said

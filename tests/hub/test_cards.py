@@ -1,4 +1,6 @@
-"""Model cards: every family's, from a real run; what they show runs, and what they claim the results hold."""
+"""Model cards: every family's, from a real run; what they show runs, and what they claim the
+results hold.
+"""
 
 import json
 import re
@@ -49,7 +51,11 @@ def recipe(folder):
     teachers = [{"model": "stage:jtcse", "weight": 0.5}]
     pairs = {"pairs": str(folder / "train.jsonl")}
     stages = [
-        {"name": "simcse", "model": single | {"training_head": True}, "loss": {"type": "SimCSELoss"}},
+        {
+            "name": "simcse",
+            "model": single | {"training_head": True},
+            "loss": {"type": "SimCSELoss"},
+        },
         {"name": "jtcse", "model": twin, "loss": {"type": "JTCSELoss"}},
         {
             "name": "tncse",
@@ -98,7 +104,11 @@ def recipe(folder):
             "data": pairs,
         },
         {"name": "assembled", "model": single, "loss": None},
-        {"name": "attention", "model": {"base": backbone, "pooling": "attention"}, "loss": {"type": "SimCSELoss"}},
+        {
+            "name": "attention",
+            "model": {"base": backbone, "pooling": "attention"},
+            "loss": {"type": "SimCSELoss"},
+        },
     ]
     return {
         "name": "families",
@@ -129,13 +139,20 @@ def run_folder(tmp_path_factory):
 
 
 def snippets(text, folder):
-    return [code.replace(NO_ID, str(folder)) for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+    return [
+        code.replace(NO_ID, str(folder))
+        for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    ]
 
 
 def result_rows(text):
     """The rows of the first table of the results."""
     shown = text.partition(BEGIN)[2].partition(END)[0]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines() if "|" in line][2:]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in shown.splitlines()
+        if "|" in line
+    ][2:]
 
 
 def test_every_template_is_some_stages():
@@ -149,20 +166,42 @@ def test_a_card_claims_what_the_results_hold_and_no_more(stage, run_folder):
     card = ModelCard.load(run_folder / stage / "README.md")
     shipped = [[f"{name}, a plain encoder", "-"] for name in record["as_shipped"]]
     assert bool(shipped) == (stage != "cross")
-    before = [["before this training", f"{record['spearman_start']['mine']:.2f}"]] if record["steps"] else []
-    assert result_rows(card.text) == [*shipped, *before, ["this model", f"{record['spearman']['mine']:.2f}"]]
-    assert {(found.dataset_name, found.metric_type, found.metric_value) for found in card.data.eval_results} == {
-        ("mine", "spearmanr", record["spearman"]["mine"])
-    }
+    before = (
+        [["before this training", f"{record['spearman_start']['mine']:.2f}"]]
+        if record["steps"]
+        else []
+    )
+    assert result_rows(card.text) == [
+        *shipped,
+        *before,
+        ["this model", f"{record['spearman']['mine']:.2f}"],
+    ]
+    assert {
+        (found.dataset_name, found.metric_type, found.metric_value)
+        for found in card.data.eval_results
+    } == {("mine", "spearmanr", record["spearman"]["mine"])}
     family = FAMILIES[stage]
-    assert card.data.tags[card.data.tags.index("st-jtcse") :] == ["st-jtcse", *([family] if family != "other" else [])]
+    assert card.data.tags[card.data.tags.index("st-jtcse") :] == [
+        "st-jtcse",
+        *([family] if family != "other" else []),
+    ]
     assert (card.data.license, card.data.language) == ("apache-2.0", ["en"])
     assert card.text.startswith(f"\n# families, {stage}\n")
     for digest in (*record["data_sha256"].values(), *record["weights_sha256"].values()):
         assert digest in card.text
-    for part in ("## Method", "## Intended Use", "## Usage", "## Limits", "## Licence", "## Model Details"):
+    for part in (
+        "## Method",
+        "## Intended Use",
+        "## Usage",
+        "## Limits",
+        "## Licence",
+        "## Model Details",
+    ):
         assert f"\n{part}\n" in card.text
-    assert f"seed {record['seed']}" in card.text and f"torch {record['environment']['torch']}" in card.text
+    assert (
+        f"seed {record['seed']}" in card.text
+        and f"torch {record['environment']['torch']}" in card.text
+    )
     # Where the run happened is nobody's business.
     assert str(run_folder.parent) not in card.content
 
@@ -230,7 +269,9 @@ WITHOUT_PACKAGE = {"jtcse": 1, "ensemble": 1, "distilled": 0, "cosent": 1}
 
 @pytest.fixture(scope="module")
 def without_package(run_folder, tmp_path_factory):
-    """What those snippets give, each with names of its own, in one process where there is no package."""
+    """What those snippets give, each with names of its own, in one process where there is no
+    package.
+    """
     codes = {}
     for stage, number in WITHOUT_PACKAGE.items():
         folder = run_folder / stage
@@ -258,8 +299,14 @@ def test_the_papers_figures_stand_beside_those_of_the_papers_setting_only(tmp_pa
     published = load_recipe("jtcse-bert")
     stage = published.recipe.stages[-1]
     assert reported_as(published, stage) == "JTCSE-D"
-    assert reported_as(load_recipe("jtcse-bert", ["seed=1", f"output_dir={tmp_path}"]), stage) == "JTCSE-D"
-    assert reported_as(load_recipe("jtcse-bert", ["stages.distilled.args.learning_rate=2e-5"]), stage) is None
+    assert (
+        reported_as(load_recipe("jtcse-bert", ["seed=1", f"output_dir={tmp_path}"]), stage)
+        == "JTCSE-D"
+    )
+    assert (
+        reported_as(load_recipe("jtcse-bert", ["stages.distilled.args.learning_rate=2e-5"]), stage)
+        is None
+    )
     mini = load_recipe("jtcse-mini")
     assert {reported_as(mini, stage) for stage in mini.recipe.stages} == {None}
     assert title(published.recipe, stage) == "jtcse-bert, distilled"
@@ -288,7 +335,10 @@ def test_an_evaluation_is_shown_with_its_picture_and_the_papers_figures(copied, 
     assert f"| STS12 | spearman_all | {rows['STS12']:.2f} | 68.40 |" in card.text
     everything = "".join(path.read_text() for path in (copied / "evaluation").glob("*.[jmh]*"))
     assert str(copied.parent) not in everything and str(evaluation_data) not in everything
-    assert "SimCSE in the paper" in card.text and "JTCSE-D" not in card.text.partition(BEGIN)[2].partition(END)[0]
+    assert (
+        "SimCSE in the paper" in card.text
+        and "JTCSE-D" not in card.text.partition(BEGIN)[2].partition(END)[0]
+    )
     assert "](evaluation/senteval-sts7.png)" in card.text
     assert (copied / "evaluation" / "senteval-sts7.png").is_file()
     shown = {figure.dataset_name: figure.metric_value for figure in card.data.eval_results}
@@ -333,7 +383,9 @@ def test_a_card_of_another_maker_gets_the_results_at_its_end(model_folders, tmp_
 
 def test_results_of_other_weights_are_refused(copied):
     (copied / "model.safetensors").write_bytes(b"others")
-    with pytest.raises(UserError, match=r"training_results.json is not of the weights in .*model.safetensors"):
+    with pytest.raises(
+        UserError, match=r"training_results.json is not of the weights in .*model.safetensors"
+    ):
         updated_card(copied)
 
 
@@ -341,7 +393,9 @@ def test_an_evaluation_of_other_weights_is_refused(copied):
     (copied / "evaluation").mkdir()
     found = {"model": {"files": {"model.safetensors": "0" * 64}}, "suites": {}}
     (copied / "evaluation" / "results.json").write_text(json.dumps(found))
-    with pytest.raises(UserError, match=r"evaluation/results.json is not of the weights in .*model.safetensors"):
+    with pytest.raises(
+        UserError, match=r"evaluation/results.json is not of the weights in .*model.safetensors"
+    ):
         updated_card(copied)
 
 

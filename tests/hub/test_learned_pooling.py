@@ -34,7 +34,9 @@ def embeddings(**changes):
 
 def test_the_attention_that_a_base_on_the_hub_learned_is_gone_on_with(api, tmp_path):
     encoder = Transformer(str(save_encoder(tmp_path / "encoder", 1)))
-    model = SentenceTransformer(modules=[encoder, AttentionPooling(encoder.get_embedding_dimension())], device="cpu")
+    model = SentenceTransformer(
+        modules=[encoder, AttentionPooling(encoder.get_embedding_dimension())], device="cpu"
+    )
     expected, revisions = [], []
     for seed in (1, 2):
         torch.manual_seed(seed)

@@ -1,4 +1,6 @@
-"""A push sends what a model is made of, nothing else that lies in its folder, and no model that is not whole."""
+"""A push sends what a model is made of, nothing else that lies in its folder, and no model that is
+not whole.
+"""
 
 import json
 import os
@@ -28,7 +30,9 @@ def saved(tower_folders, tmp_path_factory):
     save_for_inference(make_pipeline(tower_folders), root / "twin")
     several = SentenceTransformer(modules=[MultiTokenizerEnsemble([dense, second])], device="cpu")
     save_for_inference(several, root / "several")
-    CrossEncoder(str(tower_folders[0]), num_labels=1, device="cpu").save_pretrained(str(root / "cross"))
+    CrossEncoder(str(tower_folders[0]), num_labels=1, device="cpu").save_pretrained(
+        str(root / "cross")
+    )
     save_encoder(root / "encoder", 1)
     first[0].model.save_pretrained(root / "sharded", max_shard_size="20KB")
     first.tokenizer.save_pretrained(root / "sharded")
@@ -76,7 +80,13 @@ def test_what_no_model_is_made_of_stays(folder, capsys):
         "my.py",
         ".env",
     ]
-    for name in [*others, "secrets.json", "old/model.safetensors", "1_Pooling/id_rsa", "checkpoint-4/optimizer.pt"]:
+    for name in [
+        *others,
+        "secrets.json",
+        "old/model.safetensors",
+        "1_Pooling/id_rsa",
+        "checkpoint-4/optimizer.pt",
+    ]:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("{}")
     (folder / "link").symlink_to("/etc/passwd")
@@ -85,8 +95,14 @@ def test_what_no_model_is_made_of_stays(folder, capsys):
     assert main([str(folder), "me/model", "--dry-run"]) == 0
     told = capsys.readouterr()
     assert "id_rsa" not in told.out and "passwd" not in told.out and "optimizer" not in told.out
-    assert told.err.startswith("Not sent, because it is not part of a model: 1_Pooling/id_rsa, id_rsa, link, my.py")
-    assert told.err.strip().endswith("and 4 more.") and ".env" not in told.err and "checkpoint" not in told.err
+    assert told.err.startswith(
+        "Not sent, because it is not part of a model: 1_Pooling/id_rsa, id_rsa, link, my.py"
+    )
+    assert (
+        told.err.strip().endswith("and 4 more.")
+        and ".env" not in told.err
+        and "checkpoint" not in told.err
+    )
 
 
 def test_code_that_the_configurations_name_is_sent_with_them(folder):
@@ -101,7 +117,9 @@ def test_code_that_the_configurations_name_is_sent_with_them(folder):
     check_whole(folder, files)
 
 
-@pytest.mark.parametrize("name", ["README.md", "1_Pooling", "2_Dense/model.safetensors", "vocab.txt"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "1_Pooling", "2_Dense/model.safetensors", "vocab.txt"]
+)
 @pytest.mark.parametrize("target", ["away", "nowhere"])
 def test_a_link_that_leaves_the_folder_is_refused(name, target, folder, tmp_path):
     path = folder / name
@@ -112,7 +130,9 @@ def test_a_link_that_leaves_the_folder_is_refused(name, target, folder, tmp_path
     else:
         (tmp_path / "away").write_text("x")
     path.symlink_to(tmp_path / target)
-    with pytest.raises(UserError, match=f"{name} is a link that leaves the model's folder; put the file itself"):
+    with pytest.raises(
+        UserError, match=f"{name} is a link that leaves the model's folder; put the file itself"
+    ):
         files_to_push(folder)
 
 
@@ -167,7 +187,9 @@ def unpooled(folder):
     return "nothing says how tokens are pooled"
 
 
-@pytest.mark.parametrize("damage", [cut, unsound, shallow, broken, listed, prompted, wordless, unpooled])
+@pytest.mark.parametrize(
+    "damage", [cut, unsound, shallow, broken, listed, prompted, wordless, unpooled]
+)
 @pytest.mark.parametrize("options", [(), ("--dry-run",)], ids=["push", "dry run"])
 def test_a_model_that_is_not_whole_is_not_sent(damage, options, folder, hub, monkeypatch, capsys):
     monkeypatch.setenv("HF_TOKEN", hub.write_token)
@@ -183,9 +205,13 @@ def test_an_adapters_files_are_judged_alone(tower_folders, tmp_path):
     model.add_adapter(LoraConfig(r=2, target_modules=["query"]))
     model.save_pretrained(str(tmp_path / "adapter"))
     path = tmp_path / "adapter" / "adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"base_model_name_or_path": "org/base"}))
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {"base_model_name_or_path": "org/base"})
+    )
     files = files_to_push(tmp_path / "adapter")
-    assert {"adapter_config.json", "adapter_model.safetensors"} <= set(files.sent) and not files.left_out
+    assert {"adapter_config.json", "adapter_model.safetensors"} <= set(
+        files.sent
+    ) and not files.left_out
     check_whole(tmp_path / "adapter", files)
     weights = tmp_path / "adapter" / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4])

@@ -1,4 +1,6 @@
-"""st-push to a Hub on loopback, by the real client: one commit, every fault survived or told, no token in sight."""
+"""st-push to a Hub on loopback, by the real client: one commit, every fault survived or told, no
+token in sight.
+"""
 
 import json
 import shutil
@@ -55,7 +57,11 @@ def push(hub, folder, capsys):
 
 
 def contents(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.mark.usefixtures("login")
@@ -65,11 +71,15 @@ def test_a_push_is_one_commit_of_a_private_repository(hub, push, folder):
     assert (status, repository.private) == (0, True)
     assert f"{hub.endpoint}/org/twin" in told
     assert len(repository.commits) == 2  # The Hub's own, and ours.
-    sent = {name: content for name, content in repository.files().items() if name != ".gitattributes"}
+    sent = {
+        name: content for name, content in repository.files().items() if name != ".gitattributes"
+    }
     local = contents(folder)
     card = sent.pop("README.md").decode()
     assert sent == {name: content for name, content in local.items() if name != "README.md"}
-    assert 'SentenceTransformer("org/twin")' in card and "sentence_transformers_model_id" not in card
+    assert (
+        'SentenceTransformer("org/twin")' in card and "sentence_transformers_model_id" not in card
+    )
     assert "Unknown: this model came without results." in card
 
 
@@ -82,9 +92,13 @@ def test_a_name_without_an_owner_is_ones_own_and_public_if_asked(hub, push):
 @pytest.mark.usefixtures("login")
 def test_what_is_pushed_comes_back(hub, push, folder, tmp_path):
     assert push()[0] == 0
-    back = snapshot_download("org/twin", token=hub.read_token, local_dir=tmp_path / "back", endpoint=hub.endpoint)
+    back = snapshot_download(
+        "org/twin", token=hub.read_token, local_dir=tmp_path / "back", endpoint=hub.endpoint
+    )
     found = contents(tmp_path / "back")
-    assert back and all(found[name] == data for name, data in contents(folder).items() if name != "README.md")
+    assert back and all(
+        found[name] == data for name, data in contents(folder).items() if name != "README.md"
+    )
 
 
 @pytest.mark.usefixtures("login")
@@ -143,14 +157,17 @@ def test_a_commit_whose_answer_is_lost_is_not_made_twice(hub, push, folder):
 
 
 @pytest.mark.usefixtures("login")
-@pytest.mark.parametrize(("method", "path"), [("POST", COMMIT), ("PUT", "/upload/*"), ("GET", "/api/whoami-v2")])
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", COMMIT), ("PUT", "/upload/*"), ("GET", "/api/whoami-v2")]
+)
 def test_a_push_that_fails_is_told_and_repeated_without_loss(method, path, hub, push, folder):
     before = contents(folder)
     hub.fail(method, path, status=503, times=40)
     status, told = push()
     assert status == 1
     assert told.strip().splitlines()[-1] == (
-        f"Pushing org/twin failed after several attempts (status 503); the model is safe in {folder}: "
+        "Pushing org/twin failed after several attempts (status 503); the model is safe in "
+        f"{folder}: "
         f"st-push {folder} org/twin repeats the push without training."
     )
     assert "Traceback" not in told and contents(folder) == before
@@ -179,7 +196,10 @@ def test_a_file_that_the_hub_finds_too_large_is_told(hub, push):
 
 
 def test_without_a_token_the_way_to_one_is_told(hub, push):
-    assert push() == (2, "There is no token for the Hub; log in with `hf auth login`, or set HF_TOKEN.\n")
+    assert push() == (
+        2,
+        "There is no token for the Hub; log in with `hf auth login`, or set HF_TOKEN.\n",
+    )
     assert not hub.requests
 
 
@@ -193,7 +213,9 @@ def test_a_wrong_token_is_told(hub, push, monkeypatch):
 def test_a_token_that_may_only_read_is_told(hub, push, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", hub.read_token)
     status, told = push()
-    assert status == 2 and told.startswith("The token may not write to org/twin; use one with write access")
+    assert status == 2 and told.startswith(
+        "The token may not write to org/twin; use one with write access"
+    )
     assert not hub.repositories
 
 
@@ -201,7 +223,9 @@ def test_a_token_that_may_only_read_is_told(hub, push, monkeypatch):
 @pytest.mark.parametrize("repo", ["org/has space", "a/b/c", "org/-leading", "org/two..dots"])
 def test_a_name_that_is_not_allowed_is_told_before_anything_is_asked(repo, hub, push):
     status, told = push(repo)
-    assert status == 2 and told.startswith(f"{repo!r} cannot name a repository") and not hub.requests
+    assert (
+        status == 2 and told.startswith(f"{repo!r} cannot name a repository") and not hub.requests
+    )
 
 
 @pytest.mark.usefixtures("login")
@@ -220,12 +244,16 @@ def test_a_model_of_another_kind_is_replaced_only_if_forced(hub, push, tower_fol
     status, told = push()
     assert status == 2
     assert told.strip().endswith(
-        "org/twin holds a bert encoder, and this model is a twin_encoder encoder; choose another repository, or "
+        "org/twin holds a bert encoder, and this model is a twin_encoder encoder; choose another "
+        "repository, or "
         "force the push."
     )
     assert hub.repositories["org/twin"].files() == before
     assert push("org/twin", "--force")[0] == 0
-    assert json.loads(hub.repositories["org/twin"].files()["config.json"])["model_type"] == "twin_encoder"
+    assert (
+        json.loads(hub.repositories["org/twin"].files()["config.json"])["model_type"]
+        == "twin_encoder"
+    )
 
 
 @pytest.mark.usefixtures("login")
@@ -253,9 +281,15 @@ def test_a_lost_answer_to_a_commit_that_deletes_is_no_fault(hub, push, folder):
 
 @pytest.mark.usefixtures("login")
 def test_an_adapter_on_a_model_of_this_machine_is_refused(hub, push, folder):
-    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(folder)}))
+    (folder / "adapter_config.json").write_text(
+        json.dumps({"base_model_name_or_path": str(folder)})
+    )
     status, told = push()
-    assert status == 2 and "holds an adapter for a model that only this machine has" in told and not hub.requests
+    assert (
+        status == 2
+        and "holds an adapter for a model that only this machine has" in told
+        and not hub.requests
+    )
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "org/base"}))
     assert push()[0] == 0
     (folder / "adapter_config.json").unlink()
@@ -300,7 +334,11 @@ def test_a_file_above_the_hubs_limit_is_refused_before_anything_is_sent(hub, pus
     with (folder / "model-00002-of-00002.safetensors").open("wb") as file:
         file.truncate(LARGEST_FILE + 1)  # Sparse: it takes no space.
     status, told = push()
-    assert status == 2 and "has 50 GB, and the Hub takes files up to 50 GB" in told and not hub.requests
+    assert (
+        status == 2
+        and "has 50 GB, and the Hub takes files up to 50 GB" in told
+        and not hub.requests
+    )
 
 
 @pytest.mark.usefixtures("login")
@@ -308,6 +346,6 @@ def test_the_card_that_is_pushed_passes_the_hubs_check(hub, push):
     assert push()[0] == 0
     card = ModelCard(hub.repositories["org/twin"].files()["README.md"].decode())
     card.validate()
-    assert HfApi(endpoint=hub.endpoint, token=hub.read_token).model_info("org/twin").library_name == (
-        "sentence-transformers"
-    )
+    assert HfApi(endpoint=hub.endpoint, token=hub.read_token).model_info(
+        "org/twin"
+    ).library_name == ("sentence-transformers")

@@ -24,14 +24,22 @@ def saved(model, folder, *modules, **said):
 
 def usage(folder, model):
     template = templates(bundled.folder("model_cards"), autoescape=False).get_template("_usage.md")
-    text = template.render(form=model_form(folder), max_seq_length=model.max_seq_length, model_id=str(folder))
+    text = template.render(
+        form=model_form(folder), max_seq_length=model.max_seq_length, model_id=str(folder)
+    )
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
-@pytest.mark.parametrize("pooling", sorted({*get_args(PoolingName)} - {"pooler"}))  # Which twins have alone.
+@pytest.mark.parametrize(
+    "pooling", sorted({*get_args(PoolingName)} - {"pooler"})
+)  # Which twins have alone.
 @pytest.mark.parametrize("prompted", [False, True])
 def test_plain_transformers_give_the_same(tower_folders, tmp_path, pooling, prompted):
-    said = {"prompts": {"query": 'the "old" one: '}, "default_prompt_name": "query"} if prompted else {}
+    said = (
+        {"prompts": {"query": 'the "old" one: '}, "default_prompt_name": "query"}
+        if prompted
+        else {}
+    )
     start = load_sentence_transformer(tower_folders[0], pooling=pooling, device="cpu")
     model = saved(start, tmp_path / "model", *([Normalize()] if prompted else []), **said)
     (_, plain) = usage(tmp_path / "model", model)

@@ -27,15 +27,26 @@ class Account:
             "name": self.name,
             "fullname": self.name,
             "orgs": [
-                {"type": "org", "id": f"id-of-{name}", "name": name, "fullname": name, "roleInOrg": self.role}
+                {
+                    "type": "org",
+                    "id": f"id-of-{name}",
+                    "name": name,
+                    "fullname": name,
+                    "roleInOrg": self.role,
+                }
                 for name in self.organizations
             ],
-            "auth": {"type": "access_token", "accessToken": {"displayName": "tests", "role": self.role}},
+            "auth": {
+                "type": "access_token",
+                "accessToken": {"displayName": "tests", "role": self.role},
+            },
         }
 
 
 class Accounts:
-    """Three tokens: of a member who may write, of the same member read-only, and of a stranger who may write."""
+    """Three tokens: of a member who may write, of the same member read-only, and of a stranger who
+    may write.
+    """
 
     def __init__(self, user: str, organizations: Iterable[str]) -> None:
         self.write_token = "token-that-writes"

@@ -13,7 +13,11 @@ class Answer:
 
     @classmethod
     def of_json(cls, value: object, status: int = 200) -> "Answer":
-        return cls(status, json.dumps(value, default=str).encode(), {"Content-Type": "application/json; charset=utf-8"})
+        return cls(
+            status,
+            json.dumps(value, default=str).encode(),
+            {"Content-Type": "application/json; charset=utf-8"},
+        )
 
 
 class Refusal(Exception):

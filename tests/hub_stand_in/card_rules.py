@@ -1,4 +1,6 @@
-"""The Hub's check of a card's metadata: the rules on which model cards fail in practice, not all of them."""
+"""The Hub's check of a card's metadata: the rules on which model cards fail in practice, not all of
+them.
+"""
 
 import re
 from collections.abc import Iterator
@@ -49,7 +51,10 @@ def _field_errors(metadata: dict[str, Any]) -> Iterator[str]:
     bases = metadata.get("base_model", [])
     for base in bases if isinstance(bases, list) else [bases]:
         if not isinstance(base, str) or not REPOSITORY_ID.fullmatch(base):
-            yield f'"base_model" with value "{base}" is not valid. Use a model id from https://hf.co/models.'
+            yield (
+                f'"base_model" with value "{base}" is not valid. Use a model id from '
+                "https://hf.co/models."
+            )
 
 
 def _index_errors(metadata: dict[str, Any]) -> Iterator[str]:
@@ -59,9 +64,17 @@ def _index_errors(metadata: dict[str, Any]) -> Iterator[str]:
         for j, result in enumerate(model.get("results") or []):
             at = f"model-index[{i}].results[{j}]"
             for block, keys in REQUIRED.items():
-                yield from (f'"{at}.{block}.{key}" is required' for key in keys if key not in result.get(block, {}))
+                yield from (
+                    f'"{at}.{block}.{key}" is required'
+                    for key in keys
+                    if key not in result.get(block, {})
+                )
             for key in ("config", "split", "revision"):
                 if not isinstance(result.get("dataset", {}).get(key, ""), str):
                     yield f'"{at}.dataset.{key}" must be a string'
             for k, metric in enumerate(result.get("metrics") or []):
-                yield from (f'"{at}.metrics[{k}].{key}" is required' for key in ("type", "value") if key not in metric)
+                yield from (
+                    f'"{at}.metrics[{k}].{key}" is required'
+                    for key in ("type", "value")
+                    if key not in metric
+                )

@@ -39,7 +39,8 @@ class Collection:
 def _readable(exchange: Exchange, slug: str) -> Collection:
     collection = exchange.hub.collections.get(slug)
     if collection is None or (
-        collection.private and (exchange.account is None or not exchange.account.sees(collection.namespace))
+        collection.private
+        and (exchange.account is None or not exchange.account.sees(collection.namespace))
     ):
         raise Refusal(404, "Collection not found")
     return collection
@@ -50,12 +51,17 @@ def create(exchange: Exchange) -> Answer:
     account, asked = exchange.signed_in(), exchange.json()
     namespace, title = asked["namespace"], asked["title"]
     if not account.writes(namespace):
-        raise Refusal(403, f'You don\'t have the rights to create a collection under the namespace "{namespace}"')
+        raise Refusal(
+            403,
+            f'You don\'t have the rights to create a collection under the namespace "{namespace}"',
+        )
     words = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
     slug = f"{namespace}/{words}-{hashlib.sha1(title.encode()).hexdigest()[:24]}"
     if slug in exchange.hub.collections:
         raise Refusal(409, "You already have a collection with this title", slug=slug)
-    collection = Collection(slug, title, namespace, asked.get("description"), bool(asked.get("private")))
+    collection = Collection(
+        slug, title, namespace, asked.get("description"), bool(asked.get("private"))
+    )
     exchange.hub.collections[slug] = collection
     return Answer.of_json(collection.describe())
 

@@ -74,24 +74,34 @@ def commit(exchange: Exchange, repo: str, revision: str) -> Answer:
         else:
             deleted += _deletions(repository, value["path"], item["key"] == "deletedFolder")
     _check(repository, header, added)
-    made = repository.commit(header["summary"], header["description"], account.name, added, tuple(deleted))
+    made = repository.commit(
+        header["summary"], header["description"], account.name, added, tuple(deleted)
+    )
     url = f"{exchange.hub.endpoint}/{repo}/commit/{made.oid}"
-    return Answer.of_json({"success": True, "commitOid": made.oid, "commitUrl": url, "hookOutput": ""})
+    return Answer.of_json(
+        {"success": True, "commitOid": made.oid, "commitUrl": url, "hookOutput": ""}
+    )
 
 
 def _large_file(repository: Repository, path: str, oid: str) -> Blob:
     if oid not in repository.large_objects:
         raise Refusal(
-            400, f"Your push was rejected because an LFS pointer pointed to a file that does not exist: {path}"
+            400,
+            "Your push was rejected because an LFS pointer pointed to a file that does not exist: "
+            f"{path}",
         )
     return Blob(repository.large_objects[oid], lfs=True)
 
 
 def _deletions(repository: Repository, path: str, folder: bool) -> list[str]:
     files = repository.head.files
-    gone = [known for known in files if known.startswith(f"{path.rstrip('/')}/")] if folder else [path]
+    gone = (
+        [known for known in files if known.startswith(f"{path.rstrip('/')}/")] if folder else [path]
+    )
     if not gone or any(known not in files for known in gone):
-        raise Refusal(404, f"A {'folder' if folder else 'file'} with this name doesn't exist", "EntryNotFound")
+        raise Refusal(
+            404, f"A {'folder' if folder else 'file'} with this name doesn't exist", "EntryNotFound"
+        )
     return gone
 
 

@@ -1,4 +1,6 @@
-"""The HTTP side: reads a request, applies the fault ordered for it, writes the answer, keeps the log."""
+"""The HTTP side: reads a request, applies the fault ordered for it, writes the answer, keeps the
+log.
+"""
 
 import socket
 import struct
@@ -50,7 +52,8 @@ class Server(ThreadingHTTPServer):
 
 class Connection(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # Headers and body are two writes: without this each answer waits for the client's delayed acknowledgement.
+    # Headers and body are two writes: without this each answer waits for the client's delayed
+    # acknowledgement.
     disable_nagle_algorithm = True
     server: Server
 
@@ -84,7 +87,9 @@ class Connection(BaseHTTPRequestHandler):
         hub = self.server.hub
         try:
             account = hub.accounts.of(self.headers.get("Authorization"))
-            exchange = Exchange(hub, self.command, path, query, account, body, self.headers.get("Range"))
+            exchange = Exchange(
+                hub, self.command, path, query, account, body, self.headers.get("Range")
+            )
             with hub.lock:
                 return self.server.routes.answer(exchange)
         except Refusal as refusal:
@@ -115,7 +120,8 @@ class Connection(BaseHTTPRequestHandler):
     def _close(self, reset: bool) -> None:
         self.close_connection = True
         if reset:
-            # Closing with a linger time of zero sends RST; the reader holds the socket open until it is closed too.
+            # Closing with a linger time of zero sends RST; the reader holds the socket open until
+            # it is closed too.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.rfile.close()
             self.connection.close()

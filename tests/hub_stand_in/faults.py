@@ -19,7 +19,9 @@ MESSAGES = {
 
 @dataclass(frozen=True)
 class LoggedRequest:
-    """One request; `status` is None where the connection was closed before an answer. Never a token's text."""
+    """One request; `status` is None where the connection was closed before an answer. Never a
+    token's text.
+    """
 
     method: str
     path: str
@@ -43,10 +45,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class Cut:
-    """Closes the connection after so many bytes of the request's body, or of the answer's where it has none.
+    """Closes the connection after so many bytes of the request's body, or of the answer's where it
+    has none.
 
-    An upload always ends in a reset connection. A download ends as if the server had closed it in order; with
-    `reset`, in a reset one.
+    An upload always ends in a reset connection. A download ends as if the server had closed it in
+    order; with `reset`, in a reset one.
     """
 
     after_bytes: int

@@ -1,4 +1,6 @@
-"""The stand-in itself: two ports, what it keeps, faults to order, the environment of a client's process."""
+"""The stand-in itself: two ports, what it keeps, faults to order, the environment of a client's
+process.
+"""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -18,9 +20,10 @@ HUB_ROUTES = Routes.together(commit_routes.routes, collection_routes.routes, mod
 class HubStandIn:
     """A Hub on loopback; a context manager.
 
-    `repositories`, `collections` and `requests` may be read at any time: what a push left, and what it asked.
-    Methods and paths of faults and of `count` are patterns as in a shell: "*" stands for any method or any part of a
-    path. Large files are at "/upload/ORG/NAME/SHA256" and "/download/ORG/NAME/SHA256/FILE".
+    `repositories`, `collections` and `requests` may be read at any time: what a push left, and what
+    it asked. Methods and paths of faults and of `count` are patterns as in a shell: "*" stands for
+    any method or any part of a path. Large files are at "/upload/ORG/NAME/SHA256" and
+    "/download/ORG/NAME/SHA256/FILE".
     """
 
     def __init__(self, user: str = "tester", organizations: Iterable[str] = ("org",)) -> None:
@@ -66,12 +69,18 @@ class HubStandIn:
         message: str | None = None,
     ) -> None:
         """The next `times` such requests get an error and do nothing."""
-        self.faults.order(method, path, Failure(status, message or MESSAGES[status], headers or {}), times)
+        self.faults.order(
+            method, path, Failure(status, message or MESSAGES[status], headers or {}), times
+        )
 
-    def cut(self, method: str, path: str, *, after_bytes: int, times: int = 1, reset: bool = False) -> None:
-        """The next `times` such requests lose their connection in the middle of what is sent, up or down.
+    def cut(
+        self, method: str, path: str, *, after_bytes: int, times: int = 1, reset: bool = False
+    ) -> None:
+        """The next `times` such requests lose their connection in the middle of what is sent, up or
+        down.
 
-        An upload's connection is always reset; a download's is closed in order, or reset with `reset`.
+        An upload's connection is always reset; a download's is closed in order, or reset with
+        `reset`.
         """
         self.faults.order(method, path, Cut(after_bytes, reset), times)
 
@@ -88,9 +97,11 @@ class HubStandIn:
         return sum(matches(method, path, request.method, request.path) for request in self.requests)
 
     def environment(self, home: Path, token: str | None = None) -> dict[str, str]:
-        """Environment of a process that knows this Hub alone and keeps everything it caches under `home`.
+        """Environment of a process that knows this Hub alone and keeps everything it caches under
+        `home`.
 
-        Settings and tokens of whoever runs the tests stay outside; without `token` the process is anonymous.
+        Settings and tokens of whoever runs the tests stay outside; without `token` the process is
+        anonymous.
         """
         foreign = ("HF_", "HUGGING", "TRANSFORMERS_", "MTEB_", "XDG_")
         kept = {

@@ -17,7 +17,10 @@ def whoami(exchange: Exchange) -> Answer:
 @routes.add("POST", "/api/validate-yaml")
 def validate_yaml(exchange: Exchange) -> Answer:
     errors, warnings = card_faults(exchange.json()["content"])
-    found = {"errors": [{"message": error} for error in errors], "warnings": [{"message": text} for text in warnings]}
+    found = {
+        "errors": [{"message": error} for error in errors],
+        "warnings": [{"message": text} for text in warnings],
+    }
     return Answer.of_json(found, 400 if errors else 200)
 
 
@@ -35,7 +38,9 @@ def create(exchange: Exchange) -> Answer:
     namespace, name = _named(exchange)
     check_name(name)
     if not account.writes(namespace):
-        raise Refusal(403, f'You don\'t have the rights to create a model under the namespace "{namespace}"')
+        raise Refusal(
+            403, f'You don\'t have the rights to create a model under the namespace "{namespace}"'
+        )
     repo_id = f"{namespace}/{name}"
     url = f"{hub.endpoint}/{repo_id}"
     if repo_id in hub.repositories:
@@ -139,6 +144,8 @@ def resolve(exchange: Exchange, repo: str, revision: str, path: str) -> Answer:
     if blob.lfs:
         headers["X-Linked-Etag"] = f'"{blob.etag}"'
         headers["X-Linked-Size"] = str(len(blob.data))
-        headers["Location"] = f"{exchange.hub.storage_endpoint}/download/{repo}/{blob.sha256}/{path}"
+        headers["Location"] = (
+            f"{exchange.hub.storage_endpoint}/download/{repo}/{blob.sha256}/{path}"
+        )
         return Answer(302, headers=headers)
     return content(exchange, blob.data, {**headers, "ETag": f'"{blob.etag}"'})

@@ -13,25 +13,37 @@ from hub_stand_in.answers import Refusal
 from hub_stand_in.card_rules import card_metadata
 
 LARGE_FILES = (
-    "*.7z *.arrow *.bin *.bz2 *.ckpt *.ftz *.gz *.h5 *.joblib *.mlmodel *.model *.msgpack *.npy *.npz *.onnx *.ot "
-    "*.parquet *.pb *.pickle *.pkl *.pt *.pth *.rar *.safetensors *.tar *.tflite *.tgz *.wasm *.xz *.zip *.zst"
+    "*.7z *.arrow *.bin *.bz2 *.ckpt *.ftz *.gz *.h5 *.joblib *.mlmodel *.model *.msgpack *.npy "
+    "*.npz *.onnx *.ot "
+    "*.parquet *.pb *.pickle *.pkl *.pt *.pth *.rar *.safetensors *.tar *.tflite *.tgz *.wasm *.xz "
+    "*.zip *.zst"
 ).split()
 LARGE_SIZE = 10 * 2**20
 NAME = re.compile(r"(?![-.])[A-Za-z0-9._-]{1,96}(?<![-.])", re.ASCII)
 
 
 def check_name(name: str) -> None:
-    if not NAME.fullmatch(name) or "--" in name or ".." in name or name.endswith((".git", ".ipynb")):
+    if (
+        not NAME.fullmatch(name)
+        or "--" in name
+        or ".." in name
+        or name.endswith((".git", ".ipynb"))
+    ):
         raise Refusal(
             400,
-            "Only regular characters and '-', '_', '.' are accepted. '--' and '..' are forbidden. '-' and '.' cannot "
+            "Only regular characters and '-', '_', '.' are accepted. '--' and '..' are forbidden. "
+            "'-' and '.' cannot "
             'start or end the name. The name cannot end with ".git" or ".ipynb". Max length is 96.',
         )
 
 
 def is_large(path: str, size: int, sample: bytes) -> bool:
     """Whether the Hub wants this file by LFS."""
-    return size > LARGE_SIZE or b"\0" in sample or any(fnmatchcase(PurePosixPath(path).name, p) for p in LARGE_FILES)
+    return (
+        size > LARGE_SIZE
+        or b"\0" in sample
+        or any(fnmatchcase(PurePosixPath(path).name, p) for p in LARGE_FILES)
+    )
 
 
 @dataclass(frozen=True)
@@ -49,7 +61,10 @@ class Blob:
     def in_git(self) -> bytes:
         if not self.lfs:
             return self.data
-        pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{self.sha256}\nsize {len(self.data)}\n"
+        pointer = (
+            f"version https://git-lfs.github.com/spec/v1\noid sha256:{self.sha256}\nsize "
+            f"{len(self.data)}\n"
+        )
         return pointer.encode()
 
     @property
@@ -86,8 +101,16 @@ class Repository:
     large_objects: dict[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        attributes = "".join(f"{pattern} filter=lfs diff=lfs merge=lfs -text\n" for pattern in LARGE_FILES)
-        self.commit("initial commit", "", "system", {".gitattributes": Blob(attributes.encode(), lfs=False)}, ())
+        attributes = "".join(
+            f"{pattern} filter=lfs diff=lfs merge=lfs -text\n" for pattern in LARGE_FILES
+        )
+        self.commit(
+            "initial commit",
+            "",
+            "system",
+            {".gitattributes": Blob(attributes.encode(), lfs=False)},
+            (),
+        )
 
     @property
     def namespace(self) -> str:
@@ -110,13 +133,22 @@ class Repository:
         raise Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
 
     def commit(
-        self, message: str, description: str, author: str, added: Mapping[str, Blob], deleted: tuple[str, ...]
+        self,
+        message: str,
+        description: str,
+        author: str,
+        added: Mapping[str, Blob],
+        deleted: tuple[str, ...],
     ) -> Commit:
         kept = dict(self.head.files) if self.commits else {}
         for path in deleted:
             del kept[path]
         files = {**kept, **added}
-        identity = [message, len(self.commits), sorted((path, blob.git_oid) for path, blob in files.items())]
+        identity = [
+            message,
+            len(self.commits),
+            sorted((path, blob.git_oid) for path, blob in files.items()),
+        ]
         commit = Commit(
             oid=hashlib.sha1(json.dumps([self.id, *identity]).encode()).hexdigest(),
             message=message,
@@ -132,7 +164,11 @@ class Repository:
 
     def describe(self, commit: Commit, with_blobs: bool) -> dict[str, object]:
         """What model info answers."""
-        card = card_metadata(commit.files["README.md"].data.decode()) if "README.md" in commit.files else {}
+        card = (
+            card_metadata(commit.files["README.md"].data.decode())
+            if "README.md" in commit.files
+            else {}
+        )
         library = card.get("library_name") or guessed_library(commit.files)
         tags = list(card.get("tags") or [])
         if library is not None:
@@ -175,12 +211,21 @@ def guessed_library(files: Mapping[str, Blob]) -> str | None:
 def described_blob(blob: Blob) -> dict[str, object]:
     described: dict[str, object] = {"size": len(blob.data), "blobId": blob.git_oid}
     if blob.lfs:
-        described["lfs"] = {"sha256": blob.sha256, "size": len(blob.data), "pointerSize": len(blob.in_git)}
+        described["lfs"] = {
+            "sha256": blob.sha256,
+            "size": len(blob.data),
+            "pointerSize": len(blob.in_git),
+        }
     return described
 
 
 def tree_entry(path: str, blob: Blob) -> dict[str, object]:
-    entry: dict[str, object] = {"type": "file", "oid": blob.git_oid, "size": len(blob.data), "path": path}
+    entry: dict[str, object] = {
+        "type": "file",
+        "oid": blob.git_oid,
+        "size": len(blob.data),
+        "path": path,
+    }
     if blob.lfs:
         entry["lfs"] = {"oid": blob.sha256, "size": len(blob.data), "pointerSize": len(blob.in_git)}
     return entry

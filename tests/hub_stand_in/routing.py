@@ -44,10 +44,13 @@ class Exchange:
         return self.account
 
     def readable(self, repo_id: str) -> "Repository":
-        """The repository, if this account may know of it: the Hub does not tell private from missing."""
+        """The repository, if this account may know of it: the Hub does not tell private from
+        missing.
+        """
         repository = self.hub.repositories.get(repo_id)
         if repository is not None and (
-            not repository.private or (self.account is not None and self.account.sees(repository.namespace))
+            not repository.private
+            or (self.account is not None and self.account.sees(repository.namespace))
         ):
             return repository
         if self.account is None:
@@ -57,12 +60,13 @@ class Exchange:
     def writable(
         self,
         repo_id: str,
-        message: str = "Forbidden: pass `create_pr=1` as a query parameter to create a Pull Request",
+        message: str = "Forbidden: pass `create_pr=1` as a query parameter to create a Pull "
+        "Request",
     ) -> "Repository":
         repository = self.readable(repo_id)
         if self.account is None:
-            # Over https the client takes any 401 of a repository's address for a missing repository; on loopback only
-            # the code tells it so.
+            # Over https the client takes any 401 of a repository's address for a missing
+            # repository; on loopback only the code tells it so.
             raise Refusal(401, "Invalid username or password.", "RepoNotFound")
         if not self.account.writes(repository.namespace):
             raise Refusal(403, message)
@@ -88,7 +92,9 @@ class Routes:
     def add(self, method: str, template: str) -> Callable[[Route], Route]:
         """Register a route such as `/api/models/{repo}/commit/{revision}`."""
         pattern = re.sub(
-            r"\\\{(\w+)\\\}", lambda match: f"(?P<{match[1]}>{PARTS.get(match[1], '[^/]+')})", re.escape(template)
+            r"\\\{(\w+)\\\}",
+            lambda match: f"(?P<{match[1]}>{PARTS.get(match[1], '[^/]+')})",
+            re.escape(template),
         )
 
         def register(function: Route) -> Route:
@@ -102,5 +108,7 @@ class Routes:
         for route_method, pattern, function in self._routes:
             match = pattern.fullmatch(exchange.path)
             if match and method == route_method:
-                return function(exchange, **{name: unquote(value) for name, value in match.groupdict().items()})
+                return function(
+                    exchange, **{name: unquote(value) for name, value in match.groupdict().items()}
+                )
         raise Refusal(404, f"The stand-in knows no {exchange.method} {exchange.path}")

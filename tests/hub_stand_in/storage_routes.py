@@ -19,7 +19,9 @@ def upload(exchange: Exchange, repo: str, oid: str) -> Answer:
 
 @routes.add("GET", "/download/{repo}/{oid}/{path}")
 def download(exchange: Exchange, repo: str, oid: str, path: str) -> Answer:
-    return content(exchange, exchange.hub.repositories[repo].large_objects[oid], {"ETag": f'"{oid}"'})
+    return content(
+        exchange, exchange.hub.repositories[repo].large_objects[oid], {"ETag": f'"{oid}"'}
+    )
 
 
 def content(exchange: Exchange, data: bytes, headers: dict[str, str]) -> Answer:
@@ -35,6 +37,8 @@ def content(exchange: Exchange, data: bytes, headers: dict[str, str]) -> Answer:
     else:
         start, end = max(len(data) - int(asked[2]), 0), len(data) - 1
     if start > end:
-        raise Refusal(416, "Range Not Satisfiable", headers={"Content-Range": f"bytes */{len(data)}"})
+        raise Refusal(
+            416, "Range Not Satisfiable", headers={"Content-Range": f"bytes */{len(data)}"}
+        )
     headers["Content-Range"] = f"bytes {start}-{end}/{len(data)}"
     return Answer(206, data[start : end + 1], headers)

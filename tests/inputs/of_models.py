@@ -17,14 +17,44 @@ ROWS = [
     trained("a folder without a model, to train", "./empty", "empty", files=FOLDERS),
     trained("a model of no Hub, to train", "nobody/nothing", "nobody/nothing"),
     trained("a plain encoder without a pooling, to train", "{first}", "pooling"),
-    Row("a folder without a model, to evaluate", "st-eval ./empty --task senteval/CR", "empty", files=FOLDERS),
+    Row(
+        "a folder without a model, to evaluate",
+        "st-eval ./empty --task senteval/CR",
+        "empty",
+        files=FOLDERS,
+    ),
     Row("a path that is none, to evaluate", "st-eval ./none --task senteval/CR", "./none"),
-    Row("a model of no Hub, to evaluate", "st-eval nobody/nothing --task senteval/CR", "nobody/nothing"),
-    Row("a plain encoder, to evaluate", "st-eval {first} --task senteval/CR", "add --pooling cls or --pooling mean"),
-    Row("a path that is none, to diagnose", "st-diagnose ./none --pairs {pairs} --output-dir out", "is not a folder"),
-    Row("a plain encoder, to diagnose", "st-diagnose {first} --pairs {pairs} --output-dir out", "add --pooling cls"),
-    Row("an encoder that is not there, to join", "st-convert join ./none {second} out", "st-convert join: "),
-    Row("a folder without an encoder, to join", "st-convert join {first} ./empty out", "empty", files=FOLDERS),
+    Row(
+        "a model of no Hub, to evaluate",
+        "st-eval nobody/nothing --task senteval/CR",
+        "nobody/nothing",
+    ),
+    Row(
+        "a plain encoder, to evaluate",
+        "st-eval {first} --task senteval/CR",
+        "add --pooling cls or --pooling mean",
+    ),
+    Row(
+        "a path that is none, to diagnose",
+        "st-diagnose ./none --pairs {pairs} --output-dir out",
+        "is not a folder",
+    ),
+    Row(
+        "a plain encoder, to diagnose",
+        "st-diagnose {first} --pairs {pairs} --output-dir out",
+        "add --pooling cls",
+    ),
+    Row(
+        "an encoder that is not there, to join",
+        "st-convert join ./none {second} out",
+        "st-convert join: ",
+    ),
+    Row(
+        "a folder without an encoder, to join",
+        "st-convert join {first} ./empty out",
+        "empty",
+        files=FOLDERS,
+    ),
     Row("a model that is no twin, to split", "st-convert split {model} out", "st-convert split: "),
     Row("a twin that is not there, to split", "st-convert split ./none out", "st-convert split: "),
     Row(
@@ -38,10 +68,20 @@ ROWS = [
         "st-score {corpus} --scorer {first} --judge {judge} --output o.jsonl",
         "--scorer: ",
     ),
-    Row("no scorer there", "st-score {corpus} --scorer ./none --judge {judge} --output o.jsonl", "--scorer: "),
-    Row("no judge there", "st-score {corpus} --scorer {model} --judge ./none --output o.jsonl", "./none"),
+    Row(
+        "no scorer there",
+        "st-score {corpus} --scorer ./none --judge {judge} --output o.jsonl",
+        "--scorer: ",
+    ),
+    Row(
+        "no judge there",
+        "st-score {corpus} --scorer {model} --judge ./none --output o.jsonl",
+        "./none",
+    ),
     Row("a folder that is not there, to push", "st-push none me/x --dry-run", "none"),
-    Row("a folder without a model, to push", "st-push empty me/x --dry-run", "empty", files=FOLDERS),
+    Row(
+        "a folder without a model, to push", "st-push empty me/x --dry-run", "empty", files=FOLDERS
+    ),
 ]
 
 
@@ -57,7 +97,9 @@ def damaged(change):
 
 def cut(name):
     """Leave half of a file."""
-    return lambda path: (path / name).write_bytes((path / name).read_bytes()[: (path / name).stat().st_size // 2])
+    return lambda path: (path / name).write_bytes(
+        (path / name).read_bytes()[: (path / name).stat().st_size // 2]
+    )
 
 
 def without(*names):
@@ -74,7 +116,9 @@ def resized(path):
 def deepened(path):
     """Name more layers than the weights have."""
     config = path / "config.json"
-    config.write_text(config.read_text().replace('"num_hidden_layers": 4', '"num_hidden_layers": 12'))
+    config.write_text(
+        config.read_text().replace('"num_hidden_layers": 4', '"num_hidden_layers": 12')
+    )
 
 
 def listing(text):
@@ -91,8 +135,14 @@ DAMAGES = {
     "more layers than were saved": (deepened, ""),
     "a configuration that is cut off": (cut("config.json"), ""),
     "a listing that is cut off": (cut("modules.json"), ""),
-    "a listing of numbers": (listing('[{"type": 1, "path": 2}]'), "modules.json is not a list of modules"),
-    "a listing nested 200,000 deep": (listing("[" * 200_000), "modules.json is not a list of modules"),
+    "a listing of numbers": (
+        listing('[{"type": 1, "path": 2}]'),
+        "modules.json is not a list of modules",
+    ),
+    "a listing nested 200,000 deep": (
+        listing("[" * 200_000),
+        "modules.json is not a list of modules",
+    ),
 }
 # Of the other commands, tests/cli/test_given_models.py.
 COMMANDS = {

@@ -25,8 +25,16 @@ ROWS = [
     ),
     Row("a run in a file", f"{TRAIN} file", "file is not empty; choose another folder", files=FILE),
     Row("a run below a file", f"{TRAIN} file/out", "a part of this path is a file", files=FILE),
-    Row("a run below a device", f"{TRAIN} /dev/null/out", "/dev/null/out: a part of this path is a file"),
-    Row("a run under a name too long", f"{TRAIN} {LONG}", "the name is too long; choose a shorter one."),
+    Row(
+        "a run below a device",
+        f"{TRAIN} /dev/null/out",
+        "/dev/null/out: a part of this path is a file",
+    ),
+    Row(
+        "a run under a name too long",
+        f"{TRAIN} {LONG}",
+        "the name is too long; choose a shorter one.",
+    ),
     Row(
         "a run in links that lead in a circle",
         f"{TRAIN} out",
@@ -55,14 +63,28 @@ ROWS = [
     Row("a twin split into a folder of others", "st-convert split {twin} out", HOLDS, files=MINE),
     Row("a diagnosis in a folder of others", f"{DIAGNOSE} out", HOLDS, files=MINE),
     Row("a diagnosis below a file", f"{DIAGNOSE} file/out", BELOW, files=FILE),
-    Row("a report in a file", f"{CONVERGENCE} file", "--output-dir: file cannot be written", files=FILE),
-    Row("a report below a device", f"{CONVERGENCE} /dev/null/out", "--output-dir: /dev/null/out cannot be written"),
     Row(
-        "scores in no folder", f"{SCORE} none/o.jsonl", "--output: the folder of none/o.jsonl does not exist; make it."
+        "a report in a file",
+        f"{CONVERGENCE} file",
+        "--output-dir: file cannot be written",
+        files=FILE,
+    ),
+    Row(
+        "a report below a device",
+        f"{CONVERGENCE} /dev/null/out",
+        "--output-dir: /dev/null/out cannot be written",
+    ),
+    Row(
+        "scores in no folder",
+        f"{SCORE} none/o.jsonl",
+        "--output: the folder of none/o.jsonl does not exist; make it.",
     ),
     Row("scores below a file", f"{SCORE} file/o.jsonl", "--output: ", files=FILE),
     Row(
-        "an evaluation in a file", "st-eval {model} --task senteval/CR --output-dir file", "--output-dir: ", files=FILE
+        "an evaluation in a file",
+        "st-eval {model} --task senteval/CR --output-dir file",
+        "--output-dir: ",
+        files=FILE,
     ),
     Row(
         "an evaluation below a device",

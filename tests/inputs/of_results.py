@@ -4,7 +4,8 @@ from inputs.row import Row
 
 CONVERGENCE = "st-convergence run --output-dir out"
 STAGE = (
-    '{"name": "one", "spearman": {}, "data_sha256": {}, "log": [{"step": 1, "train_seconds": 1, "eval_dev_spearman": '
+    '{"name": "one", "spearman": {}, "data_sha256": {}, "log": [{"step": 1, "train_seconds": '
+    '1, "eval_dev_spearman": '
 )
 
 
@@ -20,17 +21,38 @@ def evaluated(name, content, sentence):
 
 
 ROWS = [
-    Row("a run without results", CONVERGENCE, "run: no results.json there", files={"run/a.txt": "a\n"}),
-    Row("a run that is not there", CONVERGENCE, "run: no results.json there"),
-    run("results that are cut off", '{"recipe": "ti', "run/results.json: not the results of st-train"),
-    run("results that are empty", "", "run/results.json: not the results of st-train"),
-    run("results that are no text", b"\xff\xfe\x00", "run/results.json: not the results of st-train"),
-    run("results of something else", "[1, 2]", "run/results.json: not the results of st-train"),
-    run("results nested 200,000 deep", "[" * 200_000, "run/results.json: not the results of st-train"),
-    run(
-        "results without a seed", '{"recipe": "t", "stages": []}', "not the results of st-train (seed: Field required)"
+    Row(
+        "a run without results",
+        CONVERGENCE,
+        "run: no results.json there",
+        files={"run/a.txt": "a\n"},
     ),
-    run("results without a score", '{"recipe": "t", "seed": 1, "stages": []}', "run: no stage was evaluated on dev"),
+    Row("a run that is not there", CONVERGENCE, "run: no results.json there"),
+    run(
+        "results that are cut off",
+        '{"recipe": "ti',
+        "run/results.json: not the results of st-train",
+    ),
+    run("results that are empty", "", "run/results.json: not the results of st-train"),
+    run(
+        "results that are no text", b"\xff\xfe\x00", "run/results.json: not the results of st-train"
+    ),
+    run("results of something else", "[1, 2]", "run/results.json: not the results of st-train"),
+    run(
+        "results nested 200,000 deep",
+        "[" * 200_000,
+        "run/results.json: not the results of st-train",
+    ),
+    run(
+        "results without a seed",
+        '{"recipe": "t", "stages": []}',
+        "not the results of st-train (seed: Field required)",
+    ),
+    run(
+        "results without a score",
+        '{"recipe": "t", "seed": 1, "stages": []}',
+        "run: no stage was evaluated on dev",
+    ),
     run(
         "results with a score that is NaN",
         '{"recipe": "t", "seed": 1, "stages": [' + STAGE + "NaN}]}]}",
@@ -42,16 +64,25 @@ ROWS = [
         "compare runs of one recipe.",
         files={"run/results.json": '{"recipe": "other", "seed": 2, "stages": []}'},
     ),
-    evaluated("an evaluation that is cut off", '{"model": {"na', "out/results.json was not written by st-eval"),
+    evaluated(
+        "an evaluation that is cut off",
+        '{"model": {"na',
+        "out/results.json was not written by st-eval",
+    ),
     evaluated(
         "an evaluation of another shape",
         '{"model": {"name": "a", "sha256": "b"}, "suites": 5}',
         "was not written by st-eval",
     ),
-    evaluated("an evaluation nested 200,000 deep", "[" * 200_000, "out/results.json was not written by st-eval"),
+    evaluated(
+        "an evaluation nested 200,000 deep",
+        "[" * 200_000,
+        "out/results.json was not written by st-eval",
+    ),
     evaluated(
         "an evaluation of another model",
-        '{"model": {"name": "other", "sha256": "0123456789"}, "suites": {}, "tasks": {}, "missing": {}}',
+        '{"model": {"name": "other", "sha256": "0123456789"}, "suites": {}, "tasks": {}, '
+        '"missing": {}}',
         "out holds the results of another model (other, 01234567",
     ),
     Row(

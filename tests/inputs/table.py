@@ -1,4 +1,6 @@
-"""The table of faulty inputs: what is given, what the command answers, and what may lie on the disk afterwards."""
+"""The table of faulty inputs: what is given, what the command answers, and what may lie on the disk
+afterwards.
+"""
 
 from inputs import of_commands, of_data, of_models, of_places, of_recipes, of_results
 from inputs.row import Row

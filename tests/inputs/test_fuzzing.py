@@ -1,4 +1,6 @@
-"""Whatever a file or an override holds, it is read or refused in a sentence; nothing else is raised."""
+"""Whatever a file or an override holds, it is read or refused in a sentence; nothing else is
+raised.
+"""
 
 import csv
 import io
@@ -29,18 +31,67 @@ RECIPE = {
     "data": {"train": "a.txt"},
     "args": {"max_steps": 2},
     "evaluate": {"dev": "p.jsonl", "score_range": [0, 5]},
-    "stages": [{"name": "one", "model": {"base": "embedded"}, "loss": {"type": "SimCSELoss", "temperature": 0.05}}],
+    "stages": [
+        {
+            "name": "one",
+            "model": {"base": "embedded"},
+            "loss": {"type": "SimCSELoss", "temperature": 0.05},
+        }
+    ],
 }
-KEYS = sorted({*RECIPE, "train", "file", "dev", "model", "base", "loss", "type", "sweep", "seeds", "push", "extends"})
-scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(KEYS)
+KEYS = sorted(
+    {
+        *RECIPE,
+        "train",
+        "file",
+        "dev",
+        "model",
+        "base",
+        "loss",
+        "type",
+        "sweep",
+        "seeds",
+        "push",
+        "extends",
+    }
+)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(KEYS)
+)
 values = st.recursive(
     scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), inner)
+    ),
     max_leaves=8,
 )
 # Text that has a chance to be YAML, and bytes that have none.
 pieces = st.sampled_from(
-    [*KEYS, ": ", "- ", "\n", "  ", "[", "]", "{", "}", "'", '"', "&a", "*a", "!!int", "|", "#", "1e5"]
+    [
+        *KEYS,
+        ": ",
+        "- ",
+        "\n",
+        "  ",
+        "[",
+        "]",
+        "{",
+        "}",
+        "'",
+        '"',
+        "&a",
+        "*a",
+        "!!int",
+        "|",
+        "#",
+        "1e5",
+    ]
 )
 yaml_like = st.lists(pieces | st.text(max_size=3), max_size=30).map("".join)
 
@@ -61,7 +112,9 @@ def folder():
 
 
 def written(path, content):
-    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+    path.write_bytes(
+        content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+    )
     return path
 
 
@@ -84,10 +137,14 @@ def test_what_a_recipe_holds(folder, key, value):
 def test_what_a_stage_holds(folder, block, value):
     stage = {**RECIPE["stages"][0], block: value}
     with told():
-        load_recipe(str(written(folder / "r.yaml", yaml_source.dump({**RECIPE, "stages": [stage]}))))
+        load_recipe(
+            str(written(folder / "r.yaml", yaml_source.dump({**RECIPE, "stages": [stage]})))
+        )
 
 
-keys = st.lists(st.sampled_from([*KEYS, "0", "one", "1", "-1", ""]) | st.text(max_size=4), max_size=4).map(".".join)
+keys = st.lists(
+    st.sampled_from([*KEYS, "0", "one", "1", "-1", ""]) | st.text(max_size=4), max_size=4
+).map(".".join)
 
 
 @bounded
@@ -100,9 +157,17 @@ def test_an_override(folder, override):
         load_recipe(str(path), [override])
 
 
-cells = scalars | st.lists(scalars, max_size=2) | st.just("\ud800") | st.just(10**400) | st.just(float("inf"))
+cells = (
+    scalars
+    | st.lists(scalars, max_size=2)
+    | st.just("\ud800")
+    | st.just(10**400)
+    | st.just(float("inf"))
+)
 rows = st.lists(
-    st.dictionaries(st.sampled_from(["sentence", "sentence1", "sentence2", "score", "label"]), cells, max_size=5),
+    st.dictionaries(
+        st.sampled_from(["sentence", "sentence1", "sentence2", "score", "label"]), cells, max_size=5
+    ),
     max_size=4,
 )
 ENDINGS = [".txt", ".jsonl", ".csv", ".parquet", ".gz"]
@@ -143,7 +208,10 @@ def test_rows_of_csv(folder, rows):
 
 
 @bounded
-@given(places=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=9), end=st.integers(0, 10_000))
+@given(
+    places=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=9),
+    end=st.integers(0, 10_000),
+)
 def test_a_damaged_parquet_file(folder, places, end):
     file = io.BytesIO()
     pq.write_table(pa.table({"sentence": ["a dog", "a cat"] * 9, "score": [1.0, 2.0] * 9}), file)

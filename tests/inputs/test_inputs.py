@@ -1,4 +1,6 @@
-"""Every row of the table: what the command answers to a faulty input, and that nothing is left that looks finished."""
+"""Every row of the table: what the command answers to a faulty input, and that nothing is left that
+looks finished.
+"""
 
 import importlib
 import json
@@ -6,7 +8,14 @@ import shlex
 from collections import Counter
 
 import pytest
-from conftest import make_model, make_pairs, make_sentences, save_encoder, save_language_model, write_rows
+from conftest import (
+    make_model,
+    make_pairs,
+    make_sentences,
+    save_encoder,
+    save_language_model,
+    write_rows,
+)
 
 from inputs.table import GROUPS, ROWS
 from st_jtcse.modules.twin_encoder import join_towers
@@ -72,11 +81,18 @@ def world(tmp_path_factory):
     make_model(encoders[0]).save_pretrained(str(root / "model"))
     join_towers(*map(str, encoders), str(root / "twin"))
     save_language_model(root / "judge", 1)
-    (root / "corpus.txt").write_text("".join(f"{sentence}\n" for sentence in make_sentences(32)), encoding="utf-8")
+    (root / "corpus.txt").write_text(
+        "".join(f"{sentence}\n" for sentence in make_sentences(32)), encoding="utf-8"
+    )
     write_rows(root / "pairs.jsonl", make_pairs(16, 1))
     (root / "run").mkdir()
     (root / "run/results.json").write_text(json.dumps(RESULTS), encoding="utf-8")
-    found = {"corpus": root / "corpus.txt", "pairs": root / "pairs.jsonl", "first": encoders[0], "second": encoders[1]}
+    found = {
+        "corpus": root / "corpus.txt",
+        "pairs": root / "pairs.jsonl",
+        "first": encoders[0],
+        "second": encoders[1],
+    }
     found |= {name: root / name for name in ("model", "twin", "judge", "run")}
     for name, text in (("recipe", RECIPE), ("labelled", LABELLED)):
         (root / f"{name}.yaml").write_text(filled(text, found), encoding="utf-8")
@@ -85,7 +101,10 @@ def world(tmp_path_factory):
 
 
 def files_below(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -110,7 +129,9 @@ def test_a_faulty_input_is_told_and_leaves_nothing(row, world, tmp_path, monkeyp
     told = " ".join(capsys.readouterr().err.split())
     assert filled(row.sentence, world) in told
     assert status == row.status and "Traceback" not in told
-    left = {name: content for name, content in files_below(tmp_path).items() if name not in row.leaves}
+    left = {
+        name: content for name, content in files_below(tmp_path).items() if name not in row.leaves
+    }
     assert left == before
 
 
@@ -118,5 +139,7 @@ def test_rows_are_many_and_each_is_found_by_its_name():
     assert len(ROWS) >= 120
     assert [name for name, count in Counter(row.name for row in ROWS).items() if count > 1] == []
     commands = {row.command.split()[0] for row in ROWS}
-    assert commands == {f"st-{name}" for name in "train eval diagnose convert score push convergence".split()}
+    assert commands == {
+        f"st-{name}" for name in "train eval diagnose convert score push convergence".split()
+    }
     assert all(GROUPS.values())

@@ -1,4 +1,6 @@
-"""Every loss that a recipe can name trains on data of its kind; every other is refused, as is data of another kind."""
+"""Every loss that a recipe can name trains on data of its kind; every other is refused, as is data
+of another kind.
+"""
 
 import contextlib
 import json
@@ -25,7 +27,9 @@ LISTED = [
     *((False, name) for name in {*loss_names(), *catalogue._THEIRS}),
     *((True, name) for name in {*loss_names(True), *catalogue._THEIRS_OF_CROSS_ENCODERS}),
 ]
-pytestmark = pytest.mark.filterwarnings("ignore:The .*SymmetricRankingLoss is deprecated:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The .*SymmetricRankingLoss is deprecated:DeprecationWarning"
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +49,10 @@ def project(tmp_path_factory):
 
 def pairs(labels, texts):
     label = {"scores": ["score"], "classes": ["label"], "none": []}[labels]
-    return {"pairs": {"file": "rows.jsonl", "columns": [*["one", "two", "three"][:texts], *label]}, "labels": labels}
+    return {
+        "pairs": {"file": "rows.jsonl", "columns": [*["one", "two", "three"][:texts], *label]},
+        "labels": labels,
+    }
 
 
 def stage(cross, name):
@@ -58,15 +65,28 @@ def stage(cross, name):
     on_rows = not declared.sentences and declared.labels is not None
     data = pairs(declared.labels, (declared.texts or (2,))[0]) if on_rows else {"train": "text.txt"}
     taught = {"teachers": [{"model": "./b", "pooling": "cls"}]} if declared.teachers else {}
-    return {"name": "s", "model": model, "loss": {"type": name} | ARGUMENTS.get(name, {}), "data": data} | taught
+    return {
+        "name": "s",
+        "model": model,
+        "loss": {"type": name} | ARGUMENTS.get(name, {}),
+        "data": data,
+    } | taught
 
 
 def train(project, block, *options):
-    args = {"max_steps": 2, "per_device_train_batch_size": 8, "use_cpu": True, "disable_tqdm": True, "save_steps": 1}
+    args = {
+        "max_steps": 2,
+        "per_device_train_batch_size": 8,
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "save_steps": 1,
+    }
     recipe = {"name": "tiny", "cache_dir": str(project / "cache"), "args": args, "stages": [block]}
     (project / "recipe.yaml").write_text(json.dumps(recipe))
     name = f"run-{block['loss']['type']}-{'cross_encoder' in block['model']}"
-    return main([str(project / "recipe.yaml"), "--output-dir", str(project / name), *options]), project / name
+    return main(
+        [str(project / "recipe.yaml"), "--output-dir", str(project / name), *options]
+    ), project / name
 
 
 @pytest.mark.parametrize(("cross", "name"), NAMED)
@@ -79,9 +99,13 @@ def test_a_loss_trains_two_steps_on_data_of_its_kind(project, cross, name):
 
 
 @pytest.mark.parametrize(("cross", "name"), sorted(set(LISTED) - set(NAMED)))
-def test_a_loss_that_takes_more_than_a_recipe_gives_is_refused_in_a_sentence(project, capsys, cross, name):
+def test_a_loss_that_takes_more_than_a_recipe_gives_is_refused_in_a_sentence(
+    project, capsys, cross, name
+):
     block = {"name": "s", "data": {"train": "text.txt"}, "loss": {"type": name}}
-    status, folder = train(project, block | {"model": {"cross_encoder": "./a"} if cross else {"base": "./a"}})
+    status, folder = train(
+        project, block | {"model": {"cross_encoder": "./a"} if cross else {"base": "./a"}}
+    )
     told = capsys.readouterr().err
     assert status == 2 and not folder.exists()
     assert "stages[0].loss.type: expected a loss whose" in told and f"found '{name}', wh" in told
@@ -89,8 +113,12 @@ def test_a_loss_that_takes_more_than_a_recipe_gives_is_refused_in_a_sentence(pro
 
 
 @pytest.mark.parametrize(("cross", "name"), NAMED)
-@pytest.mark.parametrize("data", [None, ("scores", 2), ("classes", 2), ("none", 2), ("none", 3)], ids=str)
-def test_every_loss_and_data_go_together_or_are_refused_in_a_sentence(project, capsys, cross, name, data):
+@pytest.mark.parametrize(
+    "data", [None, ("scores", 2), ("classes", 2), ("none", 2), ("none", 3)], ids=str
+)
+def test_every_loss_and_data_go_together_or_are_refused_in_a_sentence(
+    project, capsys, cross, name, data
+):
     block = stage(cross, name) | {"data": {"train": "text.txt"} if data is None else pairs(*data)}
     if data is not None:
         block.pop("teachers", None)  # Beside pairs they are a fault of their own.
@@ -98,7 +126,11 @@ def test_every_loss_and_data_go_together_or_are_refused_in_a_sentence(project, c
     fits = declared.sentences or declared.labels is None
     if data is not None:
         fewest, most = declared.texts or (1, None)
-        fits = not declared.sentences and declared.labels in (None, data[0]) and fewest <= data[1] <= (most or data[1])
+        fits = (
+            not declared.sentences
+            and declared.labels in (None, data[0])
+            and fewest <= data[1] <= (most or data[1])
+        )
     with contextlib.nullcontext() if not fits else pytest.MonkeyPatch.context() as patch:
         if patch is not None:  # That it goes is shown above, once for each loss.
             patch.setattr("st_jtcse.training.plan.rehearse", lambda *given: [])
@@ -109,19 +141,29 @@ def test_every_loss_and_data_go_together_or_are_refused_in_a_sentence(project, c
 
 
 @pytest.mark.parametrize("kind", [theirs.DenoisingAutoEncoderLoss, theirs.ContrastiveTensionLoss])
-def test_a_loss_that_calls_its_model_otherwise_keeps_what_it_learns_beside_it(project, tmp_path, kind):
-    """A tied decoder, and the second encoder of contrastive tension: once, and without the model's own weights."""
+def test_a_loss_that_calls_its_model_otherwise_keeps_what_it_learns_beside_it(
+    project, tmp_path, kind
+):
+    """A tied decoder, and the second encoder of contrastive tension: once, and without the model's
+    own weights.
+    """
     model = make_model(project / "a")
     loss = kind(model)
     kept = LossWeights(loss, model)
     (tmp_path / "checkpoint-1").mkdir()
-    kept.on_save(SimpleNamespace(output_dir=tmp_path), SimpleNamespace(is_world_process_zero=True, global_step=1), None)
-    saved = load_file(tmp_path / "checkpoint-1" / LOSS_WEIGHTS)
-    theirs_alone = {id(parameter) for parameter in loss.parameters()} - {id(own) for own in model.parameters()}
-    before = {name: tensor.clone() for name, tensor in loss.state_dict().items()}
-    assert len([name for name, own in loss.named_parameters() if id(own) in theirs_alone and name in saved]) == len(
-        theirs_alone
+    kept.on_save(
+        SimpleNamespace(output_dir=tmp_path),
+        SimpleNamespace(is_world_process_zero=True, global_step=1),
+        None,
     )
+    saved = load_file(tmp_path / "checkpoint-1" / LOSS_WEIGHTS)
+    theirs_alone = {id(parameter) for parameter in loss.parameters()} - {
+        id(own) for own in model.parameters()
+    }
+    before = {name: tensor.clone() for name, tensor in loss.state_dict().items()}
+    assert len(
+        [name for name, own in loss.named_parameters() if id(own) in theirs_alone and name in saved]
+    ) == len(theirs_alone)
     with torch.no_grad():
         for parameter in loss.parameters():
             if id(parameter) in theirs_alone:
@@ -132,8 +174,18 @@ def test_a_loss_that_calls_its_model_otherwise_keeps_what_it_learns_beside_it(pr
 
 def test_only_losses_are_offered():
     names = {*loss_names(), *loss_names(True)}
-    helpers = {"SiameseDistanceMetric", "TripletDistanceMetric", "BatchHardTripletLossDistanceFunction"}
-    helpers |= {"NoWeightingScheme", "NDCGLoss1Scheme", "NDCGLoss2Scheme", "LambdaRankScheme", "NDCGLoss2PPScheme"}
+    helpers = {
+        "SiameseDistanceMetric",
+        "TripletDistanceMetric",
+        "BatchHardTripletLossDistanceFunction",
+    }
+    helpers |= {
+        "NoWeightingScheme",
+        "NDCGLoss1Scheme",
+        "NDCGLoss2Scheme",
+        "LambdaRankScheme",
+        "NDCGLoss2PPScheme",
+    }
     helpers |= {"PListMLELambdaWeight", "ContrastiveTensionDataLoader", "CachedLossMixin"}
     assert not names & helpers
     assert len(loss_names()) >= 27 and len(loss_names(True)) >= 7

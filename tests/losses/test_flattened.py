@@ -1,4 +1,6 @@
-"""Sentences flattened into one row, as Sentence-Transformers gives them to a loss under flash attention."""
+"""Sentences flattened into one row, as Sentence-Transformers gives them to a loss under flash
+attention.
+"""
 
 import copy
 
@@ -23,13 +25,25 @@ TEACHER = F.normalize(torch.randn(7, 12, generator=torch.Generator().manual_seed
 NAME = "by_boundaries"
 
 
-def by_boundaries(module, query, key, value, attention_mask, dropout=0.0, scaling=None, cu_seq_lens_q=None, **kwargs):
+def by_boundaries(
+    module,
+    query,
+    key,
+    value,
+    attention_mask,
+    dropout=0.0,
+    scaling=None,
+    cu_seq_lens_q=None,
+    **kwargs,
+):
     """Exact attention of every sentence to itself, by the boundaries or by the mask."""
     if cu_seq_lens_q is not None:
         lengths = cu_seq_lens_q.diff()
         sentence = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
         attention_mask = (sentence[:, None] == sentence[None, :])[None, None]
-    attended = F.scaled_dot_product_attention(query, key, value, attention_mask, dropout, scale=scaling)
+    attended = F.scaled_dot_product_attention(
+        query, key, value, attention_mask, dropout, scale=scaling
+    )
     return attended.transpose(1, 2).contiguous(), None
 
 
@@ -40,7 +54,11 @@ def folders(tmp_path_factory):
     AttentionMaskInterface.register(NAME, sdpa_mask)
     root = tmp_path_factory.mktemp("flattened")
     off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    for seed, family, name in ((1, "bert", "bert"), (2, "bert", "partner"), (1, "roberta", "roberta")):
+    for seed, family, name in (
+        (1, "bert", "bert"),
+        (2, "bert", "partner"),
+        (1, "roberta", "roberta"),
+    ):
         make_encoder(seed, family, **off).save_pretrained(root / name)
         make_tokenizer().save_pretrained(root / name)
     return root
@@ -48,7 +66,9 @@ def folders(tmp_path_factory):
 
 @pytest.fixture
 def load(folders, monkeypatch):
-    """Load an encoder with a pooling; Sentence-Transformers flattens, told that there is a flash attention."""
+    """Load an encoder with a pooling; Sentence-Transformers flattens, told that there is a flash
+    attention.
+    """
     found = "transformers.modeling_flash_attention_utils.lazy_import_flash_attention"
     monkeypatch.setattr(found, lambda name, **settings: ((None, by_boundaries, None, None), None))
     monkeypatch.setattr(Transformer, "_is_flash_attention_requested", lambda self: True)
@@ -57,13 +77,18 @@ def load(folders, monkeypatch):
         kwargs = {"attn_implementation": NAME}
         if family == "twin":
             towers = (folders / "bert", folders / "partner")
-            encoder, pooling = TwinCrossAttentionEncoder.from_towers(*towers, pooling=pooling, **kwargs), "cls"
+            encoder, pooling = (
+                TwinCrossAttentionEncoder.from_towers(*towers, pooling=pooling, **kwargs),
+                "cls",
+            )
         else:
             encoder = Transformer(str(folders / family), model_kwargs=kwargs)
         encoder.unpad_inputs = None if flattened else False
         torch.manual_seed(0)
         pooled = AttentionPooling(32) if pooling == "attention" else Pooling(32, pooling)
-        model = SentenceTransformer(modules=[encoder, PoolerModulusHead(), pooled], device="cpu").train()
+        model = SentenceTransformer(
+            modules=[encoder, PoolerModulusHead(), pooled], device="cpu"
+        ).train()
         assert ("attention_mask" not in model.preprocess(SENTENCES)) == flattened
         return model
 
@@ -76,7 +101,9 @@ def gradients(model, build, labels=None):
     terms = build(model)([model.preprocess(SENTENCES)], labels)
     terms = terms if isinstance(terms, dict) else {"loss": terms}
     sum(terms.values()).backward()
-    return terms, {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    return terms, {
+        name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None
+    }
 
 
 def agree(found, expected):
@@ -102,7 +129,8 @@ def agree(found, expected):
         (LSRNSLoss, TEACHER),
         (lambda model: MatryoshkaLoss(model, SimCSELoss(model), [32, 8]), None),
     ],
-    ids="SimCSE,both views,mini-batches,JTCSE of one tower,RankCSE,CoSENT,ListMLE,LSRNS,Matryoshka".split(","),
+    ids="SimCSE,both views,mini-batches,JTCSE of one "
+    "tower,RankCSE,CoSENT,ListMLE,LSRNS,Matryoshka".split(","),
 )
 def test_terms_and_gradients_are_those_of_padded_sentences(load, build, labels):
     agree(gradients(load(), build, labels), gradients(load(flattened=False), build, labels))
@@ -116,13 +144,18 @@ def test_other_poolings_agree_too(load, pooling):
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_all_terms_of_two_towers_agree_too(load, pooling):
-    flat, padded = (gradients(load("twin", pooling, flattened), JTCSELoss) for flattened in (True, False))
+    flat, padded = (
+        gradients(load("twin", pooling, flattened), JTCSELoss) for flattened in (True, False)
+    )
     assert flat[0].keys() == {"nce", "icnce", "icnce_cross", "ictm"}
     agree(flat, padded)
 
 
 def test_positions_that_do_not_start_at_zero_agree(load):
-    agree(gradients(load("roberta"), SimCSELoss), gradients(load("roberta", flattened=False), SimCSELoss))
+    agree(
+        gradients(load("roberta"), SimCSELoss),
+        gradients(load("roberta", flattened=False), SimCSELoss),
+    )
 
 
 def test_with_dropout_the_views_of_a_flattened_batch_differ(load):
@@ -153,7 +186,9 @@ def test_the_order_of_the_towers_is_drawn_from_the_same_sum(load):
     for flattened in (True, False):
         model = load(flattened=flattened)
         loss = JTCSELoss(model, icnce_weight=0, cross_weight=0, ictm_weight=0)
-        orders.append([loss._draw_order(model.preprocess(make_sentences(5, seed))) for seed in range(12)])
+        orders.append(
+            [loss._draw_order(model.preprocess(make_sentences(5, seed))) for seed in range(12)]
+        )
     assert orders[0] == orders[1] and len(set(orders[0])) == 2
 
 

@@ -12,7 +12,9 @@ from st_jtcse.errors import UserError
 from st_jtcse.losses import JTCSELoss, LSRNSLoss, RankCSELoss, SimCSELoss, gradcache
 
 SENTENCES = make_sentences(8, seed=5)
-TEACHER = torch.nn.functional.normalize(torch.randn(8, 12, generator=torch.Generator().manual_seed(3)), dim=1)
+TEACHER = torch.nn.functional.normalize(
+    torch.randn(8, 12, generator=torch.Generator().manual_seed(3)), dim=1
+)
 
 
 def judged(model, **settings):
@@ -24,10 +26,16 @@ def judged(model, **settings):
 LOSSES = {
     "JTCSELoss": JTCSELoss,
     "SimCSELoss": SimCSELoss,
-    "SimCSELoss, both views": lambda model, **settings: SimCSELoss(model, candidates="both_views", **settings),
-    "SimCSELoss, whitened": lambda model, **settings: SimCSELoss(model, whitening_groups=16, **settings),
+    "SimCSELoss, both views": lambda model, **settings: SimCSELoss(
+        model, candidates="both_views", **settings
+    ),
+    "SimCSELoss, whitened": lambda model, **settings: SimCSELoss(
+        model, whitening_groups=16, **settings
+    ),
     "RankCSELoss": RankCSELoss,
-    "RankCSELoss, CoSENT": lambda model, **settings: RankCSELoss(model, ranking="cosent", **settings),
+    "RankCSELoss, CoSENT": lambda model, **settings: RankCSELoss(
+        model, ranking="cosent", **settings
+    ),
     "LSRNSLoss": LSRNSLoss,
     "LSRNSLoss, judged pairs": judged,
     "MatryoshkaLoss of JTCSELoss": lambda model, **settings: MatryoshkaLoss(
@@ -53,11 +61,15 @@ def step(model, build, **settings):
     """The terms of a loss in training mode, its gradients, and the rows of each forward pass."""
     model = copy.deepcopy(model).train()
     rows = []
-    model[0].register_forward_pre_hook(lambda module, given: rows.append(given[0]["attention_mask"].clone()))
+    model[0].register_forward_pre_hook(
+        lambda module, given: rows.append(given[0]["attention_mask"].clone())
+    )
     torch.manual_seed(0)
     found = build(model, **settings)([model.preprocess(SENTENCES)], TEACHER)
     terms = dict(found) if isinstance(found, dict) else {"loss": found}
-    (2 * torch.stack(list(terms.values())).sum()).backward()  # As if the steps' gradients were weighed.
+    (
+        2 * torch.stack(list(terms.values())).sum()
+    ).backward()  # As if the steps' gradients were weighed.
     gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     return {name: value.detach() for name, value in terms.items()}, gradients, rows
 
@@ -67,7 +79,8 @@ def test_mini_batches_give_the_loss_and_the_gradients_of_the_batch(models, name)
     model = models["twin" if "JTCSE" in name else "single"]
     terms, gradients, rows = step(model, LOSSES[name], length_chunks=4)
     found, cached, parts = step(model, LOSSES[name], mini_batch_size=4)
-    # The chunks of similar length are the mini-batches here, so that both ways draw the same dropout.
+    # The chunks of similar length are the mini-batches here, so that both ways draw the same
+    # dropout.
     assert [len(part) for part in rows] == [4] * 4 and [len(part) for part in parts] == [4] * 8
     assert found.keys() == terms.keys()
     for term, value in terms.items():
@@ -95,7 +108,8 @@ def test_without_gradients_mini_batches_give_the_loss(models):
     model = copy.deepcopy(models["twin"]).eval()
     with torch.no_grad():
         expected, found = (
-            JTCSELoss(model, **settings)([model.preprocess(SENTENCES)]) for settings in ({}, {"mini_batch_size": 3})
+            JTCSELoss(model, **settings)([model.preprocess(SENTENCES)])
+            for settings in ({}, {"mini_batch_size": 3})
         )
     assert not any(value.requires_grad for value in found.values())
     for term, value in expected.items():
@@ -107,6 +121,8 @@ def test_gradient_checkpointing_beside_mini_batches_is_refused(models):
     with warnings.catch_warnings():  # 2026-11: transformers 5.23 is about to rename it.
         warnings.simplefilter("ignore", FutureWarning)
         model.gradient_checkpointing_enable()
-    with pytest.raises(UserError, match="switch gradient checkpointing off, and lower mini_batch_size"):
+    with pytest.raises(
+        UserError, match="switch gradient checkpointing off, and lower mini_batch_size"
+    ):
         SimCSELoss(model, mini_batch_size=4)([model.preprocess(SENTENCES)])
     assert SimCSELoss(model)([model.preprocess(SENTENCES)]).isfinite()

@@ -1,4 +1,6 @@
-"""Shuffled group whitening, in float64 against roots of matrices, and SimCSE between whitened views."""
+"""Shuffled group whitening, in float64 against roots of matrices, and SimCSE between whitened
+views.
+"""
 
 import numpy as np
 import pytest
@@ -17,7 +19,9 @@ ORDER = torch.tensor([4, 0, 7, 2, 1, 6, 3, 5])
 def rows(count=40, size=8, seed=0):
     draw = torch.Generator().manual_seed(seed)
     shape = dict(dtype=torch.float64, generator=draw)
-    return torch.randn(count, size, **shape) @ torch.randn(size, size, **shape) + 3 * torch.randn(size, **shape)
+    return torch.randn(count, size, **shape) @ torch.randn(size, size, **shape) + 3 * torch.randn(
+        size, **shape
+    )
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +37,13 @@ def test_each_group_has_mean_0_and_the_identity_as_covariance_by_the_symmetric_r
         part = found[:, group]
         assert part.mean(dim=0).abs().max() < 1e-10
         assert (part.T @ part / len(x) - torch.eye(len(group))).abs().max() < 1e-9
-        values, vectors = np.linalg.eigh(np.cov(x[:, group].numpy().T, bias=True).reshape(len(group), -1))
+        values, vectors = np.linalg.eigh(
+            np.cov(x[:, group].numpy().T, bias=True).reshape(len(group), -1)
+        )
         root = vectors @ np.diag(values**-0.5) @ vectors.T
-        np.testing.assert_allclose(part, (x[:, group] - x[:, group].mean(dim=0)).numpy() @ root, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(
+            part, (x[:, group] - x[:, group].mean(dim=0)).numpy() @ root, rtol=0, atol=1e-10
+        )
     if groups in (2, 4):  # Of other groups, other versions.
         assert (found - whitened(x, groups, torch.arange(8))).abs().max() > 0.1
 
@@ -54,7 +62,9 @@ def test_gradients_also_where_variances_are_equal_and_where_rows_are_fewer_than_
 
 
 @pytest.mark.parametrize("candidates", ["other_view", "both_views"])
-def test_simcse_adds_up_the_losses_of_versions_that_the_random_state_alone_decides(single, candidates):
+def test_simcse_adds_up_the_losses_of_versions_that_the_random_state_alone_decides(
+    single, candidates
+):
     a, b = rows(seed=1), rows(seed=2)
     loss = SimCSELoss(single, candidates=candidates, whitening_groups=4, whitened_positives=3)
 
@@ -65,14 +75,20 @@ def test_simcse_adds_up_the_losses_of_versions_that_the_random_state_alone_decid
     torch.manual_seed(5)
     views = [whitened(view, 4, torch.randperm(8)) for view in (a, b, b, b)]
     form = info_nce if candidates == "other_view" else nt_xent
-    torch.testing.assert_close(drawn(5), sum(form(views[0], version) for version in views[1:]), rtol=1e-10, atol=0)
+    torch.testing.assert_close(
+        drawn(5), sum(form(views[0], version) for version in views[1:]), rtol=1e-10, atol=0
+    )
     assert drawn(5) == drawn(5) != drawn(6)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"queue_size": 8}, "whitening_groups: expected no 'queue_size' beside it, whose embeddings are not whitened"),
+        (
+            {"queue_size": 8},
+            "whitening_groups: expected no 'queue_size' beside it, whose embeddings are not "
+            "whitened",
+        ),
         ({"whitened_positives": 0}, "whitened_positives: expected a number above 0, found 0"),
     ],
 )
@@ -82,5 +98,7 @@ def test_values_that_cannot_be_are_refused(single, settings, message):
 
 
 def test_groups_that_do_not_divide_the_embedding_are_refused_at_the_first_batch(single):
-    with pytest.raises(UserError, match="whitening_groups: expected a divisor of the embedding's size, 32, found 5"):
+    with pytest.raises(
+        UserError, match="whitening_groups: expected a divisor of the embedding's size, 32, found 5"
+    ):
         SimCSELoss(single, whitening_groups=5)([single.preprocess(make_sentences(4))])

@@ -26,7 +26,9 @@ def twin(tower_folders):
 @pytest.fixture(scope="module")
 def single(tower_folders):
     encoder = Transformer(str(tower_folders[0]))
-    return SentenceTransformer(modules=[encoder, PoolerModulusHead(), Pooling(32, "cls")], device="cpu")
+    return SentenceTransformer(
+        modules=[encoder, PoolerModulusHead(), Pooling(32, "cls")], device="cpu"
+    )
 
 
 def no_dropout(model):
@@ -43,7 +45,14 @@ def features(model, sentences=SENTENCES):
 
 def test_terms_are_the_functions_of_the_towers_outputs(twin):
     model = no_dropout(twin)
-    loss = JTCSELoss(model, direction="1_to_2", nce_weight=2.0, icnce_weight=3.0, cross_weight=5.0, ictm_weight=0.5)
+    loss = JTCSELoss(
+        model,
+        direction="1_to_2",
+        nce_weight=2.0,
+        icnce_weight=3.0,
+        cross_weight=5.0,
+        ictm_weight=0.5,
+    )
     terms = loss(features(model))
     out = model({**model.preprocess(SENTENCES), "tower_outputs": True})
     (h_1, h_2), (c_1, c_2), (p_1, p_2) = (
@@ -89,7 +98,9 @@ def test_length_chunks_change_neither_loss_nor_gradient(twin, chunks):
         model = no_dropout(twin)
         terms = JTCSELoss(model, length_chunks=length_chunks)(features(model))
         sum(terms.values()).backward()
-        results.append((terms, model[0].model.towers[0].encoder.layer[0].intermediate.dense.weight.grad))
+        results.append(
+            (terms, model[0].model.towers[0].encoder.layer[0].intermediate.dense.weight.grad)
+        )
     for name, value in results[0][0].items():
         torch.testing.assert_close(results[1][0][name], value, rtol=1e-4, atol=1e-5, msg=name)
     torch.testing.assert_close(results[1][1], results[0][1], rtol=1e-3, atol=1e-5)
@@ -125,20 +136,33 @@ def test_a_single_tower_trains_on_nce_and_the_modulus_of_its_own_views(single):
     assert terms.keys() == {"nce", "ictm"} and terms["ictm"].item() > 0
     terms["ictm"].backward()
     assert model[0].model.pooler.dense.weight.grad.abs().max() > 0
-    assert JTCSELoss(no_dropout(single), icnce_weight=0, cross_weight=0)(features(single))["ictm"].item() < 1e-5
+    assert (
+        JTCSELoss(no_dropout(single), icnce_weight=0, cross_weight=0)(features(single))[
+            "ictm"
+        ].item()
+        < 1e-5
+    )
 
 
 def test_a_single_tower_without_the_modulus_term_is_nt_xent_of_its_embeddings(single):
-    model = no_dropout(SentenceTransformer(modules=[single[0], single[2]], device="cpu"))  # Without the poolers' head
+    model = no_dropout(
+        SentenceTransformer(modules=[single[0], single[2]], device="cpu")
+    )  # Without the poolers' head
     terms = JTCSELoss(model, icnce_weight=0, cross_weight=0, ictm_weight=0)(features(model))
     embeddings = model(model.preprocess(SENTENCES))["sentence_embedding"]
-    torch.testing.assert_close(dict(terms), {"nce": nt_xent(embeddings, embeddings)}, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        dict(terms), {"nce": nt_xent(embeddings, embeddings)}, rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (dict(), "icnce_weight and cross_weight need two towers, but the model's first module is a Transformer"),
+        (
+            dict(),
+            "icnce_weight and cross_weight need two towers, but the model's first module is a "
+            "Transformer",
+        ),
         (
             dict(icnce_weight=0, cross_weight=0, nce_weight=0, ictm_weight=0),
             "expected one weight above 0, found 0 for nce",
@@ -147,7 +171,10 @@ def test_a_single_tower_without_the_modulus_term_is_nt_xent_of_its_embeddings(si
             dict(icnce_weight=0, cross_weight=0, nce_weight=-1.0),
             "nce_weight: expected a number of at least 0, found -1",
         ),
-        (dict(icnce_weight=0, cross_weight=0, temperature=0.0), "temperature: expected a number above 0, found 0.0"),
+        (
+            dict(icnce_weight=0, cross_weight=0, temperature=0.0),
+            "temperature: expected a number above 0, found 0.0",
+        ),
         (
             dict(icnce_weight=0, cross_weight=0, direction="2_to_1"),
             "direction: expected one of 'random', '1_to_2', found",
@@ -163,7 +190,11 @@ def test_missing_parts_of_the_model_are_named(tower_folders):
     no_cross = make_pipeline(tower_folders, every=None)
     with pytest.raises(UserError, match="cross_weight needs a twin with cross-attention"):
         JTCSELoss(no_cross)
-    assert JTCSELoss(no_cross, cross_weight=0)(features(no_cross)).keys() == {"nce", "icnce", "ictm"}
+    assert JTCSELoss(no_cross, cross_weight=0)(features(no_cross)).keys() == {
+        "nce",
+        "icnce",
+        "ictm",
+    }
     no_head = SentenceTransformer(modules=[no_cross[0], no_cross[2]], device="cpu")
     with pytest.raises(UserError, match="add a PoolerModulusHead"):
         JTCSELoss(no_head, cross_weight=0)
@@ -171,7 +202,9 @@ def test_missing_parts_of_the_model_are_named(tower_folders):
 
 @pytest.mark.parametrize("loss", [JTCSELoss, SimCSELoss])
 def test_two_columns_are_refused_with_the_way_out(twin, loss):
-    with pytest.raises(UserError, match="found 2 text columns; keep one column, or train on pairs with Multiple"):
+    with pytest.raises(
+        UserError, match="found 2 text columns; keep one column, or train on pairs with Multiple"
+    ):
         loss(twin)(features(twin) * 2)
 
 
@@ -188,13 +221,17 @@ def test_simcse_with_both_views_is_nt_xent(single):
     torch.testing.assert_close(loss.compute_loss_from_embeddings([a, b]), nt_xent(a, b, 0.1))
 
 
-@pytest.mark.parametrize("settings", [dict(temperature=0), dict(temperature=float("inf")), dict(candidates="all")])
+@pytest.mark.parametrize(
+    "settings", [dict(temperature=0), dict(temperature=float("inf")), dict(candidates="all")]
+)
 def test_simcse_refuses_degenerate_settings(single, settings):
     with pytest.raises(UserError, match=next(iter(settings))):
         SimCSELoss(single, **settings)
 
 
-@pytest.mark.parametrize("name", [name for name in losses.__all__ if not name.startswith("CrossEncoder")])
+@pytest.mark.parametrize(
+    "name", [name for name in losses.__all__ if not name.startswith("CrossEncoder")]
+)
 def test_config_rebuilds_the_loss_and_cites_its_paper(twin, name):
     original = getattr(losses, name)(twin, temperature=0.07)
     rebuilt = getattr(losses, name)(twin, **original.get_config_dict())
@@ -215,7 +252,11 @@ def test_length_chunks_leave_left_padding_whole(tower_folders):
     model = make_model(tower_folders[0])
     model.tokenizer.padding_side = "left"
     model.eval()
-    batch = model.preprocess(["the dog runs", "a man in the big red house reads one old book slowly"])
+    batch = model.preprocess(
+        ["the dog runs", "a man in the big red house reads one old book slowly"]
+    )
     assert batch["attention_mask"][0, 0] == 0
     whole = encode_views(model, dict(batch), 1)["sentence_embedding"]
-    torch.testing.assert_close(encode_views(model, dict(batch), 4)["sentence_embedding"], whole, atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        encode_views(model, dict(batch), 4)["sentence_embedding"], whole, atol=1e-6, rtol=0
+    )

@@ -41,19 +41,27 @@ OTHERS = [(i, j) for i in range(B) for j in range(B) if i != j]
 def similarities():
     generator = torch.Generator().manual_seed(3)
     student = torch.rand(B, B, generator=generator, dtype=torch.float64) * 2 - 1
-    vectors = torch.nn.functional.normalize(torch.randn(B, 4, generator=generator, dtype=torch.float64))
+    vectors = torch.nn.functional.normalize(
+        torch.randn(B, 4, generator=generator, dtype=torch.float64)
+    )
     return student, vectors @ vectors.T
 
 
 def weights_of(scores, ranks="soft", kept="linear", temperature=0.3):
-    return negative_weights(smoothed_distribution(scores, retention(negative_ranks(scores, ranks), kept), temperature))
+    return negative_weights(
+        smoothed_distribution(scores, retention(negative_ranks(scores, ranks), kept), temperature)
+    )
 
 
 def test_soft_ranks_are_the_sum_of_sigmoids(similarities):
     _, scores = similarities
     found = negative_ranks(scores, "soft", softness=0.2)
     for i, j in OTHERS:
-        above = sum(1 / (1 + math.exp(-(scores[i, k] - scores[i, j]) / 0.2)) for k in range(B) if k not in (i, j))
+        above = sum(
+            1 / (1 + math.exp(-(scores[i, k] - scores[i, j]) / 0.2))
+            for k in range(B)
+            if k not in (i, j)
+        )
         assert float(found[i, j]) == pytest.approx(1 + above, rel=1e-12)
     assert found.diagonal().tolist() == [0.0] * B
     # Sharp enough they are the places of the order.
@@ -135,11 +143,19 @@ def test_contrastive_and_smoothing_are_their_sums(similarities):
     for i in range(B):
         own = math.exp(float(student[i, i]) / 0.2)
         others = {j: math.exp(float(student[i, j]) / 0.2) for j in range(B) if j != i}
-        contrastive -= math.log(own / (own + sum(float(weights[i, j]) * value for j, value in others.items()))) / B
+        contrastive -= (
+            math.log(own / (own + sum(float(weights[i, j]) * value for j, value in others.items())))
+            / B
+        )
         total = own + sum(others.values())
         smoothing -= 0.9 * math.log(own / total) / B
-        smoothing -= sum(0.1 * float(mass[i, j]) * math.log(value / total) for j, value in others.items()) / B
-    assert float(asymmetric_contrastive(student, weights, 0.2)) == pytest.approx(contrastive, rel=1e-12)
+        smoothing -= (
+            sum(0.1 * float(mass[i, j]) * math.log(value / total) for j, value in others.items())
+            / B
+        )
+    assert float(asymmetric_contrastive(student, weights, 0.2)) == pytest.approx(
+        contrastive, rel=1e-12
+    )
     assert float(label_smoothing(student, mass, 0.2, 0.1)) == pytest.approx(smoothing, rel=1e-12)
 
 
@@ -170,7 +186,9 @@ def test_equal_weights_over_the_rows_of_both_views_are_nt_xent_exactly():
 
 @pytest.mark.parametrize("ranks", ["soft", "percentile", "bins"])
 @pytest.mark.parametrize("rank_loss", ["listnet", "listmle", "cosent"])
-def test_the_loss_does_not_depend_on_the_order_of_the_batch(student, similarities, rank_loss, ranks):
+def test_the_loss_does_not_depend_on_the_order_of_the_batch(
+    student, similarities, rank_loss, ranks
+):
     own, scores = similarities
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     loss = LSRNSLoss(student, rank_loss=rank_loss, ranks=ranks, groups=2)
@@ -182,7 +200,9 @@ def test_the_loss_does_not_depend_on_the_order_of_the_batch(student, similaritie
 @pytest.fixture
 def student(tmp_path):
     folder = save_encoder(tmp_path / "student", 1)
-    model = SentenceTransformer(modules=[Transformer(str(folder)), Pooling(32, "cls")], device="cpu")
+    model = SentenceTransformer(
+        modules=[Transformer(str(folder)), Pooling(32, "cls")], device="cpu"
+    )
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -201,7 +221,9 @@ def test_equal_weights_and_no_smoothing_are_simcse_exactly(student):
     settings = {**only, "contrastive_weight": 0, "smoothing_weight": 1}
     by_smoothing = LSRNSLoss(student, **settings, epsilon=0.0)([dict(features[0])], labels)
     torch.testing.assert_close(by_smoothing["smoothing"], expected)
-    plain = LSRNSLoss(student, **only, smoothing_weight=0, asymmetric=False)([dict(features[0])], labels)
+    plain = LSRNSLoss(student, **only, smoothing_weight=0, asymmetric=False)(
+        [dict(features[0])], labels
+    )
     torch.testing.assert_close(plain["contrastive"], expected)
 
 
@@ -228,13 +250,16 @@ def test_terms_are_weighted_and_named(student, rank_loss):
     assert list(single) == ["contrastive", "rank", "smoothing"]
     rebuilt = LSRNSLoss(
         student,
-        **loss.get_config_dict() | {"contrastive_weight": 2.0, "rank_weight": 3.0, "smoothing_weight": 4.0},
+        **loss.get_config_dict()
+        | {"contrastive_weight": 2.0, "rank_weight": 3.0, "smoothing_weight": 4.0},
     )
     for (name, value), factor in zip(rebuilt([dict(features)], labels).items(), (2, 3, 4)):
         torch.testing.assert_close(value, factor * single[name])
     # The rank term is least where the student has the scorer's order.
     scores = labels @ labels.T
-    follows, against = (loss.compute_loss_from_similarities(sign * scores, scores)["rank"] for sign in (1, -1))
+    follows, against = (
+        loss.compute_loss_from_similarities(sign * scores, scores)["rank"] for sign in (1, -1)
+    )
     assert follows < against
 
 
@@ -243,9 +268,15 @@ def test_a_last_batch_of_one_sentence_has_no_negative(student):
         ({}, ["contrastive", "rank", "smoothing"]),
         ({"contrastive_weight": 0.0}, ["rank", "smoothing"]),
     ):
-        terms = LSRNSLoss(student, **weights)([student.preprocess(["the dog runs"])], torch.ones(1, 4))
-        assert {name: float(value.detach()) for name, value in terms.items()} == dict.fromkeys(named, 0.0)
-    two = LSRNSLoss(student)([student.preprocess(["the dog runs", "a cat sleeps"])], torch.randn(2, 4))
+        terms = LSRNSLoss(student, **weights)(
+            [student.preprocess(["the dog runs"])], torch.ones(1, 4)
+        )
+        assert {name: float(value.detach()) for name, value in terms.items()} == dict.fromkeys(
+            named, 0.0
+        )
+    two = LSRNSLoss(student)(
+        [student.preprocess(["the dog runs", "a cat sleeps"])], torch.randn(2, 4)
+    )
     assert all(torch.isfinite(value) for value in two.values())
 
 
@@ -255,7 +286,9 @@ def test_judged_pairs_replace_the_scorers_similarities(student):
     labels = torch.nn.functional.normalize(torch.randn(6, 8))
     loss = LSRNSLoss(student)
     # In the other order, and beside sentences that the batch has not.
-    loss.use_pair_scores([(sentences[4], sentences[1], 0.9), ("the dog runs home", sentences[2], 0.1)])
+    loss.use_pair_scores(
+        [(sentences[4], sentences[1], 0.9), ("the dog runs home", sentences[2], 0.1)]
+    )
     found = loss([dict(features)], labels)
     unit = torch.nn.functional.normalize(student(dict(features))["sentence_embedding"])
     scores = labels @ labels.T
@@ -279,7 +312,9 @@ class Operations(TorchDispatchMode):
 
 def test_judged_pairs_are_assigned_at_once_however_many(student):
     sentences = list(dict.fromkeys(make_sentences(12)))[:8]
-    pairs = [(*pair, number / 28) for number, pair in enumerate(itertools.combinations(sentences, 2))]
+    pairs = [
+        (*pair, number / 28) for number, pair in enumerate(itertools.combinations(sentences, 2))
+    ]
     keys = lsrns._token_keys(student.preprocess(sentences)).tolist()
     scores = torch.rand(8, 8)
     launched = []
@@ -307,7 +342,8 @@ def test_two_scores_of_the_same_tokens_are_refused(student):
     with pytest.raises(UserError) as caught:
         loss.use_pair_scores(pairs)
     assert str(caught.value) == (
-        "The judged pair 'the big dog plays', 'a cat' has the score 0.75, and 'a cat', 'the big dog runs', which has "
+        "The judged pair 'the big dog plays', 'a cat' has the score 0.75, and 'a cat', 'the big "
+        "dog runs', which has "
         "the same tokens to this model, 0.25; keep one of them."
     )
     loss.use_pair_scores([(first, second, 0.25) for first, second, _ in pairs])
@@ -321,12 +357,19 @@ def test_two_scores_of_the_same_tokens_are_refused(student):
         ({"ranks": "hard"}, "ranks: expected one of 'soft', 'percentile', 'bins', found 'hard'."),
         (
             {"retention": "none"},
-            "retention: expected one of 'linear', 'to_zero', 'exponential', 'reciprocal', found 'none'.",
+            "retention: expected one of 'linear', 'to_zero', 'exponential', 'reciprocal', found "
+            "'none'.",
         ),
-        ({"rank_loss": "mse"}, "rank_loss: expected one of 'listnet', 'listmle', 'cosent', found 'mse'."),
+        (
+            {"rank_loss": "mse"},
+            "rank_loss: expected one of 'listnet', 'listmle', 'cosent', found 'mse'.",
+        ),
         ({"scorer_temperature": 0.0}, "scorer_temperature: expected a number above 0, found 0.0."),
         ({"rank_weight": -1.0}, "rank_weight: expected a number of at least 0, found -1.0."),
-        ({"contrastive_weight": 0.0, "rank_weight": 0.0, "smoothing_weight": 0.0}, "one of them positive"),
+        (
+            {"contrastive_weight": 0.0, "rank_weight": 0.0, "smoothing_weight": 0.0},
+            "one of them positive",
+        ),
     ],
 )
 def test_values_out_of_range_are_refused(student, settings, message):
@@ -337,6 +380,7 @@ def test_values_out_of_range_are_refused(student, settings, message):
 
 def test_labels_must_be_vectors(student):
     with pytest.raises(
-        UserError, match="needs one teacher vector per sentence as its label, found none; give teachers"
+        UserError,
+        match="needs one teacher vector per sentence as its label, found none; give teachers",
     ):
         LSRNSLoss(student)([student.preprocess(make_sentences(4))])

@@ -1,4 +1,6 @@
-"""Angular margin and soft negatives: expected values are sums of cosines and exponentials written out in float64."""
+"""Angular margin and soft negatives: expected values are sums of cosines and exponentials written
+out in float64.
+"""
 
 import math
 
@@ -24,7 +26,10 @@ def cos(degrees):
 
 def views(*names):
     generator = torch.Generator().manual_seed(3)
-    return [torch.randn(5, 6, dtype=torch.float64, generator=generator, requires_grad=True) for _ in names]
+    return [
+        torch.randn(5, 6, dtype=torch.float64, generator=generator, requires_grad=True)
+        for _ in names
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +57,9 @@ def test_the_margin_is_added_to_the_angle_of_the_positive_alone():
 def test_soft_negatives_are_held_between_the_two_gaps():
     a = on_circle(0, 0, 0)
     b, soft = on_circle(20, 20, 20), on_circle(25, 30, 50)
-    gaps = [cos(angle) - cos(20) for angle in (25, 30, 50)]  # too small, as wanted for neither, too large
+    gaps = [
+        cos(angle) - cos(20) for angle in (25, 30, 50)
+    ]  # too small, as wanted for neither, too large
     assert gaps[0] > -0.05 > gaps[1] > -0.2 > gaps[2]
     expected = ((gaps[0] + 0.05) + 0 + (-gaps[2] - 0.2)) / 3
     assert bidirectional_margin(a, b, soft, 0.05, 0.2).item() == pytest.approx(expected, abs=1e-12)
@@ -88,7 +95,9 @@ def test_gradients_and_none_of_them_is_infinite_where_two_views_are_equal():
 def test_simcse_takes_the_margin_and_without_it_is_what_it_was(single, candidates):
     a, b = (view.detach() for view in views("a", "b"))
     loss = SimCSELoss(single, temperature=0.1, candidates=candidates, angular_margin=1e-6)
-    plain = SimCSELoss(single, temperature=0.1, candidates=candidates).compute_loss_from_embeddings([a, b])
+    plain = SimCSELoss(single, temperature=0.1, candidates=candidates).compute_loss_from_embeddings(
+        [a, b]
+    )
     torch.testing.assert_close(loss.compute_loss_from_embeddings([a, b]), plain, rtol=0, atol=1e-6)
     wide = SimCSELoss(single, temperature=0.1, candidates=candidates, angular_margin=30)
     assert wide.compute_loss_from_embeddings([a, b]) > plain + 0.5
@@ -111,5 +120,7 @@ def test_values_that_make_no_margin_are_refused(single, settings, message):
 
 
 def test_soft_negatives_without_a_third_view_are_refused(single):
-    with pytest.raises(UserError, match="soft_negatives needs a third view of each sentence, found two by dropout"):
+    with pytest.raises(
+        UserError, match="soft_negatives needs a third view of each sentence, found two by dropout"
+    ):
         SimCSELoss(single, soft_negatives=1.0)([single.preprocess(["the dog runs", "a man reads"])])

@@ -27,9 +27,14 @@ def test_past_embeddings_are_negatives_until_newer_ones_take_their_place(model, 
     loss = SimCSELoss(model, queue_size=6, candidates=candidates)
     losses = [loss([model.preprocess(batch)]) for batch in BATCHES]
     first, second, third = (encode(model, batch) for batch in BATCHES)
-    torch.testing.assert_close(losses[0], SimCSELoss(model, candidates=candidates)([model.preprocess(BATCHES[0])]))
+    torch.testing.assert_close(
+        losses[0], SimCSELoss(model, candidates=candidates)([model.preprocess(BATCHES[0])])
+    )
     own, both = torch.arange(4), candidates == "both_views"
-    for now, past, found in ((second, first, losses[1]), (third, torch.cat([first[2:], second]), losses[2])):
+    for now, past, found in (
+        (second, first, losses[1]),
+        (third, torch.cat([first[2:], second]), losses[2]),
+    ):
         expected = contrast(now, now, own, 0.05, same_view=now if both else None, past=past)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
         assert found > contrast(now, now, own, 0.05, same_view=now if both else None) + 1e-4
@@ -41,20 +46,26 @@ def test_a_full_queue_smooths_and_its_rows_are_no_negatives(model):
     found = [loss([model.preprocess(batch)]) for batch in BATCHES]
     first, second, third = (encode(model, batch) for batch in BATCHES)
     for terms, now in zip(found, (first, second, third)):
-        torch.testing.assert_close(terms["nce"], contrast(now, now, torch.arange(4), 0.05), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            terms["nce"], contrast(now, now, torch.arange(4), 0.05), rtol=1e-5, atol=1e-6
+        )
     groups = smoothed(third, torch.cat([first[2:], second, third]), 3)
     expected = 0.5 * contrast(third, groups, torch.arange(4), 0.05)
     torch.testing.assert_close(found[2]["smoothing"], expected, rtol=1e-5, atol=1e-6)
     assert [terms["smoothing"].item() for terms in found[:2]] == [0, 0] and expected > 0.01
     found[2]["smoothing"].backward()
-    assert any(weight.grad is not None and weight.grad.abs().max() > 0 for weight in model.parameters())
+    assert any(
+        weight.grad is not None and weight.grad.abs().max() > 0 for weight in model.parameters()
+    )
 
 
 def test_no_gradient_flows_into_the_past_and_evaluation_leaves_it(model):
     loss = SimCSELoss(model, queue_size=8, momentum=0.9)
     for batch in BATCHES[:2]:
         loss([model.preprocess(batch)]).backward()
-    assert not loss.past.queue.requires_grad and not any(weight.requires_grad for weight in loss.past.parameters())
+    assert not loss.past.queue.requires_grad and not any(
+        weight.requires_grad for weight in loss.past.parameters()
+    )
     assert all(weight.grad is None for weight in loss.past.parameters())
     before = loss.past.queue.clone()
     with torch.no_grad():
@@ -71,21 +82,32 @@ def test_the_slow_copy_follows_the_model_and_has_no_dropout(model):
     loss([model.preprocess(BATCHES[0])])
     for slow, old, new in zip(loss.past.slow.parameters(), start.parameters(), model.parameters()):
         torch.testing.assert_close(slow, 0.75 * old + 0.25 * new, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(loss.past.rows(), encode(loss.past.slow, BATCHES[0]), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        loss.past.rows(), encode(loss.past.slow, BATCHES[0]), rtol=1e-5, atol=1e-5
+    )
     assert (loss.past.rows() - encode(model, BATCHES[0])).abs().max() > 1e-3
 
 
 def test_what_cannot_be_kept_is_refused(model):
     with pytest.raises(UserError, match="momentum: expected 'queue_size' beside it, found none"):
         SimCSELoss(model, momentum=0.9)
-    with pytest.raises(UserError, match="instance_smoothing: expected 'queue_size' beside it, found none"):
+    with pytest.raises(
+        UserError, match="instance_smoothing: expected 'queue_size' beside it, found none"
+    ):
         SimCSELoss(model, instance_smoothing=0.1)
-    with pytest.raises(UserError, match="smoothing_neighbours: expected fewer than 'queue_size', 16"):
+    with pytest.raises(
+        UserError, match="smoothing_neighbours: expected fewer than 'queue_size', 16"
+    ):
         SimCSELoss(model, queue_size=16, instance_smoothing=0.1)
     loss = SimCSELoss(model, queue_size=4)
-    with pytest.raises(UserError, match="holds whole ones of 32 components, found 8; leave out queue_size or Matr"):
+    with pytest.raises(
+        UserError, match="holds whole ones of 32 components, found 8; leave out queue_size or Matr"
+    ):
         loss.past.take(model, {}, torch.ones(4, 8), None)
     loss = SimCSELoss(model, queue_size=4, momentum=0.9)
     model.add_module("more", torch.nn.Linear(2, 2))
-    with pytest.raises(UserError, match=r"follows a model's own weights, found others beside them; leave out model\.l"):
+    with pytest.raises(
+        UserError,
+        match=r"follows a model's own weights, found others beside them; leave out model\.l",
+    ):
         loss.past.take(model, {}, torch.ones(4, 32), None)

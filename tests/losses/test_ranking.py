@@ -22,7 +22,9 @@ B = 5
 @pytest.fixture
 def similarities():
     generator = torch.Generator().manual_seed(3)
-    student, teacher = (torch.rand(B, B, generator=generator, dtype=torch.float64) * 2 - 1 for _ in range(2))
+    student, teacher = (
+        torch.rand(B, B, generator=generator, dtype=torch.float64) * 2 - 1 for _ in range(2)
+    )
     return student, teacher
 
 
@@ -74,7 +76,9 @@ def test_cosent_of_equal_labels_is_zero_with_zero_gradient():
 def test_cosent_in_batch_ranks_all_ordered_pairs(similarities):
     student, teacher = similarities
     pairs = [(i, j) for i in range(B) for j in range(B) if i != j]
-    expected = double_sum([float(student[p]) for p in pairs], [float(teacher[p]) for p in pairs], 20.0)
+    expected = double_sum(
+        [float(student[p]) for p in pairs], [float(teacher[p]) for p in pairs], 20.0
+    )
     assert float(cosent_in_batch(student, teacher, 20.0)) == pytest.approx(expected, rel=1e-12)
 
 
@@ -84,7 +88,9 @@ def test_consistency_is_the_jensen_shannon_divergence_of_the_two_views_lists(sim
     for p, q in zip(lists(student, 0.05), lists(student.T, 0.05)):
         for a, b in zip(p, q):
             m = (a + b) / 2
-            expected += ((a * math.log(a / m) if a else 0) + (b * math.log(b / m) if b else 0)) / 2 / B
+            expected += (
+                ((a * math.log(a / m) if a else 0) + (b * math.log(b / m) if b else 0)) / 2 / B
+            )
     assert float(ranking_consistency(student, 0.05)) == pytest.approx(expected, rel=1e-10)
     symmetric = student + student.T
     assert float(ranking_consistency(symmetric, 0.05)) == pytest.approx(0, abs=1e-15)
@@ -93,7 +99,9 @@ def test_consistency_is_the_jensen_shannon_divergence_of_the_two_views_lists(sim
 def test_listnet_is_the_cross_entropy_of_the_lists(similarities):
     student, teacher = similarities
     expected = -sum(
-        t * math.log(s) for target, own in zip(lists(teacher, 0.025), lists(student, 0.05)) for t, s in zip(target, own)
+        t * math.log(s)
+        for target, own in zip(lists(teacher, 0.025), lists(student, 0.05))
+        for t, s in zip(target, own)
     )
     assert float(listnet(student, teacher, 0.05, 0.025)) == pytest.approx(expected / B, rel=1e-10)
 
@@ -106,7 +114,9 @@ def test_listmle_is_the_likelihood_of_the_teachers_order(similarities):
         logits = [float(student[i, j]) / 0.05 for j in order]
         for k in range(len(logits)):
             top = max(logits[k:])
-            expected += top + math.log(sum(math.exp(value - top) for value in logits[k:])) - logits[k]
+            expected += (
+                top + math.log(sum(math.exp(value - top) for value in logits[k:])) - logits[k]
+            )
     assert float(listmle(student, teacher, 0.05)) == pytest.approx(expected / B, rel=1e-10)
 
 
@@ -128,7 +138,8 @@ def test_gradients_of_cosent_with_ties():
     scores = torch.tensor([0.3, -0.9, 0.7, 0.1, 0.2, 0.65], dtype=torch.float64, requires_grad=True)
     labels = torch.tensor([1.0, 0.0, 2.0, 1.0, 0.0, 1.0], dtype=torch.float64)
     assert gradcheck(lambda s: cosent(s, labels, 5.0), (scores,))
-    # The one of the highest label shall rise, one of the lowest fall, and all of them together stay where they are.
+    # The one of the highest label shall rise, one of the lowest fall, and all of them together stay
+    # where they are.
     (gradient,) = torch.autograd.grad(cosent(scores, labels, 5.0), scores)
     assert gradient[2] < 0 < gradient[1] and float(gradient.sum()) == pytest.approx(0, abs=1e-12)
 
@@ -149,7 +160,9 @@ def test_distillation_is_least_in_the_teachers_order(similarities):
 @pytest.fixture
 def student(tmp_path):
     folder = save_encoder(tmp_path / "student", 1)
-    model = SentenceTransformer(modules=[Transformer(str(folder)), Pooling(32, "cls")], device="cpu")
+    model = SentenceTransformer(
+        modules=[Transformer(str(folder)), Pooling(32, "cls")], device="cpu"
+    )
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -161,7 +174,9 @@ def test_rankcse_is_the_sum_of_its_terms(student, ranking):
     sentences = make_sentences(6)
     labels = torch.randn(6, 8)
     features = student.preprocess(sentences)
-    settings = dict(ranking=ranking, consistency_weight=2.0, distillation_weight=3.0, cosent_scale=10.0)
+    settings = dict(
+        ranking=ranking, consistency_weight=2.0, distillation_weight=3.0, cosent_scale=10.0
+    )
     terms = RankCSELoss(student, temperature=0.07, **settings)([features], labels)
     embeddings = student(student.preprocess(sentences))["sentence_embedding"]
     unit = torch.nn.functional.normalize(embeddings)
@@ -172,7 +187,9 @@ def test_rankcse_is_the_sum_of_its_terms(student, ranking):
         "cosent": cosent_in_batch(own, teacher, 10.0),
     }[ranking]
     torch.testing.assert_close(terms["distillation"], 3 * expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(terms["nce"], SimCSELoss(student, temperature=0.07)([features]), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        terms["nce"], SimCSELoss(student, temperature=0.07)([features]), rtol=1e-5, atol=1e-6
+    )
     # Without dropout both views are one, and so are their lists.
     assert float(terms["consistency"].detach()) == pytest.approx(0, abs=1e-5)
 
@@ -181,19 +198,30 @@ def test_rankcse_terms_can_be_switched_off(student):
     loss = RankCSELoss(student, consistency_weight=0, distillation_weight=0)
     assert loss([student.preprocess(make_sentences(4))]).keys() == {"nce"}
     rebuilt = RankCSELoss(
-        student, **RankCSELoss(student, ranking="cosent", cosent_scale=5.0, temperature=0.07).get_config_dict()
+        student,
+        **RankCSELoss(
+            student, ranking="cosent", cosent_scale=5.0, temperature=0.07
+        ).get_config_dict(),
     )
     assert rebuilt.ranking == "cosent" and rebuilt.cosent_scale == 5.0
-    assert rebuilt.temperature == pytest.approx(0.07) and rebuilt.teacher_temperature == pytest.approx(0.035)
+    assert rebuilt.temperature == pytest.approx(
+        0.07
+    ) and rebuilt.teacher_temperature == pytest.approx(0.035)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"ranking": "lambda"}, "ranking: expected one of 'listnet', 'listmle', 'cosent', found 'lambda'"),
+        (
+            {"ranking": "lambda"},
+            "ranking: expected one of 'listnet', 'listmle', 'cosent', found 'lambda'",
+        ),
         ({"teacher_temperature": 0}, "teacher_temperature: expected a number above 0, found 0"),
         ({"cosent_scale": 0}, "cosent_scale: expected a number above 0, found 0"),
-        ({"distillation_weight": -1}, "distillation_weight: expected a number of at least 0, found -1"),
+        (
+            {"distillation_weight": -1},
+            "distillation_weight: expected a number of at least 0, found -1",
+        ),
     ],
 )
 def test_rankcse_refuses_values_out_of_range(student, settings, message):
@@ -202,7 +230,9 @@ def test_rankcse_refuses_values_out_of_range(student, settings, message):
 
 
 def test_rankcse_without_teachers_says_what_to_add(student):
-    with pytest.raises(UserError, match="one teacher vector per sentence as its label, found none; give teachers"):
+    with pytest.raises(
+        UserError, match="one teacher vector per sentence as its label, found none; give teachers"
+    ):
         RankCSELoss(student)([student.preprocess(make_sentences(4))])
 
 
@@ -217,7 +247,9 @@ def test_the_cross_encoders_cosent_is_the_double_sum_of_its_outputs(cross_encode
     labels = [0.0, 1.0, 1.0, 2.0, 0.0, 5.0]
     loss = CrossEncoderCoSENTLoss(cross_encoder)([first, second], torch.tensor(labels))
     scores = cross_encoder.predict(list(zip(first, second)), activation_fn=torch.nn.Identity())
-    assert float(loss.detach()) == pytest.approx(double_sum([float(score) for score in scores], labels, 1.0), rel=1e-4)
+    assert float(loss.detach()) == pytest.approx(
+        double_sum([float(score) for score in scores], labels, 1.0), rel=1e-4
+    )
     with pytest.raises(UserError, match="needs two text columns, found 1"):
         CrossEncoderCoSENTLoss(cross_encoder)([first], torch.tensor(labels))
 
@@ -227,10 +259,14 @@ def test_equal_labels_teach_a_cross_encoder_nothing(cross_encoder):
     loss = CrossEncoderCoSENTLoss(cross_encoder)(texts, torch.full((6,), 2.0))
     loss.backward()
     assert float(loss.detach()) == 0
-    gradients = [parameter.grad for parameter in cross_encoder.parameters() if parameter.grad is not None]
+    gradients = [
+        parameter.grad for parameter in cross_encoder.parameters() if parameter.grad is not None
+    ]
     assert gradients and all(float(gradient.abs().max()) == 0 for gradient in gradients)
     # One label apart, and the same pairs teach.
-    CrossEncoderCoSENTLoss(cross_encoder)(texts, torch.tensor([2.0, 2.0, 2.0, 1.0, 2.0, 2.0])).backward()
+    CrossEncoderCoSENTLoss(cross_encoder)(
+        texts, torch.tensor([2.0, 2.0, 2.0, 1.0, 2.0, 2.0])
+    ).backward()
     assert max(float(gradient.abs().max()) for gradient in gradients) > 0
 
 

@@ -1,4 +1,6 @@
-"""The second encoder that reads sentences from their embeddings: its loss by hand, what it trains, what it refuses."""
+"""The second encoder that reads sentences from their embeddings: its loss by hand, what it trains,
+what it refuses.
+"""
 
 import math
 import re
@@ -14,7 +16,11 @@ from st_jtcse.losses import SimCSELoss
 from st_jtcse.losses.reading_head import ReadingHead
 
 # Of one length: nothing is padded.
-SENTENCES = ["the man runs slowly in the park", "a dog eats two red apple and", "one child reads near the old house"]
+SENTENCES = [
+    "the man runs slowly in the park",
+    "a dog eats two red apple and",
+    "one child reads near the old house",
+]
 CLS, SEP, MASK = 2, 3, 4
 BOTH = pytest.mark.parametrize("reading", ["replaced_tokens", "masked_tokens"])
 
@@ -37,12 +43,16 @@ def masked(model, ids, seed):
     """What transformers masks of tokens, and which."""
     torch.manual_seed(seed)
     collate = DataCollatorForLanguageModeling(model.tokenizer, mlm_probability=0.5)
-    found, labels = collate.torch_mask_tokens(ids.clone(), special_tokens_mask=(ids == CLS) | (ids == SEP))
+    found, labels = collate.torch_mask_tokens(
+        ids.clone(), special_tokens_mask=(ids == CLS) | (ids == SEP)
+    )
     return found, labels != -100
 
 
 def run(encoder, ids, mask, layers, entered):
-    """The states behind layers of a plain encoder, where the state of its first token is another from one layer on."""
+    """The states behind layers of a plain encoder, where the state of its first token is another
+    from one layer on.
+    """
     at, embeddings = entered
 
     def enter(layer, given):
@@ -66,7 +76,11 @@ def test_replaced_tokens_are_told_from_the_others_by_the_embedding(model):
     (edited,) = head.seen
     words = (ids > MASK) & mask.bool()
     replaced = edited != ids
-    assert 4 <= replaced.sum() < words.sum() and not (replaced & ~words).any() and (edited[:3] != edited[3:]).any()
+    assert (
+        4 <= replaced.sum() < words.sum()
+        and not (replaced & ~words).any()
+        and (edited[:3] != edited[3:]).any()
+    )
     assert set(edited[replaced].tolist()) <= set(ids[words].tolist())
     states = run(model[0].model, edited, mask, slice(0, 4), (0, embeddings))
     scores = states @ head.output.weight[0]
@@ -102,7 +116,10 @@ def test_a_generator_proposes_its_likeliest_words_and_is_not_saved(model, tmp_pa
     torch.manual_seed(5)
     head(torch.ones(3, 32, dtype=torch.double), features)
     likeliest = generator(hidden, features["attention_mask"]).logits.argmax(-1)
-    assert torch.equal(head.seen[0], torch.where(chosen, likeliest, ids)) and (head.seen[0] != ids).sum() > 4
+    assert (
+        torch.equal(head.seen[0], torch.where(chosen, likeliest, ids))
+        and (head.seen[0] != ids).sum() > 4
+    )
     assert {name.split(".")[0] for name in head.state_dict()} == {"copied", "output"}
 
 
@@ -115,8 +132,15 @@ def test_gradients_reach_the_model_by_the_embedding_alone_and_the_copy_learns(mo
     terms = loss([features])
     terms[reading].backward()
     assert terms.keys() == {"nce", reading}
-    assert all(weight.grad.abs().max() > 0 for weight in model[0].model.encoder.parameters() if weight.dim() > 1)
-    layers, trained = loss.reader.copied.encoder.layer, slice(2, 4) if reading == "masked_tokens" else slice(0, 4)
+    assert all(
+        weight.grad.abs().max() > 0
+        for weight in model[0].model.encoder.parameters()
+        if weight.dim() > 1
+    )
+    layers, trained = (
+        loss.reader.copied.encoder.layer,
+        slice(2, 4) if reading == "masked_tokens" else slice(0, 4),
+    )
     assert all(weight.grad is not None for weight in layers[trained].parameters())
     frozen = [*layers[: trained.start].parameters()]
     frozen += [loss.reader.copied.embeddings.word_embeddings.weight] if trained.start else []
@@ -124,11 +148,15 @@ def test_gradients_reach_the_model_by_the_embedding_alone_and_the_copy_learns(mo
     half = SimCSELoss(model, reading=reading, reading_weight=1.0, mask_share=0.5)
     torch.manual_seed(0)
     torch.testing.assert_close(2 * half([features])[reading], terms[reading], rtol=1e-5, atol=1e-6)
-    optimizer = torch.optim.AdamW([weight for weight in loss.parameters() if weight.requires_grad], lr=3e-3)
+    optimizer = torch.optim.AdamW(
+        [weight for weight in loss.parameters() if weight.requires_grad], lr=3e-3
+    )
     values = []
     for _ in range(40):
         optimizer.zero_grad()
-        torch.manual_seed(0)  # Chance proposes the same words again, which the two encoders come to tell.
+        torch.manual_seed(
+            0
+        )  # Chance proposes the same words again, which the two encoders come to tell.
         value = loss([features])[reading]
         value.backward()
         optimizer.step()
@@ -151,7 +179,10 @@ def test_a_batch_without_words_has_nothing_to_read(model):
             {"mini_batch_size": 2},
             "mini_batch_size: expected none beside 'reading', which reads whole batches, found one",
         ),
-        ({"reading": "masked_tokens", "generator": "x"}, "generator: expected 'reading: replaced_tokens' beside it"),
+        (
+            {"reading": "masked_tokens", "generator": "x"},
+            "generator: expected 'reading: replaced_tokens' beside it",
+        ),
         ({"reading": "tokens"}, "reading: expected"),
     ],
     ids=str,
@@ -167,7 +198,10 @@ def test_models_that_cannot_be_read_are_refused(model, tower_folders, tmp_path):
             loss = SimCSELoss(model, reading="replaced_tokens", **settings)
             loss.reader(torch.ones(1, 8), features)
 
-    refused("whole embeddings; leave it out, or flash attention", features=model.preprocess(SENTENCES[:1]))
+    refused(
+        "whole embeddings; leave it out, or flash attention",
+        features=model.preprocess(SENTENCES[:1]),
+    )
     refused("found TwinCrossAttentionEncoder; leave it out", make_pipeline(tower_folders))
     refused("has no such head", generator=str(tower_folders[0]))
     BertForMaskedLM(make_config(num_hidden_layers=1)).save_pretrained(tmp_path)

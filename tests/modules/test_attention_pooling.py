@@ -1,4 +1,6 @@
-"""Attention pooling against its equation in float64, its gradients, its beginning and its saved form."""
+"""Attention pooling against its equation in float64, its gradients, its beginning and its saved
+form.
+"""
 
 import numpy as np
 import torch
@@ -25,13 +27,17 @@ def tokens_and_mask():
 def test_it_is_the_equation_and_padding_has_no_weight():
     pooling, (tokens, mask) = drawn(), tokens_and_mask()
     found = pooling({"token_embeddings": tokens, "attention_mask": mask})["sentence_embedding"]
-    weight, bias = (value.detach().numpy() for value in (pooling.projection.weight, pooling.projection.bias))
+    weight, bias = (
+        value.detach().numpy() for value in (pooling.projection.weight, pooling.projection.bias)
+    )
     context = pooling.context.weight.detach().numpy()[0]
     for row, length in enumerate((4, 2)):
         kept = tokens[row, :length].numpy()
         scores = np.exp(np.tanh(kept @ weight.T + bias) @ context)
         # Weights are computed in float32, whatever the model's type.
-        np.testing.assert_allclose(found[row].detach().numpy(), scores / scores.sum() @ kept, atol=1e-6)
+        np.testing.assert_allclose(
+            found[row].detach().numpy(), scores / scores.sum() @ kept, atol=1e-6
+        )
     changed = tokens.clone()
     changed[1, 2:] = 1e3
     again = pooling({"token_embeddings": changed, "attention_mask": mask})["sentence_embedding"]
@@ -42,7 +48,9 @@ def test_it_begins_as_the_mean_and_learns(tmp_path):
     tokens, mask = tokens_and_mask()
     pooling = AttentionPooling(6).double()
     found = pooling({"token_embeddings": tokens, "attention_mask": mask})["sentence_embedding"]
-    mean = Pooling(6, "mean")({"token_embeddings": tokens, "attention_mask": mask})["sentence_embedding"]
+    mean = Pooling(6, "mean")({"token_embeddings": tokens, "attention_mask": mask})[
+        "sentence_embedding"
+    ]
     torch.testing.assert_close(found, mean, atol=1e-7, rtol=0)
     found.square().sum().backward()
     assert pooling.context.weight.grad.abs().max() > 0

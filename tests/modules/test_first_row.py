@@ -17,7 +17,9 @@ from st_jtcse.modules import TrainingHead
 from st_jtcse.modules.first_row import first_row_alone
 
 SENTENCES = make_sentences(6, seed=2)
-RATES = {"modernbert": dict.fromkeys(("attention_dropout", "embedding_dropout", "mlp_dropout"), 0.1)}
+RATES = {
+    "modernbert": dict.fromkeys(("attention_dropout", "embedding_dropout", "mlp_dropout"), 0.1)
+}
 
 
 def rows_of_norms(model):
@@ -33,7 +35,9 @@ def gradients(model, loss, labels=None):
     model.zero_grad()
     value = loss([model.preprocess(SENTENCES)], labels)
     value.backward()
-    return value.detach(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return value.detach(), {
+        name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None
+    }
 
 
 def agree(found, expected):
@@ -43,7 +47,9 @@ def agree(found, expected):
             torch.testing.assert_close(found[1][name], gradient, rtol=1e-4, atol=1e-5, msg=name)
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "mpnet", "distilbert", "modernbert"])
+@pytest.mark.parametrize(
+    "kind", ["bert", "roberta", "electra", "mpnet", "distilbert", "modernbert"]
+)
 def test_loss_and_gradients_are_those_of_all_rows(kind, tmp_path, monkeypatch):
     make_tower(kind, 1, **RATES.get(kind, {})).save_pretrained(tmp_path)
     make_tokenizer().save_pretrained(tmp_path)
@@ -71,7 +77,9 @@ def test_a_student_of_vectors_reads_one_row_in_training_and_all_beside_it(tower_
 
 
 def of(folder, *behind, pooling="cls", **kwargs):
-    return SentenceTransformer(modules=[Transformer(str(folder), **kwargs), Pooling(32, pooling), *behind])
+    return SentenceTransformer(
+        modules=[Transformer(str(folder), **kwargs), Pooling(32, pooling), *behind]
+    )
 
 
 def left(folder):

@@ -1,4 +1,6 @@
-"""Saved twins and ensembles in the three situations a reader can be in, with and without the package."""
+"""Saved twins and ensembles in the three situations a reader can be in, with and without the
+package.
+"""
 
 import json
 
@@ -12,7 +14,12 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from transformers import AutoModel, AutoTokenizer
 
-from st_jtcse.modules import TwinCrossAttentionEncoder, ensemble_of, save_for_inference, to_inference
+from st_jtcse.modules import (
+    TwinCrossAttentionEncoder,
+    ensemble_of,
+    save_for_inference,
+    to_inference,
+)
 from st_jtcse.modules.joining import transformer_of
 from st_jtcse.modules.loading import pooling_of
 from st_jtcse.towers.modeling_twin_encoder import CROSSING_TYPES
@@ -61,24 +68,36 @@ for folder, result in zip(sys.argv[1::2], sys.argv[2::2]):
 
 @pytest.fixture(scope="module")
 def saved_models(tower_folders, tmp_path_factory):
-    """Folders of saved models, with the weighted sums of h_I and h_II computed by the two plain encoders."""
+    """Folders of saved models, with the weighted sums of h_I and h_II computed by the two plain
+    encoders.
+    """
     folder = tmp_path_factory.mktemp("saved")
     for kind, form in KINDS.items():
         towers = [make_tower(kind, seed) for seed in (1, 2)]
         crossing = 2 if kind in CROSSING_TYPES else None
-        encoder = TwinCrossAttentionEncoder.from_towers(*towers, crossing, **form, tokenizer=make_tokenizer())
-        save_for_inference(SentenceTransformer(modules=[encoder, Pooling(32, "cls")]), folder / f"twin_of_{kind}")
+        encoder = TwinCrossAttentionEncoder.from_towers(
+            *towers, crossing, **form, tokenizer=make_tokenizer()
+        )
+        save_for_inference(
+            SentenceTransformer(modules=[encoder, Pooling(32, "cls")]), folder / f"twin_of_{kind}"
+        )
     save_for_inference(make_pipeline(tower_folders), folder / "twin")
     save_for_inference(ensemble_of(tower_folders, (0.3, 0.7), pooling="cls"), folder / "ensemble")
     tokenizer = AutoTokenizer.from_pretrained(tower_folders[0])
     batch = tokenizer(SENTENCES, padding=True, return_tensors="pt")
     with torch.no_grad():
-        first, second = (AutoModel.from_pretrained(tower)(**batch).last_hidden_state[:, 0] for tower in tower_folders)
+        first, second = (
+            AutoModel.from_pretrained(tower)(**batch).last_hidden_state[:, 0]
+            for tower in tower_folders
+        )
     kinds = {
         folder / f"twin_of_{kind}": sum(embeddings_of(kind, seed, **form) for seed in (1, 2))
         for kind, form in KINDS.items()
     }
-    sums = {folder / "twin": (first + second).numpy(), folder / "ensemble": (0.3 * first + 0.7 * second).numpy()}
+    sums = {
+        folder / "twin": (first + second).numpy(),
+        folder / "ensemble": (0.3 * first + 0.7 * second).numpy(),
+    }
     return sums | kinds
 
 
@@ -96,13 +115,24 @@ def embeddings_of(kind, seed, pooling="cls", normalize=False):
 @pytest.fixture(params=["twin", "ensemble"])
 def saved(request, saved_models):
     """The folder of a saved model, and its expected embeddings."""
-    return next((folder, expected) for folder, expected in saved_models.items() if folder.name == request.param)
+    return next(
+        (folder, expected)
+        for folder, expected in saved_models.items()
+        if folder.name == request.param
+    )
 
 
 def results_of(script, saved_models, place):
     """Load every saved model in one process, and return the folder of what came out."""
-    pairs = [path for folder in saved_models for path in (str(folder), str(place / f"{folder.name}.npy"))]
-    run_code(script.format(sentences=SENTENCES), *pairs, folder=place, HF_MODULES_CACHE=str(place / "modules"))
+    pairs = [
+        path for folder in saved_models for path in (str(folder), str(place / f"{folder.name}.npy"))
+    ]
+    run_code(
+        script.format(sentences=SENTENCES),
+        *pairs,
+        folder=place,
+        HF_MODULES_CACHE=str(place / "modules"),
+    )
     return place
 
 
@@ -125,10 +155,17 @@ def test_without_the_package_the_flag_loads_the_stored_file(saved, without_plugi
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_twins_of_every_type_load_in_the_three_situations(kind, saved_models, with_plugin, without_plugin):
-    expected = next(expected for folder, expected in saved_models.items() if folder.name == f"twin_of_{kind}")
+def test_twins_of_every_type_load_in_the_three_situations(
+    kind, saved_models, with_plugin, without_plugin
+):
+    expected = next(
+        expected for folder, expected in saved_models.items() if folder.name == f"twin_of_{kind}"
+    )
     for results in (with_plugin, without_plugin):
-        assert np.abs(np.load(results / f"twin_of_{kind}.npy") - expected).max() < 1e-6 * np.abs(expected).max()
+        assert (
+            np.abs(np.load(results / f"twin_of_{kind}.npy") - expected).max()
+            < 1e-6 * np.abs(expected).max()
+        )
     assert "trust_remote_code=True" in (without_plugin / f"twin_of_{kind}.npy.refusal").read_text()
 
 
@@ -142,9 +179,13 @@ def test_the_saved_folder_names_only_modules_of_sentence_transformers(saved):
         "sentence_transformers.base.modules.transformer.Transformer",
         "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
     ]
-    files = {path.relative_to(saved[0]).as_posix() for path in saved[0].rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(saved[0]).as_posix() for path in saved[0].rglob("*") if path.is_file()
+    }
     assert "model.safetensors" in files and f"modeling_{saved[0].name}_encoder.py" in files
-    assert not any("PoolerModulusHead" in name or name.endswith((".bin", ".pt", ".pkl")) for name in files)
+    assert not any(
+        "PoolerModulusHead" in name or name.endswith((".bin", ".pt", ".pkl")) for name in files
+    )
 
 
 def test_the_card_says_how_the_model_loads_once_and_keeps_it(saved, tmp_path):
@@ -169,6 +210,8 @@ def test_to_inference_keeps_embeddings_and_poolers(tower_folders, tmp_path):
 def test_one_tower_alone_is_a_plain_encoder(tower_folders, tmp_path):
     twin = make_pipeline(tower_folders)[0].model
     twin.to_towers()[1].save_pretrained(tmp_path / "tower")
-    alone, original = (AutoModel.from_pretrained(path) for path in (tmp_path / "tower", tower_folders[1]))
+    alone, original = (
+        AutoModel.from_pretrained(path) for path in (tmp_path / "tower", tower_folders[1])
+    )
     for name, value in original.state_dict().items():
         assert torch.equal(alone.state_dict()[name], value), name

@@ -21,7 +21,9 @@ torch.save(model.encode(["dog", "the man reads one old book in the red house"], 
 """
 
 
-def test_the_mask_tokens_state_within_the_template_is_the_embedding_also_once_saved(tower_folders, tmp_path):
+def test_the_mask_tokens_state_within_the_template_is_the_embedding_also_once_saved(
+    tower_folders, tmp_path
+):
     model = load_sentence_transformer(tower_folders[0], template=TEMPLATE, device="cpu")
     tokenizer, encoder = make_tokenizer(), make_encoder(1)
     expected = []
@@ -40,14 +42,18 @@ def test_the_mask_tokens_state_within_the_template_is_the_embedding_also_once_sa
 
 
 def test_a_text_that_is_too_long_is_cut_not_the_template(tower_folders):
-    model = load_sentence_transformer(tower_folders[0], template=TEMPLATE, max_seq_length=9, device="cpu")
+    model = load_sentence_transformer(
+        tower_folders[0], template=TEMPLATE, max_seq_length=9, device="cpu"
+    )
     ids = model.preprocess([TEXTS[1]])["input_ids"][0].tolist()
     assert len(ids) == 9 and model.tokenizer.decode(ids[-4:]) == "reads [MASK] in [SEP]"
 
 
 @pytest.mark.parametrize("template", ["the book [X] reads", "reads [MASK]", "[X] [X] [MASK]"])
 def test_a_template_names_text_and_mask_once(tower_folders, template):
-    with pytest.raises(UserError, match=r"expected a template with \[X\] and \[MASK\], each once, found"):
+    with pytest.raises(
+        UserError, match=r"expected a template with \[X\] and \[MASK\], each once, found"
+    ):
         load_sentence_transformer(tower_folders[0], template=template)
 
 
@@ -56,5 +62,7 @@ def test_a_vocabulary_without_a_mask_token_is_refused(tmp_path):
     tokenizer = make_tokenizer()
     tokenizer.mask_token = None
     tokenizer.save_pretrained(tmp_path / "encoder")
-    with pytest.raises(UserError, match="needs a mask token in the vocabulary of a fast tokenizer, found none"):
+    with pytest.raises(
+        UserError, match="needs a mask token in the vocabulary of a fast tokenizer, found none"
+    ):
         load_sentence_transformer(tmp_path / "encoder", template=TEMPLATE)

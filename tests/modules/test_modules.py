@@ -20,7 +20,8 @@ def test_tower_outputs_come_on_request_in_either_mode(tower_folders, training):
     model = make_pipeline(tower_folders).train(training)
     encoded = model(features_of(model, tower_outputs=True))
     assert {
-        key: tuple(encoded[key].shape) for key in ("tower_embedding", "cross_embedding", "tower_pooler")
+        key: tuple(encoded[key].shape)
+        for key in ("tower_embedding", "cross_embedding", "tower_pooler")
     } == dict.fromkeys(("tower_embedding", "cross_embedding", "tower_pooler"), (6, 2, 32))
     torch.testing.assert_close(encoded["sentence_embedding"], encoded["tower_embedding"].sum(1))
 
@@ -42,7 +43,9 @@ def test_head_equals_the_poolers_of_the_plain_encoders(tower_folders):
 
 def test_head_serves_a_single_tower(tower_folders):
     encoder = Transformer(str(tower_folders[0]))
-    model = SentenceTransformer(modules=[encoder, PoolerModulusHead(), Pooling(32, "cls")], device="cpu").eval()
+    model = SentenceTransformer(
+        modules=[encoder, PoolerModulusHead(), Pooling(32, "cls")], device="cpu"
+    ).eval()
     encoded = model(features_of(model, tower_outputs=True))
     plain = encoder.model(encoded["input_ids"], attention_mask=encoded["attention_mask"])
     torch.testing.assert_close(encoded["tower_embedding"][:, 0], plain.last_hidden_state[:, 0])
@@ -57,7 +60,9 @@ def test_head_adds_no_weights(tower_folders):
 
 def test_head_needs_a_pooler(tower_folders):
     encoder = Transformer(str(tower_folders[0]), model_kwargs={"add_pooling_layer": False})
-    with pytest.raises(UserError, match="PoolerModulusHead needs an encoder with a pooler, found BertModel without"):
+    with pytest.raises(
+        UserError, match="PoolerModulusHead needs an encoder with a pooler, found BertModel without"
+    ):
         SentenceTransformer(modules=[encoder, PoolerModulusHead(), Pooling(32, "cls")])
 
 
@@ -65,7 +70,9 @@ def test_from_towers_takes_models_with_a_tokenizer():
     towers = make_encoder(1), make_encoder(2)
     with pytest.raises(UserError, match="pass tokenizer="):
         TwinCrossAttentionEncoder.from_towers(*towers)
-    encoder = TwinCrossAttentionEncoder.from_towers(*towers, tokenizer=make_tokenizer(), max_seq_length=7)
+    encoder = TwinCrossAttentionEncoder.from_towers(
+        *towers, tokenizer=make_tokenizer(), max_seq_length=7
+    )
     assert encoder.max_seq_length == 7
     assert encoder.model.towers[1].pooler.dense.weight.equal(towers[1].pooler.dense.weight)
 

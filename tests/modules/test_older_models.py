@@ -1,4 +1,6 @@
-"""Models saved by earlier versions give what they gave then; tests/assets/README.md says how they were made."""
+"""Models saved by earlier versions give what they gave then; tests/assets/README.md says how they
+were made.
+"""
 
 import json
 from pathlib import Path
@@ -24,7 +26,9 @@ CASES = [(version, family) for version in VERSIONS for family in told(version)["
 def test_a_saved_model_gives_what_it_gave(version, family):
     folder, sentences = str(ASSETS / version / family), told(version)["sentences"]
     if family == "cross_encoder":
-        found = CrossEncoder(folder, device="cpu").predict([(sentences[0], other) for other in sentences])
+        found = CrossEncoder(folder, device="cpu").predict(
+            [(sentences[0], other) for other in sentences]
+        )
     else:
         model = SentenceTransformer(folder, device="cpu", trust_remote_code=family in FLAG_NEEDED)
         found = model.encode(sentences)

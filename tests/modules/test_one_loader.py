@@ -1,4 +1,6 @@
-"""What a name means: a model is itself, a plain encoder needs its pooling named, a sum has that of its encoders."""
+"""What a name means: a model is itself, a plain encoder needs its pooling named, a sum has that of
+its encoders.
+"""
 
 import json
 
@@ -7,7 +9,12 @@ import pytest
 from conftest import make_model, make_pipeline, make_sentences, make_tokenizer, save_encoder
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, StaticEmbedding
+from sentence_transformers.sentence_transformer.modules import (
+    Dense,
+    Normalize,
+    Pooling,
+    StaticEmbedding,
+)
 
 from st_jtcse.errors import PoolingNeeded, UserError
 from st_jtcse.modules import (
@@ -28,11 +35,17 @@ SENTENCES = make_sentences(6)
 
 @pytest.fixture(scope="module")
 def shipped(tower_folders, tmp_path_factory):
-    """A model with prompts, a length and a similarity of its own, and modules behind its mean pooling."""
+    """A model with prompts, a length and a similarity of its own, and modules behind its mean
+    pooling.
+    """
     folder = tmp_path_factory.mktemp("shipped") / "model"
     modules = [Transformer(str(tower_folders[0])), Pooling(32, "mean"), Dense(32, 32), Normalize()]
     model = SentenceTransformer(
-        modules=modules, prompts={"all": "the "}, default_prompt_name="all", similarity_fn_name="dot", device="cpu"
+        modules=modules,
+        prompts={"all": "the "},
+        default_prompt_name="all",
+        similarity_fn_name="dot",
+        device="cpu",
     )
     model.max_seq_length = 9
     model.save_pretrained(str(folder), create_model_card=False)
@@ -69,12 +82,18 @@ def test_a_model_is_itself(shipped):
         load_frozen(WeightedModelSpec(model=str(shipped)), str),
     ):
         assert np.array_equal(model.encode(SENTENCES), expected.encode(SENTENCES))
-        assert (model.prompts["all"], model.similarity_fn_name, model.max_seq_length) == ("the ", "dot", 9)
+        assert (model.prompts["all"], model.similarity_fn_name, model.max_seq_length) == (
+            "the ",
+            "dot",
+            9,
+        )
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max", "first_last"])
 def test_a_named_pooling_takes_the_encoder_alone(shipped, tower_folders, pooling):
-    plain = load_sentence_transformer(tower_folders[0], pooling=pooling, device="cpu").encode(SENTENCES)
+    plain = load_sentence_transformer(tower_folders[0], pooling=pooling, device="cpu").encode(
+        SENTENCES
+    )
     for model in (
         load_sentence_transformer(shipped, pooling=pooling, max_seq_length=32, device="cpu"),
         build(base=str(shipped), pooling=pooling, max_seq_length=32),
@@ -85,18 +104,31 @@ def test_a_named_pooling_takes_the_encoder_alone(shipped, tower_folders, pooling
 def test_a_plain_encoder_is_refused_by_each_in_its_own_words(tower_folders):
     name = str(tower_folders[0])
     for refused in (lambda: load_sentence_transformer(name), lambda: ensemble_of([name])):
-        with pytest.raises(PoolingNeeded, match=r"nothing says how .*; name its pooling, e\.g\. pooling='cls'\."):
+        with pytest.raises(
+            PoolingNeeded, match=r"nothing says how .*; name its pooling, e\.g\. pooling='cls'\."
+        ):
             refused()
-    for refused in (lambda: build(base=name), lambda: load_frozen(WeightedModelSpec(model=name), str)):
-        with pytest.raises(UserError, match=r"nothing says how .*; name its pooling beside it, e\.g\. 'pooling: cls'"):
+    for refused in (
+        lambda: build(base=name),
+        lambda: load_frozen(WeightedModelSpec(model=name), str),
+    ):
+        with pytest.raises(
+            UserError,
+            match=r"nothing says how .*; name its pooling beside it, e\.g\. 'pooling: cls'",
+        ):
             refused()
 
 
 @pytest.mark.parametrize("kind", ["twin", "ensemble"])
 @pytest.mark.parametrize("pooling", ["mean", "first_last"])
-def test_a_twin_and_an_ensemble_pool_each_encoder_as_it_is_said(kind, pooling, request, tower_folders):
+def test_a_twin_and_an_ensemble_pool_each_encoder_as_it_is_said(
+    kind, pooling, request, tower_folders
+):
     folder = str(request.getfixturevalue(kind))
-    expected = sum(load_sentence_transformer(tower, pooling=pooling).encode(SENTENCES) for tower in tower_folders)
+    expected = sum(
+        load_sentence_transformer(tower, pooling=pooling).encode(SENTENCES)
+        for tower in tower_folders
+    )
     for model in (
         load_sentence_transformer(folder, pooling=pooling),
         build(base=folder, pooling=pooling),
@@ -107,9 +139,13 @@ def test_a_twin_and_an_ensemble_pool_each_encoder_as_it_is_said(kind, pooling, r
     assert np.array_equal(load_sentence_transformer(folder, pooling="cls").encode(SENTENCES), found)
 
 
-@pytest.mark.parametrize(("kind", "pooling"), [("twin", "max"), ("twin", "attention"), ("ensemble", "pooler")])
+@pytest.mark.parametrize(
+    ("kind", "pooling"), [("twin", "max"), ("twin", "attention"), ("ensemble", "pooler")]
+)
 def test_what_no_sum_of_encoders_gives_is_refused(kind, pooling, request):
-    with pytest.raises(UserError, match=f"cannot be pooled by '{pooling}'; use one of cls, mean, first_last"):
+    with pytest.raises(
+        UserError, match=f"cannot be pooled by '{pooling}'; use one of cls, mean, first_last"
+    ):
         load_sentence_transformer(str(request.getfixturevalue(kind)), pooling=pooling)
 
 
@@ -117,15 +153,24 @@ def save_shipped(tower, folder, pooling="mean", prompts=None, **options):
     """A tower as people ship it: pooled, normalised, with a prompt."""
     modules = [Transformer(str(tower)), Pooling(32, pooling, **options), Normalize()]
     prompts = {"query": "the man "} if prompts is None else prompts
-    model = SentenceTransformer(modules=modules, prompts=prompts, default_prompt_name="query", device="cpu")
+    model = SentenceTransformer(
+        modules=modules, prompts=prompts, default_prompt_name="query", device="cpu"
+    )
     model.save_pretrained(str(folder), create_model_card=False)
     return str(folder)
 
 
 @pytest.mark.parametrize("include_prompt", [True, False])
-def test_towers_as_shipped_keep_pooling_normalisation_and_prompts(include_prompt, tower_folders, tmp_path):
-    folders = [save_shipped(tower, tmp_path / tower.name, include_prompt=include_prompt) for tower in tower_folders]
-    expected = sum(SentenceTransformer(folder, device="cpu").encode(SENTENCES) for folder in folders)
+def test_towers_as_shipped_keep_pooling_normalisation_and_prompts(
+    include_prompt, tower_folders, tmp_path
+):
+    folders = [
+        save_shipped(tower, tmp_path / tower.name, include_prompt=include_prompt)
+        for tower in tower_folders
+    ]
+    expected = sum(
+        SentenceTransformer(folder, device="cpu").encode(SENTENCES) for folder in folders
+    )
     twin = build(towers=folders)
     np.testing.assert_allclose(twin.encode(SENTENCES), expected, atol=1e-6)
     save_for_inference(twin, tmp_path / "twin", create_model_card=False)
@@ -144,17 +189,29 @@ def test_towers_as_shipped_keep_pooling_normalisation_and_prompts(include_prompt
     np.testing.assert_allclose(ensemble.encode(SENTENCES, prompt="the man "), expected, atol=1e-6)
 
 
-def test_towers_that_are_not_pooled_alike_are_refused_or_taken_when_it_is_said(tower_folders, shipped, tmp_path):
+def test_towers_that_are_not_pooled_alike_are_refused_or_taken_when_it_is_said(
+    tower_folders, shipped, tmp_path
+):
     plain = str(tower_folders[1])
     folders = {
         kind: save_shipped(tower_folders[0], tmp_path / kind, **options)
-        for kind, options in {"mean": {}, "cls": {"pooling": "cls"}, "asked": {"prompts": {"query": "a "}}}.items()
+        for kind, options in {
+            "mean": {},
+            "cls": {"pooling": "cls"},
+            "asked": {"prompts": {"query": "a "}},
+        }.items()
     }
     for other, reason in (
         (plain, r"is a plain encoder, and nothing says how .*; name its pooling beside it"),
-        (str(shipped), r"makes its embedding by Transformer, Pooling, Dense, Normalize, but a tower has"),
+        (
+            str(shipped),
+            r"makes its embedding by Transformer, Pooling, Dense, Normalize, but a tower has",
+        ),
         (folders["cls"], r"differ in pooling: 'mean' in the first, 'cls' in the other"),
-        (folders["asked"], r"differ in prompts: {'query': 'the man '} in the first, {'query': 'a '} in the other"),
+        (
+            folders["asked"],
+            r"differ in prompts: {'query': 'the man '} in the first, {'query': 'a '} in the other",
+        ),
     ):
         with pytest.raises(UserError, match=reason):
             build(towers=[folders["mean"], other])
@@ -166,18 +223,33 @@ def test_towers_that_are_not_pooled_alike_are_refused_or_taken_when_it_is_said(t
 
 def test_a_base_as_shipped_takes_heads_layers_and_other_sizes(shipped, twin, model_folders):
     headed = build(base=str(shipped), with_head=True, training_head=True, dropout=0.3)
-    assert names(headed) == ["Transformer", "PoolerModulusHead", "Pooling", "Dense", "Normalize", "TrainingHead"]
+    assert names(headed) == [
+        "Transformer",
+        "PoolerModulusHead",
+        "Pooling",
+        "Dense",
+        "Normalize",
+        "TrainingHead",
+    ]
     assert headed.prompts["all"] == "the " and headed.max_seq_length == 9
     again = build(base=str(twin), with_head=True)
     assert type(again[0]) is TwinCrossAttentionEncoder and type(again[1]) is PoolerModulusHead
-    assert np.array_equal(again.encode(SENTENCES), SentenceTransformer(str(twin), device="cpu").encode(SENTENCES))
+    assert np.array_equal(
+        again.encode(SENTENCES), SentenceTransformer(str(twin), device="cpu").encode(SENTENCES)
+    )
     tower = build(base=str(twin), tower=2)
-    np.testing.assert_allclose(tower.encode(SENTENCES), make_model(model_folders[1]).encode(SENTENCES), atol=1e-6)
+    np.testing.assert_allclose(
+        tower.encode(SENTENCES), make_model(model_folders[1]).encode(SENTENCES), atol=1e-6
+    )
     shallow = build(base=str(shipped), layers=[0, 2])
-    assert len(shallow[0].model.encoder.layer) == 2 and names(shallow) == names(build(base=str(shipped)))
+    assert len(shallow[0].model.encoder.layer) == 2 and names(shallow) == names(
+        build(base=str(shipped))
+    )
     narrow = build(base=str(model_folders[0]), fresh={"hidden_size": 16})
     assert narrow.encode(SENTENCES).shape == (6, 16) and narrow.get_embedding_dimension() == 16
-    with pytest.raises(UserError, match="The Dense of 'base' does not fit what 'layers' and 'fresh' make"):
+    with pytest.raises(
+        UserError, match="The Dense of 'base' does not fit what 'layers' and 'fresh' make"
+    ):
         build(base=str(shipped), fresh={"hidden_size": 16})
 
 
@@ -189,20 +261,26 @@ def test_a_base_without_an_encoder_of_its_own_starts_as_shipped(tower_folders, t
     for trust_remote_code in (False, True):
         model = build(base=str(tmp_path / "several"), trust_remote_code=trust_remote_code)
         np.testing.assert_allclose(model.encode(SENTENCES), several.encode(SENTENCES), atol=1e-6)
-    with pytest.raises(UserError, match="needs an encoder with a pooler, found MultiTokenizerEnsemble without one"):
+    with pytest.raises(
+        UserError, match="needs an encoder with a pooler, found MultiTokenizerEnsemble without one"
+    ):
         build(base=str(tmp_path / "several"), with_head=True)
 
 
 def test_static_embeddings_have_no_tokens_to_pool(tmp_path):
     table = StaticEmbedding(make_tokenizer().backend_tokenizer, embedding_dim=8)
-    SentenceTransformer(modules=[table], device="cpu").save_pretrained(str(tmp_path / "table"), create_model_card=False)
+    SentenceTransformer(modules=[table], device="cpu").save_pretrained(
+        str(tmp_path / "table"), create_model_card=False
+    )
     assert build(base=str(tmp_path / "table")).encode(SENTENCES).shape == (6, 8)
     with pytest.raises(UserError, match="table begins with StaticEmbedding and has no encoder"):
         build(base=str(tmp_path / "table"), pooling="cls")
 
 
 def test_learned_attention_is_gone_on_with_named_or_not(tower_folders, tmp_path):
-    model = SentenceTransformer(modules=[Transformer(str(tower_folders[0])), AttentionPooling(32)], device="cpu")
+    model = SentenceTransformer(
+        modules=[Transformer(str(tower_folders[0])), AttentionPooling(32)], device="cpu"
+    )
     model[1].context.weight.data.normal_()
     model.save_pretrained(str(tmp_path / "model"), create_model_card=False)
     for spec in ({"pooling": "attention"}, {"trust_remote_code": True}):

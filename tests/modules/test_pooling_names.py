@@ -23,7 +23,9 @@ def tokens(tower_folders):
     """The last hidden states of a plain encoder, of each text alone."""
     encoder, tokenizer = make_encoder(1), AutoTokenizer.from_pretrained(tower_folders[0])
     with torch.inference_mode():
-        return [encoder(**tokenizer(text, return_tensors="pt")).last_hidden_state[0] for text in TEXTS]
+        return [
+            encoder(**tokenizer(text, return_tensors="pt")).last_hidden_state[0] for text in TEXTS
+        ]
 
 
 def test_all_of_sentence_transformers_names_are_there():
@@ -39,15 +41,22 @@ def test_all_of_sentence_transformers_names_are_there():
         ("mean_sqrt_len_tokens", lambda rows: rows.sum(dim=0) / len(rows) ** 0.5),
         (
             "weightedmean",
-            lambda rows: sum(place * row for place, row in enumerate(rows, 1)) / (len(rows) * (len(rows) + 1) / 2),
+            lambda rows: (
+                sum(place * row for place, row in enumerate(rows, 1))
+                / (len(rows) * (len(rows) + 1) / 2)
+            ),
         ),
         ("max", lambda rows: rows.amax(dim=0)),
     ],
 )
-def test_a_batch_of_several_lengths_is_pooled_as_each_sentence_alone(tower_folders, tokens, name, by_hand):
+def test_a_batch_of_several_lengths_is_pooled_as_each_sentence_alone(
+    tower_folders, tokens, name, by_hand
+):
     model = load_sentence_transformer(tower_folders[0], pooling=name, device="cpu")
     expected = torch.stack([by_hand(rows) for rows in tokens])
-    torch.testing.assert_close(model.encode(TEXTS, convert_to_tensor=True), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        model.encode(TEXTS, convert_to_tensor=True), expected, rtol=1e-5, atol=1e-5
+    )
 
 
 def save_decoder(folder, **said):
@@ -67,14 +76,19 @@ def save_decoder(folder, **said):
 
 def test_the_last_token_of_a_decoder_padded_on_the_right_is_the_one_before_the_padding(tmp_path):
     model = load_sentence_transformer(save_decoder(tmp_path), pooling="lasttoken", device="cpu")
-    together, alone = (model.encode(TEXTS, batch_size=size, convert_to_tensor=True) for size in (8, 1))
+    together, alone = (
+        model.encode(TEXTS, batch_size=size, convert_to_tensor=True) for size in (8, 1)
+    )
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ({"padding_side": "left"}, "The last token of a gpt2 model depends on its padding, which is on the left"),
+        (
+            {"padding_side": "left"},
+            "The last token of a gpt2 model depends on its padding, which is on the left",
+        ),
         ({"pad_token": None}, "The tokenizer has no padding token"),
     ],
 )
@@ -86,7 +100,10 @@ def test_what_cannot_be_padded_has_no_last_token(tmp_path, said, sentence):
 
 def test_the_first_token_of_a_decoder_is_no_embedding(tmp_path):
     save_decoder(tmp_path)
-    with pytest.raises(UserError, match=r"The first token of a gpt2 model sees none of those behind it.*'lasttoken'"):
+    with pytest.raises(
+        UserError,
+        match=r"The first token of a gpt2 model sees none of those behind it.*'lasttoken'",
+    ):
         load_sentence_transformer(tmp_path, pooling="cls", device="cpu")
 
 

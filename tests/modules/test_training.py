@@ -45,7 +45,10 @@ def test_training_moves_every_tower_and_logs_every_term(tower_folders, tmp_path)
     before = weights(model)
     trainer = trainer_for(model, tmp_path)
     trainer.train()
-    for key in ("0.model.towers.0.encoder.layer.0.attention.self.query.weight", "0.model.towers.1.pooler.dense.weight"):
+    for key in (
+        "0.model.towers.0.encoder.layer.0.attention.self.query.weight",
+        "0.model.towers.1.pooler.dense.weight",
+    ):
         assert not torch.equal(before[key], model.state_dict()[key])
     first, last = trainer.state.log_history[0], trainer.state.log_history[-2]
     assert {"nce", "icnce", "icnce_cross", "ictm"} <= first.keys()
@@ -58,7 +61,9 @@ def test_resuming_equals_the_uninterrupted_run(tower_folders, tmp_path):
     straight = make_pipeline(tower_folders)
     trainer_for(straight, tmp_path / "straight").train()
     resumed = make_pipeline(tower_folders, seed=99)
-    trainer_for(resumed, tmp_path / "resumed").train(resume_from_checkpoint=str(tmp_path / "straight" / "checkpoint-4"))
+    trainer_for(resumed, tmp_path / "resumed").train(
+        resume_from_checkpoint=str(tmp_path / "straight" / "checkpoint-4")
+    )
     assert_equal(weights(straight), weights(resumed))
 
 
@@ -79,10 +84,20 @@ def test_the_best_checkpoint_is_loaded_at_the_end(tower_folders, tmp_path):
         model, arguments, train_dataset=TRAIN, loss=JTCSELoss(model), evaluator=evaluator()
     )
     trainer.train()
-    scores = [entry["eval_dev_spearman_cosine"] for entry in trainer.state.log_history if "eval_runtime" in entry]
+    scores = [
+        entry["eval_dev_spearman_cosine"]
+        for entry in trainer.state.log_history
+        if "eval_runtime" in entry
+    ]
     assert len(set(scores)) == 3
     assert evaluator()(model)["dev_spearman_cosine"] == pytest.approx(max(scores), abs=1e-6)
-    # The checkpoint is a pipeline of this package's modules: a script reads it back for more training.
-    again = SentenceTransformer(trainer.state.best_model_checkpoint, trust_remote_code=True, device="cpu")
+    # The checkpoint is a pipeline of this package's modules: a script reads it back for more
+    # training.
+    again = SentenceTransformer(
+        trainer.state.best_model_checkpoint, trust_remote_code=True, device="cpu"
+    )
     assert_equal(weights(model), weights(again))
-    assert set(again(again.preprocess(PAIRS[:2]) | {"tower_outputs": True})) >= {"tower_embedding", "tower_pooler"}
+    assert set(again(again.preprocess(PAIRS[:2]) | {"tower_outputs": True})) >= {
+        "tower_embedding",
+        "tower_pooler",
+    }

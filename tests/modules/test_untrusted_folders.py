@@ -24,9 +24,13 @@ TEXTS = make_sentences(4)
 
 @pytest.fixture
 def pooled(tower_folders, tmp_path):
-    """A saved model with a class of this package, which Sentence-Transformers takes with the flag only."""
+    """A saved model with a class of this package, which Sentence-Transformers takes with the flag
+    only.
+    """
     model = make_model(tower_folders[0])
-    model = SentenceTransformer(modules=[model[0], AttentionPooling(32)], device="cpu", prompts={"query": "the "})
+    model = SentenceTransformer(
+        modules=[model[0], AttentionPooling(32)], device="cpu", prompts={"query": "the "}
+    )
     save_for_inference(model, tmp_path / "model")
     return model, tmp_path / "model"
 
@@ -39,7 +43,9 @@ def test_our_own_classes_are_built_without_trust_in_their_folder(pooled):
 
 
 def test_an_ensemble_of_such_models_too(pooled, tmp_path):
-    ensemble = SentenceTransformer(modules=[MultiTokenizerEnsemble([pooled[0], pooled[0]], [0.25, 0.5])], device="cpu")
+    ensemble = SentenceTransformer(
+        modules=[MultiTokenizerEnsemble([pooled[0], pooled[0]], [0.25, 0.5])], device="cpu"
+    )
     save_for_inference(ensemble, tmp_path / "ensemble")
     loaded = load_sentence_transformer(tmp_path / "ensemble", device="cpu")
     np.testing.assert_allclose(loaded.encode(TEXTS), ensemble.encode(TEXTS), atol=1e-6)
@@ -54,7 +60,9 @@ def test_a_foreign_class_beside_ours_does_not_run(pooled, tmp_path, monkeypatch)
     (folder / "modules.json").write_text(
         json.dumps([*listing, {"idx": 2, "name": "2", "path": "2_Evil", "type": "evilmod.E"}])
     )
-    with pytest.raises(CodeNotTrusted, match=r"needs the class evilmod\.E, whose code runs only if you allow it"):
+    with pytest.raises(
+        CodeNotTrusted, match=r"needs the class evilmod\.E, whose code runs only if you allow it"
+    ):
         load_sentence_transformer(folder, device="cpu")
     assert not (tmp_path / "ran").exists()
 
@@ -77,7 +85,10 @@ def test_joining_asks_nobody_on_the_terminal(tower_folders, tmp_path, monkeypatc
     folder = shutil.copytree(tower_folders[0], tmp_path / "code")
     (folder / "evilmod.py").write_text(EVIL.format(str(tmp_path / "ran")))
     settings = json.loads((folder / "config.json").read_text())
-    settings |= {"auto_map": {"AutoConfig": "evilmod.C", "AutoModel": "evilmod.E"}, "model_type": "evil"}
+    settings |= {
+        "auto_map": {"AutoConfig": "evilmod.C", "AutoModel": "evilmod.E"},
+        "model_type": "evil",
+    }
     (folder / "config.json").write_text(json.dumps(settings))
     monkeypatch.setattr("builtins.input", lambda *args: pytest.fail("asked on the terminal"))
     with pytest.raises(CodeNotTrusted):
@@ -93,7 +104,10 @@ def test_a_text_model_with_code_in_its_folder_is_refused_unasked(tmp_path, monke
     folder = tmp_path / "judge"
     folder.mkdir()
     (folder / "evil.py").write_text(EVIL.format(str(tmp_path / "ran")))
-    settings = {"model_type": "evil", "auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}}
+    settings = {
+        "model_type": "evil",
+        "auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"},
+    }
     (folder / "config.json").write_text(json.dumps(settings))
     with pytest.raises(UserError, match="cannot be loaded as a text-generation model"):
         FrozenGenerator(str(folder), translates=False, batch_size=1, bf16=False)

@@ -1,4 +1,6 @@
-"""A model is loaded whole or refused in one sentence that names what is wrong with it; what is well formed passes."""
+"""A model is loaded whole or refused in one sentence that names what is wrong with it; what is well
+formed passes.
+"""
 
 import json
 import shutil
@@ -47,12 +49,16 @@ def saved(tower_folders, tmp_path_factory):
     dense = SentenceTransformer(modules=[encoder, Pooling(32, "mean"), Dense(32, 32)], device="cpu")
     dense.save_pretrained(str(root / "plain"), create_model_card=False)
     save_for_inference(make_pipeline(tower_folders), root / "twin", create_model_card=False)
-    save_for_inference(ensemble_of(tower_folders, pooling="cls"), root / "ensemble", create_model_card=False)
+    save_for_inference(
+        ensemble_of(tower_folders, pooling="cls"), root / "ensemble", create_model_card=False
+    )
     members = [make_model(folder, "mean") for folder in tower_folders]
     several = SentenceTransformer(modules=[MultiTokenizerEnsemble(members)], device="cpu")
     save_for_inference(several, root / "several", create_model_card=False)
     torch.manual_seed(0)
-    CrossEncoder(str(tower_folders[0]), num_labels=1, device="cpu").save_pretrained(str(root / "cross"))
+    CrossEncoder(str(tower_folders[0]), num_labels=1, device="cpu").save_pretrained(
+        str(root / "cross")
+    )
     return root
 
 
@@ -119,19 +125,47 @@ WORD = "embeddings.word_embeddings.weight"
 # The family, what happens to its folder, and what is said.
 DAMAGES = {
     "half of the layers": ("plain", change(num_hidden_layers=8), lacks("encoder.layer.4.")),
-    "more layers": ("plain", change(num_hidden_layers=2), "holds the weight 'encoder.layer.2.attention"),
-    "no layers": ("plain", change(num_hidden_layers=0), "holds the weight 'encoder.layer.0.attention"),
-    "one tensor": ("plain", without("layer.3.output.dense.bias"), lacks("encoder.layer.3.output.dense.bias")),
+    "more layers": (
+        "plain",
+        change(num_hidden_layers=2),
+        "holds the weight 'encoder.layer.2.attention",
+    ),
+    "no layers": (
+        "plain",
+        change(num_hidden_layers=0),
+        "holds the weight 'encoder.layer.0.attention",
+    ),
+    "one tensor": (
+        "plain",
+        without("layer.3.output.dense.bias"),
+        lacks("encoder.layer.3.output.dense.bias"),
+    ),
     "half a pooler": ("plain", without("pooler.dense.bias"), lacks("pooler.dense.bias")),
-    "another vocabulary": ("plain", change(vocab_size=10), rf"'{WORD}' in .* has the shape \(44, 32\), and \(10, 32\)"),
-    "no number": ("plain", rewrite(poison(WORD, torch.nan)), f"The weight '{WORD}' in .* is not finite"),
-    "infinite": ("plain", rewrite(poison(WORD, torch.inf)), f"The weight '{WORD}' in .* is not finite"),
+    "another vocabulary": (
+        "plain",
+        change(vocab_size=10),
+        rf"'{WORD}' in .* has the shape \(44, 32\), and \(10, 32\)",
+    ),
+    "no number": (
+        "plain",
+        rewrite(poison(WORD, torch.nan)),
+        f"The weight '{WORD}' in .* is not finite",
+    ),
+    "infinite": (
+        "plain",
+        rewrite(poison(WORD, torch.inf)),
+        f"The weight '{WORD}' in .* is not finite",
+    ),
     "no number in a later module": (
         "plain",
         rewrite(poison("linear.weight", torch.nan), "2_Dense/model.safetensors"),
         "The weight 'linear.weight' in .* is not finite",
     ),
-    "cut weights": ("plain", cut("model.safetensors"), r"model\.safetensors is damaged or not whole"),
+    "cut weights": (
+        "plain",
+        cut("model.safetensors"),
+        r"model\.safetensors is damaged or not whole",
+    ),
     "cut weights of a later module": (
         "plain",
         cut("2_Dense/model.safetensors"),
@@ -142,44 +176,98 @@ DAMAGES = {
         write("model.safetensors", "version https://git-lfs"),
         "model.safetensors is damaged",
     ),
-    "words for numbers": ("plain", change(num_hidden_layers="four"), "'num_hidden_layers' expected int, got str"),
+    "words for numbers": (
+        "plain",
+        change(num_hidden_layers="four"),
+        "'num_hidden_layers' expected int, got str",
+    ),
     "no heads": ("plain", change(num_attention_heads=0), "cannot be loaded"),
-    "a list of settings": ("plain", write("config.json", "[]"), r"config\.json is not a JSON object"),
+    "a list of settings": (
+        "plain",
+        write("config.json", "[]"),
+        r"config\.json is not a JSON object",
+    ),
     "cut settings": ("plain", cut("tokenizer_config.json"), r"tokenizer_config\.json is not JSON"),
-    "no tokenizer": ("plain", remove("tokenizer.json", "tokenizer_config.json"), "lacks its tokenizer's settings"),
-    "no tokenizer's settings": ("plain", remove("tokenizer_config.json"), "lacks its tokenizer's settings"),
+    "no tokenizer": (
+        "plain",
+        remove("tokenizer.json", "tokenizer_config.json"),
+        "lacks its tokenizer's settings",
+    ),
+    "no tokenizer's settings": (
+        "plain",
+        remove("tokenizer_config.json"),
+        "lacks its tokenizer's settings",
+    ),
     "no words": ("plain", remove("tokenizer.json"), "Can't instantiate a processor, a tokenizer"),
     "cut tokenizer": ("plain", cut("tokenizer.json"), r"tokenizer\.json is not JSON"),
-    "another's tokenizer": ("plain", write("tokenizer.json", '{"version": "1.0", "model": 1}'), "cannot be loaded"),
-    "no pooling": ("plain", remove("1_Pooling/config.json"), r"1_Pooling/config\.json does not exist, so nothing says"),
-    "empty pooling": ("plain", write("1_Pooling/config.json", "{}"), "cannot be loaded .*embedding_dimension"),
+    "another's tokenizer": (
+        "plain",
+        write("tokenizer.json", '{"version": "1.0", "model": 1}'),
+        "cannot be loaded",
+    ),
+    "no pooling": (
+        "plain",
+        remove("1_Pooling/config.json"),
+        r"1_Pooling/config\.json does not exist, so nothing says",
+    ),
+    "empty pooling": (
+        "plain",
+        write("1_Pooling/config.json", "{}"),
+        "cannot be loaded .*embedding_dimension",
+    ),
     "another's pooling": (
         "plain",
         write("1_Pooling/config.json", '{"embedding_dimension": 16, "pooling_mode": "mean"}'),
         "is for embeddings of size 16, and its encoder's have 32",
     ),
-    "other settings of the whole": ("plain", write("config_sentence_transformers.json", "[]"), "is not a JSON object"),
+    "other settings of the whole": (
+        "plain",
+        write("config_sentence_transformers.json", "[]"),
+        "is not a JSON object",
+    ),
     "pickled weights that are none": (
         "plain",
-        both(remove("model.safetensors"), write("pytorch_model.bin", "cos\nsystem\n(S'exit 1'\ntR.")),
+        both(
+            remove("model.safetensors"), write("pytorch_model.bin", "cos\nsystem\n(S'exit 1'\ntR.")
+        ),
         "its pickled weights are damaged, or more than weights",
     ),
     "a twin without tower II": ("twin", without("towers.1."), lacks("towers.1.embeddings")),
-    "a twin without a pooler": ("twin", without("towers.0.pooler"), lacks("towers.0.pooler.dense.bias")),
+    "a twin without a pooler": (
+        "twin",
+        without("towers.0.pooler"),
+        lacks("towers.0.pooler.dense.bias"),
+    ),
     "a twin of fewer layers": (
         "twin",
         change(tower__num_hidden_layers=2),
         "holds the weight 'towers.0.encoder.layer.2",
     ),
-    "a format in words": ("twin", change(format_version="one"), "format_version must be a whole number, found 'one'"),
-    "an ensemble without its second": ("ensemble", without("members.1."), lacks("members.1.embeddings")),
+    "a format in words": (
+        "twin",
+        change(format_version="one"),
+        "format_version must be a whole number, found 'one'",
+    ),
+    "an ensemble without its second": (
+        "ensemble",
+        without("members.1."),
+        lacks("members.1.embeddings"),
+    ),
     "an ensemble of fewer": (
         "ensemble",
         lambda folder: change(weights=[1], members=read(folder)["members"][:1])(folder),
         "holds the weight 'members.1.",
     ),
-    "weights that are all zero": ("ensemble", change(weights=[0, 0]), "needs finite weights, not all of them zero"),
-    "a damaged member": ("several", cut("member_2/model.safetensors"), r"member_2.*model\.safetensors is damaged"),
+    "weights that are all zero": (
+        "ensemble",
+        change(weights=[0, 0]),
+        "needs finite weights, not all of them zero",
+    ),
+    "a damaged member": (
+        "several",
+        cut("member_2/model.safetensors"),
+        r"member_2.*model\.safetensors is damaged",
+    ),
     "a member that lacks layers": (
         "several",
         lambda folder: change(num_hidden_layers=8)(folder / "member_1"),
@@ -203,7 +291,8 @@ def test_a_damaged_model_is_refused_in_one_sentence(damage, saved, tmp_path, cap
 
 
 @pytest.mark.parametrize(
-    "lost", ["classifier.weight", "bert.pooler.dense.weight", "bert.encoder.layer.0.output.dense.bias"]
+    "lost",
+    ["classifier.weight", "bert.pooler.dense.weight", "bert.encoder.layer.0.output.dense.bias"],
 )
 def test_a_cross_encoder_is_loaded_whole_too(lost, saved, tmp_path):
     folder = shutil.copytree(saved / "cross", tmp_path / "cross")
@@ -213,7 +302,9 @@ def test_a_cross_encoder_is_loaded_whole_too(lost, saved, tmp_path):
     without(lost)(folder)
     with pytest.raises(UserError, match=lacks(lost)):
         load_cross_encoder(folder)
-    with pytest.raises(UserError, match=r"'classifier\.bias' in .* has the shape \(1,\), and \(3,\) is asked for"):
+    with pytest.raises(
+        UserError, match=r"'classifier\.bias' in .* has the shape \(1,\), and \(3,\) is asked for"
+    ):
         load_cross_encoder(saved / "cross", num_labels=3)
 
 
@@ -228,11 +319,15 @@ def test_towers_members_and_text_models_are_loaded_whole_too(tower_folders, tmp_
         lambda: TwinCrossAttentionEncoder.from_towers(wordless, tower_folders[1]),
         lambda: load_sentence_transformer(wordless, pooling="cls"),
     ):
-        with pytest.raises(UserError, match=r"wordless lacks its tokenizer's vocabulary \(tokenizer\.json"):
+        with pytest.raises(
+            UserError, match=r"wordless lacks its tokenizer's vocabulary \(tokenizer\.json"
+        ):
             join()
 
 
-@pytest.mark.parametrize("spoil", [cut("model.safetensors"), change(hidden_size=32), change(num_hidden_layers=3)])
+@pytest.mark.parametrize(
+    "spoil", [cut("model.safetensors"), change(hidden_size=32), change(num_hidden_layers=3)]
+)
 def test_a_judge_is_loaded_whole_too(spoil, tmp_path):
     folder = save_language_model(tmp_path / "judge", 1)
     FrozenGenerator(str(folder), translates=False, batch_size=1, bf16=False)
@@ -284,13 +379,21 @@ def test_well_formed_checkpoints_pass(make, tmp_path):
     model = load_sentence_transformer(tmp_path / "encoder", pooling="mean", device="cpu")
     np.testing.assert_array_equal(model.encode(TEXTS), expected)
     save_for_inference(model, tmp_path / "model", create_model_card=False)
-    np.testing.assert_array_equal(load_sentence_transformer(tmp_path / "model", device="cpu").encode(TEXTS), expected)
-    assert load_cross_encoder(tmp_path / "encoder", num_labels=1).predict([(TEXTS[0], TEXTS[1])]).shape == (1,)
+    np.testing.assert_array_equal(
+        load_sentence_transformer(tmp_path / "model", device="cpu").encode(TEXTS), expected
+    )
+    assert load_cross_encoder(tmp_path / "encoder", num_labels=1).predict(
+        [(TEXTS[0], TEXTS[1])]
+    ).shape == (1,)
 
 
-@pytest.mark.parametrize("folder", sorted(ASSETS.glob("*/*/modules.json")), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "folder", sorted(ASSETS.glob("*/*/modules.json")), ids=lambda path: path.parent.name
+)
 def test_models_of_earlier_versions_pass(folder):
-    load = load_cross_encoder if folder.parent.name == "cross_encoder" else load_sentence_transformer
+    load = (
+        load_cross_encoder if folder.parent.name == "cross_encoder" else load_sentence_transformer
+    )
     assert load(folder.parent) is not None
 
 
@@ -343,7 +446,10 @@ def test_a_length_that_a_model_came_with_ends_with_its_positions(tmp_path):
 
 def test_weights_that_cancel_are_refused(tower_folders, tmp_path):
     other = shutil.copytree(tower_folders[0], tmp_path / "the-same")
-    for weights, told in (([1, -1], "The weights 1, -1 cancel"), ([0, 0], "finite weights, not all of them zero")):
+    for weights, told in (
+        ([1, -1], "The weights 1, -1 cancel"),
+        ([0, 0], "finite weights, not all of them zero"),
+    ):
         for pooling in ("cls", "mean"):
             with pytest.raises(UserError, match=told):
                 ensemble_of([tower_folders[0], other], weights, pooling=pooling)
@@ -353,7 +459,10 @@ def test_weights_that_cancel_are_refused(tower_folders, tmp_path):
 
 def test_defects_and_want_of_memory_are_not_told_as_damaged_files():
     assert not is_unreadable(MemoryError()) and not is_unreadable(torch.OutOfMemoryError())
-    for place, expected in (("modules/loading.py", False), ("towers/modeling_twin_encoder.py", True)):
+    for place, expected in (
+        ("modules/loading.py", False),
+        ("towers/modeling_twin_encoder.py", True),
+    ):
         with pytest.raises(TypeError) as raised:
             exec(compile("None + 1", str(Path(st_jtcse.__file__).parent / place), "exec"))
         assert is_unreadable(raised.value) == expected

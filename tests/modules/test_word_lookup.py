@@ -45,16 +45,22 @@ def step(model, loss):
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-def test_one_gradient_of_the_vocabulary_a_batch_and_not_a_bit_of_it_differs(kind, models, monkeypatch):
+def test_one_gradient_of_the_vocabulary_a_batch_and_not_a_bit_of_it_differs(
+    kind, models, monkeypatch
+):
     towers = 2 if kind == "twin" else 1
     model = copy.deepcopy(models[kind]).train()
     found, long = step(model, LOSSES[kind])
     assert long == 2 * towers
-    monkeypatch.setattr(views, "words_looked_up_once", lambda model, input_ids: contextlib.nullcontext())
+    monkeypatch.setattr(
+        views, "words_looked_up_once", lambda model, input_ids: contextlib.nullcontext()
+    )
     expected, often = step(copy.deepcopy(models[kind]).train(), LOSSES[kind])
     assert often == 4 * long
     assert found.keys() == expected.keys()
-    assert [name for name, gradient in expected.items() if not torch.equal(found[name], gradient)] == []
+    assert [
+        name for name, gradient in expected.items() if not torch.equal(found[name], gradient)
+    ] == []
     assert not any("forward" in vars(module) for module in model.modules())
 
 
@@ -63,6 +69,8 @@ def test_frozen_words_are_looked_up_as_ever(models):
     lookup = model[0].model.get_input_embeddings()
     lookup.weight.requires_grad_(False)
     rows = []
-    lookup.register_forward_hook(lambda module, given, output: rows.append("forward" in vars(module)))
+    lookup.register_forward_hook(
+        lambda module, given, output: rows.append("forward" in vars(module))
+    )
     SimCSELoss(model, length_chunks=4)([model.preprocess(SENTENCES)]).backward()
     assert rows == [False] * 4

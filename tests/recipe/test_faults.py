@@ -28,10 +28,15 @@ def test_a_valid_recipe_has_no_faults(tmp_path):
 
 
 def test_all_faults_are_told_at_once_in_the_order_of_the_file(tmp_path):
-    text = HEAD + "seeed: 3\nstages:\n  - name: one\n    model: {base: embedded, droput: 0}\n    loss: {typ: X}\n"
+    text = (
+        HEAD
+        + "seeed: 3\nstages:\n  - name: one\n    model: {base: embedded, droput: 0}\n    loss: "
+        "{typ: X}\n"
+    )
     assert told(tmp_path, text) == [
         "r.yaml:4 seeed: expected a known key, found 'seeed'. Did you mean 'seed'?",
-        "r.yaml:7 stages[0].model.droput: expected a known key, found 'droput'. Did you mean 'dropout'?",
+        "r.yaml:7 stages[0].model.droput: expected a known key, found 'droput'. Did you mean "
+        "'dropout'?",
         "r.yaml:8 stages[0].loss.type: expected a value, found none. "
         "Add it (Name of a loss of st_jtcse or of Sentence-Transformers).",
     ]
@@ -52,7 +57,8 @@ def test_all_faults_are_told_at_once_in_the_order_of_the_file(tmp_path):
         ),
         (
             "seed: true",
-            "r.yaml:4 seed: expected a whole number, found true. Correct it (Seed of every random choice in the run).",
+            "r.yaml:4 seed: expected a whole number, found true. Correct it (Seed of every random "
+            "choice in the run).",
         ),
         (
             "description: [x]",
@@ -61,12 +67,15 @@ def test_all_faults_are_told_at_once_in_the_order_of_the_file(tmp_path):
         ),
         (
             "args: 5",
-            "r.yaml:4 args: expected a mapping, found 5. Correct it (Training arguments common to all stages).",
+            "r.yaml:4 args: expected a mapping, found 5. Correct it (Training arguments common to "
+            "all stages).",
         ),
         (
             "evaluate: {dev: 5}",
-            "r.yaml:4 evaluate.dev: expected a file name or a mapping (keys: file, dataset, config, split, fit_split, "
-            "data_files, revision, columns, limit, unlabelled), found 5. Correct it (Set whose score chooses the "
+            "r.yaml:4 evaluate.dev: expected a file name or a mapping (keys: file, dataset, "
+            "config, split, fit_split, "
+            "data_files, revision, columns, limit, unlabelled), found 5. Correct it (Set whose "
+            "score chooses the "
             "checkpoint; for graded pairs, the Spearman correlation of their cosines. "
             "'unlabelled': held-out training sentences).",
         ),
@@ -76,11 +85,13 @@ def test_all_faults_are_told_at_once_in_the_order_of_the_file(tmp_path):
         ),
         (
             "evaluate: {dev: {limit: 2}}",
-            "r.yaml:4 evaluate.dev: expected exactly one of 'file' and 'dataset', found neither. Give one of them.",
+            "r.yaml:4 evaluate.dev: expected exactly one of 'file' and 'dataset', found neither. "
+            "Give one of them.",
         ),
         (
             "evaluate: {dev: {file: a.csv, split: dev}}",
-            "r.yaml:4 evaluate.dev: expected a 'dataset' beside 'split', found a 'file'. Remove 'split'.",
+            "r.yaml:4 evaluate.dev: expected a 'dataset' beside 'split', found a 'file'. Remove "
+            "'split'.",
         ),
         (
             "evaluate: {score_range: [0, '5']}",
@@ -88,7 +99,8 @@ def test_all_faults_are_told_at_once_in_the_order_of_the_file(tmp_path):
         ),
         (
             "evaluate: {score_range: [5, 0]}",
-            "r.yaml:4 evaluate: expected the lower score first in 'score_range', found [5, 0]. Swap them or widen it.",
+            "r.yaml:4 evaluate: expected the lower score first in 'score_range', found [5, 0]. "
+            "Swap them or widen it.",
         ),
     ],
 )
@@ -106,38 +118,51 @@ def test_faults_of_the_recipe(tmp_path, line, sentence):
         ),
         (
             "[a.txt, {file: b.txt, colums: [x]}]",
-            "r.yaml:3 data.train[1].colums: expected a known key, found 'colums'. Did you mean 'columns'?",
+            "r.yaml:3 data.train[1].colums: expected a known key, found 'colums'. Did you mean "
+            "'columns'?",
         ),
         (
             "[]",
             "r.yaml:3 data.train: expected a list of at least 1, found a list of 0. "
-            "Correct it (Sentences or images: a source, or a list of sources to read one after the other).",
+            "Correct it (Sentences or images: a source, or a list of sources to read one after the "
+            "other).",
         ),
         (
             "''",
             "r.yaml:3 data.train.file: expected text that is not empty, found ''. "
-            "Correct it (Local text (one sentence per line), JSONL, CSV or Parquet file, or a folder of "
-            "images, in folders by label where there are labels; a relative path starts at the recipe's folder).",
+            "Correct it (Local text (one sentence per line), JSONL, CSV or Parquet file, or a "
+            "folder of "
+            "images, in folders by label where there are labels; a relative path starts at the "
+            "recipe's folder).",
         ),
         (
             "[a.txt, 5]",
-            "r.yaml:3 data.train[1]: expected a file name or a mapping (keys: file, dataset, config, split, "
+            "r.yaml:3 data.train[1]: expected a file name or a mapping (keys: file, dataset, "
+            "config, split, "
             "fit_split, data_files, revision, columns, limit), found 5. "
-            "Correct it (Sentences or images: a source, or a list of sources to read one after the other).",
+            "Correct it (Sentences or images: a source, or a list of sources to read one after the "
+            "other).",
         ),
     ],
 )
 def test_short_forms_of_sources_keep_readable_places(tmp_path, train, sentence):
-    assert told(tmp_path, f"name: x\noutput_dir: out\ndata: {{train: {train}}}\n{STAGES}") == [sentence]
+    assert told(tmp_path, f"name: x\noutput_dir: out\ndata: {{train: {train}}}\n{STAGES}") == [
+        sentence
+    ]
 
 
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        ("{}", "expected exactly one of 'base', 'towers', 'members', 'cross_encoder', found none of them. Give one."),
+        (
+            "{}",
+            "expected exactly one of 'base', 'towers', 'members', 'cross_encoder', found none of "
+            "them. Give one.",
+        ),
         (
             "{base: a, towers: [a, b]}",
-            "expected exactly one of 'base', 'towers', 'members', 'cross_encoder', found 'base' and 'towers'. "
+            "expected exactly one of 'base', 'towers', 'members', 'cross_encoder', found 'base' "
+            "and 'towers'. "
             "Give one.",
         ),
         (
@@ -146,10 +171,14 @@ def test_short_forms_of_sources_keep_readable_places(tmp_path, train, sentence):
         ),
         (
             "{towers: [a, b], pooling: max}",
-            "expected cls, mean, first_last, lasttoken, pooler as 'pooling' of a twin, found 'max'. Correct or remove "
+            "expected cls, mean, first_last, lasttoken, pooler as 'pooling' of a twin, found "
+            "'max'. Correct or remove "
             "it.",
         ),
-        ("{base: a, layers: [2, 1]}", "expected each of 'layers' once, in rising order, found [2, 1]. Sort them."),
+        (
+            "{base: a, layers: [2, 1]}",
+            "expected each of 'layers' once, in rising order, found [2, 1]. Sort them.",
+        ),
     ],
 )
 def test_faults_between_the_keys_of_a_model(tmp_path, model, sentence):
@@ -168,7 +197,8 @@ def test_a_wrong_choice_names_the_nearest(tmp_path):
 def test_a_wrong_name_is_told_its_rule(tmp_path):
     (sentence,) = told(tmp_path, HEAD + STAGES.replace("name: one", "name: ../one"))
     assert sentence == (
-        "r.yaml:5 stages[0].name: expected letters, digits, '_', '.' or '-', starting with a letter or digit, "
+        "r.yaml:5 stages[0].name: expected letters, digits, '_', '.' or '-', starting with a "
+        "letter or digit, "
         "found '../one'. Correct it (Folder name of the stage; later stages use stage:NAME)."
     )
 
@@ -176,7 +206,8 @@ def test_a_wrong_name_is_told_its_rule(tmp_path):
 def test_a_missing_key_has_the_line_of_its_block(tmp_path):
     text = "\nname: x\noutput_dir: out\n" + STAGES.replace("    loss: {type: SimCSELoss}\n", "")
     assert told(tmp_path, text) == [
-        "r.yaml:5 stages[0].loss: expected a value, found none. Add it (The training objective; null: the model is "
+        "r.yaml:5 stages[0].loss: expected a value, found none. Add it (The training objective; "
+        "null: the model is "
         "assembled, saved and evaluated as it is)."
     ]
 

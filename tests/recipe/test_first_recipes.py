@@ -1,4 +1,6 @@
-"""The bundled recipes as users meet them: listed by need, shown whole, copied with all that they read, and extended."""
+"""The bundled recipes as users meet them: listed by need, shown whole, copied with all that they
+read, and extended.
+"""
 
 import io
 import os
@@ -26,8 +28,12 @@ def test_a_copy_is_the_recipe_under_its_own_name_and_finds_its_data(name, tmp_pa
     assert copied.recipe.name == "mine" and copied.recipe.output_dir == "runs/mine"
     assert without_places(copied.recipe) == without_places(original.recipe)
     local = [[stage for stage in loaded.stages if is_local(stage)] for loaded in (copied, original)]
-    read, wanted = ({key: found.hashes for key, found in load_inputs(stages).items()} for stages in local)
-    assert read == wanted and len(wanted) == (len(original.stages) if "[embedded]" in original.recipe.needs else 0)
+    read, wanted = (
+        {key: found.hashes for key, found in load_inputs(stages).items()} for stages in local
+    )
+    assert read == wanted and len(wanted) == (
+        len(original.stages) if "[embedded]" in original.recipe.needs else 0
+    )
     lines = (tmp_path / "mine.yaml").read_text().splitlines()
     assert lines[0].startswith(f"# What: a copy of the bundled {name}: ")
     assert sum(line.startswith(f"# Run: st-train {tmp_path / 'mine.yaml'}") for line in lines) == 1
@@ -44,8 +50,13 @@ def test_a_copy_says_what_it_wrote_and_what_comes_next(tmp_path, monkeypatch, ca
         "Edit it, then check it: st-train 'my own 1.yaml' --dry-run",
     ]
     assert load_recipe("my own 1.yaml").recipe.name == "my-own-1"
-    # A number is a name too, data that lie there already are taken, and what is inherited brings none.
-    assert main(["--copy", "quickstart", "2024.yaml"]) == main(["--copy", "tncse-mini", "other.yaml"]) == 0
+    # A number is a name too, data that lie there already are taken, and what is inherited brings
+    # none.
+    assert (
+        main(["--copy", "quickstart", "2024.yaml"])
+        == main(["--copy", "tncse-mini", "other.yaml"])
+        == 0
+    )
     assert capsys.readouterr().out.splitlines()[-2:] == [
         "Wrote other.yaml.",
         "Edit it, then check it: st-train other.yaml --dry-run",
@@ -58,7 +69,10 @@ def test_a_copy_replaces_nothing_and_leaves_nothing_half_done(tmp_path, monkeypa
     (tmp_path / "quickstart").mkdir()
     (tmp_path / "quickstart" / "sentences.txt").write_text("mine\n")
     assert main(["--copy", "quickstart", "my.yaml"]) == 2
-    told = "--copy: the recipe reads quickstart/sentences.txt, and quickstart/sentences.txt is another file; choose"
+    told = (
+        "--copy: the recipe reads quickstart/sentences.txt, and quickstart/sentences.txt is "
+        "another file; choose"
+    )
     assert told in capsys.readouterr().err and os.listdir() == ["quickstart"]
     (tmp_path / "file").mkdir()
     (tmp_path / "file" / "quickstart").write_text("in the way\n")
@@ -83,26 +97,45 @@ def test_recipes_are_listed_by_what_they_need(capsys):
     for line in lines:
         at += line in groups
         within[line.split()[0]] = at
-    found = {name: within[name] for name in ("quickstart", "cosent-cross-mini", "lsrns-ranks-mini", "lsrns-roberta")}
-    assert found == {"quickstart": 0, "cosent-cross-mini": 1, "lsrns-ranks-mini": 2, "lsrns-roberta": 3}
+    found = {
+        name: within[name]
+        for name in ("quickstart", "cosent-cross-mini", "lsrns-ranks-mini", "lsrns-roberta")
+    }
+    assert found == {
+        "quickstart": 0,
+        "cosent-cross-mini": 1,
+        "lsrns-ranks-mini": 2,
+        "lsrns-roberta": 3,
+    }
     (line,) = (line for line in lines if line.startswith("  tncse-roberta "))
     assert "sentences; the Hub, a GPU, [translation]  TNCSE Table 1, TNCSE-RoBERTa with" in line
 
 
 def test_a_word_leaves_the_recipes_that_speak_of_it(capsys):
     assert main(["--list", "rankCSE"]) == 0
-    names = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith(" ")}
-    ways = [f"rankcse-{way}-{size}" for way in ("cosent", "listmle", "listnet") for size in ("mini", "bert")]
+    names = {
+        line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith(" ")
+    }
+    ways = [
+        f"rankcse-{way}-{size}"
+        for way in ("cosent", "listmle", "listnet")
+        for size in ("mini", "bert")
+    ]
     assert names == {*ways, "rankcse-bert-uc"}
     assert main(["--list", "bananas"]) == 2
-    assert capsys.readouterr().err == "--list: no bundled recipe mentions 'bananas'; st-train --list shows all.\n"
+    assert (
+        capsys.readouterr().err
+        == "--list: no bundled recipe mentions 'bananas'; st-train --list shows all.\n"
+    )
 
 
 def test_a_recipe_is_shown_whole(tmp_path, capsys):
     assert main(["--show", "tncse-mini", "--set", "seed=9"]) == 0
     shown = capsys.readouterr().out
     assert shown == resolved_yaml(load_recipe("tncse-mini", ["seed=9"]).recipe)
-    assert "extends" not in yaml.safe_load(shown) and yaml.safe_load(shown)["args"]["max_steps"] == 100
+    assert (
+        "extends" not in yaml.safe_load(shown) and yaml.safe_load(shown)["args"]["max_steps"] == 100
+    )
 
 
 @pytest.fixture
@@ -125,14 +158,20 @@ def test_each_beginning_writes_a_recipe_that_loads_and_says_what_to_do_next(plac
     found = {}
     for have, flags in asked.items():
         assert main(["init", f"sub/{have}.yaml", "--have", have, *flags]) == 0
-        assert capsys.readouterr().out == f"Wrote sub/{have}.yaml.\nNext: st-train sub/{have}.yaml --dry-run\n"
+        assert (
+            capsys.readouterr().out
+            == f"Wrote sub/{have}.yaml.\nNext: st-train sub/{have}.yaml --dry-run\n"
+        )
         found[have] = load_recipe(str(place / "sub" / f"{have}.yaml"))
     assert [loaded.recipe.name for loaded in found.values()] == list(asked)
     stages = {have: loaded.stages[-1] for have, loaded in found.items()}
     assert Path(stages["sentences"].data.train[0].file).samefile(place / "my.txt")
     assert Path(stages["pairs"].data.pairs[0].file).samefile(place / "pairs.jsonl")
     assert Path(stages["pairs"].evaluate.dev.file).samefile(place / "pairs.jsonl")
-    assert found["model"].stages[0].model.base == "some/model" and found["paper"].recipe.method == "JTCSE"
+    assert (
+        found["model"].stages[0].model.base == "some/model"
+        and found["paper"].recipe.method == "JTCSE"
+    )
 
 
 def test_on_a_terminal_it_asks(place, monkeypatch, capsys):
@@ -152,11 +191,19 @@ def test_on_a_terminal_it_asks(place, monkeypatch, capsys):
         ([], "answer by options: st-train init FILE --have sentences|pairs|model|paper"),
         (["--have", "model", "--data", "my.txt"], "answer by options"),
         (["--have", "sentences", "--data", "no.txt"], "no.txt is not in {place}; check the path."),
-        (["--have", "paper", "--recipe", "jtcse"], "expected the name of a bundled recipe, found 'jtcse'"),
-        (["my.txt", "--have", "sentences", "--data", "my.txt"], "my.txt exists already; choose another file."),
+        (
+            ["--have", "paper", "--recipe", "jtcse"],
+            "expected the name of a bundled recipe, found 'jtcse'",
+        ),
+        (
+            ["my.txt", "--have", "sentences", "--data", "my.txt"],
+            "my.txt exists already; choose another file.",
+        ),
     ],
 )
-def test_what_it_cannot_know_is_told_and_nothing_is_written(place, capsys, monkeypatch, flags, told):
+def test_what_it_cannot_know_is_told_and_nothing_is_written(
+    place, capsys, monkeypatch, flags, told
+):
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     before = sorted(place.iterdir())
     assert main(["init", *flags]) == 2

@@ -72,7 +72,10 @@ def test_relative_files_start_at_the_recipes_folder(write, tmp_path):
     assert recipe.evaluate.dev.file == f"{tmp_path}/recipes/dev.csv"
     assert recipe.evaluate.test["sick"].file == "/data/sick.csv"
     assert recipe.stages[0].model.base == f"{tmp_path}/recipes/encoder"
-    assert [source.file for source in recipe.stages[1].data.train] == [None, f"{tmp_path}/recipes/no"]
+    assert [source.file for source in recipe.stages[1].data.train] == [
+        None,
+        f"{tmp_path}/recipes/no",
+    ]
 
 
 def test_models_and_datasets_that_may_be_hub_ids_are_left_alone(write):
@@ -83,7 +86,9 @@ def test_models_and_datasets_that_may_be_hub_ids_are_left_alone(write):
     assert recipe.output_dir == "runs/demo"
 
 
-@pytest.mark.parametrize("override", ["data.train=b.txt", "data.train.file=b.txt", "data.train=[b.txt]"])
+@pytest.mark.parametrize(
+    "override", ["data.train=b.txt", "data.train.file=b.txt", "data.train=[b.txt]"]
+)
 def test_relative_files_of_an_override_start_at_the_current_folder(write, tmp_path, override):
     recipe = load_recipe(write(GOOD), [override, "stages.tower.model.base=../m"]).recipe
     assert recipe.data.train[0].file == f"{tmp_path}/here/b.txt"
@@ -120,7 +125,10 @@ def test_the_resolved_recipe_spells_out_defaults_and_nothing_foreign(write, tmp_
     }
     assert data["stages"][1]["model"]["cross_attention_every"] is None
     assert data["stages"][1]["model"]["cross_residual"] == "stream"
-    assert data["data"] == {"train": [{"file": f"{tmp_path}/recipes/text/a.txt"}], "streaming": False}
+    assert data["data"] == {
+        "train": [{"file": f"{tmp_path}/recipes/text/a.txt"}],
+        "streaming": False,
+    }
     assert data["stages"][1]["loss"] == {"type": "JTCSELoss", "ictm_weight": 1}
 
 
@@ -172,29 +180,40 @@ stages:
         "r.yaml:1 name: expected a value, found none. Add it (Short name of the run).",
         "r.yaml:2 seeed: expected a known key, found 'seeed'. Did you mean 'seed'?",
         "r.yaml:3 args.learning_rate: expected a number, found '1e-5'. Remove the quotes.",
-        "r.yaml:3 args.seed: expected no 'seed' here, found one. Set the recipe's 'seed', and remove 'seed'.",
+        "r.yaml:3 args.seed: expected no 'seed' here, found one. Set the recipe's 'seed', and "
+        "remove 'seed'.",
         "r.yaml:5 stages[0]: expected training data of the stage or the recipe, found none. "
         "Add 'data: {train: FILE}' to either.",
-        "r.yaml:6 stages[0].model.base: expected an earlier stage, found 'stage:two', a later stage. "
+        "r.yaml:6 stages[0].model.base: expected an earlier stage, found 'stage:two', a later "
+        "stage. "
         "No stage comes before; name a model.",
-        "r.yaml:7 stages[0].loss.scal: expected an argument of CoSENTLoss, found 'scal'. Did you mean 'scale'?",
-        "r.yaml:8 stages[0].args.eval_strategy: expected pairs to evaluate on in stages[0].evaluate.dev or the "
+        "r.yaml:7 stages[0].loss.scal: expected an argument of CoSENTLoss, found 'scal'. Did you "
+        "mean 'scale'?",
+        "r.yaml:8 stages[0].args.eval_strategy: expected pairs to evaluate on in "
+        "stages[0].evaluate.dev or the "
         "recipe's evaluate.dev, found none. Add them, or remove 'eval_strategy'.",
-        "r.yaml:10 stages[1].model.towers[0]: expected an earlier stage, found 'stage:on', no stage of this recipe. "
+        "r.yaml:10 stages[1].model.towers[0]: expected an earlier stage, found 'stage:on', no "
+        "stage of this recipe. "
         "Did you mean 'stage:one'?",
-        "r.yaml:10 stages[1].model.towers[1]: expected an earlier stage, found 'stage:two', this stage itself. "
+        "r.yaml:10 stages[1].model.towers[1]: expected an earlier stage, found 'stage:two', this "
+        "stage itself. "
         "Use one of: one.",
-        "r.yaml:11 stages[1].loss.type: expected the name of a loss, found 'CoSENTLos'. Did you mean 'CoSENTLoss'?",
-        "r.yaml:13 stages[2].name: expected a name of its own, found 'One', taken by stages[0]. Choose another.",
+        "r.yaml:11 stages[1].loss.type: expected the name of a loss, found 'CoSENTLos'. Did you "
+        "mean 'CoSENTLoss'?",
+        "r.yaml:13 stages[2].name: expected a name of its own, found 'One', taken by stages[0]. "
+        "Choose another.",
         "r.yaml:14 stages[2].model.dropout: expected a number below 1, found 2. "
         "Correct it (Hidden and attention dropout in training; null keeps the model's own).",
-        "r.yaml:17 stages[2].teachers[0].model: expected an earlier stage, found 'stage:four', no stage of this "
+        "r.yaml:17 stages[2].teachers[0].model: expected an earlier stage, found 'stage:four', no "
+        "stage of this "
         "recipe. Use one of: one, two.",
-        "r.yaml:18 stages[3].name: expected a name free for a folder, found 'results.json', a file of the run. "
+        "r.yaml:18 stages[3].name: expected a name free for a folder, found 'results.json', a file "
+        "of the run. "
         "Choose another.",
         "r.yaml:18 stages[3].teachers: expected the models that MSELoss learns from, found none. "
         "Add 'teachers: [{model: NAME}]'.",
-        "r.yaml:22 stages[4].name: expected a name that --set cannot read as a position, found '12'. Add a letter.",
+        "r.yaml:22 stages[4].name: expected a name that --set cannot read as a position, found "
+        "'12'. Add a letter.",
         "--set sed: expected a known key, found 'sed'. Did you mean 'seed'?",
         "--set stages.two.args.max_steps: expected a whole number, found 'x'. Correct the value.",
     ]
@@ -206,7 +225,8 @@ stages:
         ("sed=1", "--set sed: expected a known key, found 'sed'. Did you mean 'seed'?"),
         (
             "stages.tower.modle.base=x",
-            "--set stages.tower.modle.base: expected a known key, found 'modle'. Did you mean 'model'?",
+            "--set stages.tower.modle.base: expected a known key, found 'modle'. Did you mean "
+            "'model'?",
         ),
         (
             "data.train.limitt=1",
@@ -214,7 +234,8 @@ stages:
         ),
         (
             "args..x=1",
-            "--set args..x: expected a SentenceTransformerTrainingArguments field, found ''. Remove it.",
+            "--set args..x: expected a SentenceTransformerTrainingArguments field, found ''. "
+            "Remove it.",
         ),
         ("name.x=1", "--set name.x: expected keys below name, found 'demo'. Set it as a whole."),
         ("seed.x=1", "--set seed.x: expected keys below seed, found 42. Set it as a whole."),
@@ -227,8 +248,10 @@ def test_a_key_that_the_command_line_alone_has_is_told_by_its_option(write, over
 def test_a_loss_value_out_of_range_is_told_with_its_line_or_its_option(write):
     text = GOOD.replace("temperature: 0.05", "temperature: -1")
     assert faults(write, text, "stages.joint.loss.ictm_weight=-0.5") == [
-        "r.yaml:14 stages[0].loss.temperature: expected a number above 0, found -1. Correct the value.",
-        "--set stages.joint.loss.ictm_weight: expected a number of at least 0, found -0.5. Correct the value.",
+        "r.yaml:14 stages[0].loss.temperature: expected a number above 0, found -1. Correct the "
+        "value.",
+        "--set stages.joint.loss.ictm_weight: expected a number of at least 0, found -0.5. Correct "
+        "the value.",
     ]
 
 
@@ -246,10 +269,13 @@ def test_parts_of_a_wrong_type_hide_no_other_faults_and_raise_nothing_else(write
 
 
 def test_recipe_level_evaluation_needs_pairs_for_each_stage_that_uses_it(write):
-    text = GOOD.replace("evaluate: {dev: other.csv, score_range: [0, 1]}", "evaluate: {test: {x: a.csv}}")
+    text = GOOD.replace(
+        "evaluate: {dev: other.csv, score_range: [0, 1]}", "evaluate: {test: {x: a.csv}}"
+    )
     text = text.replace("args:\n  learning_rate", "args:\n  eval_on_start: true\n  learning_rate")
     assert faults(write, text) == [
-        "r.yaml:6 args.eval_on_start: expected pairs to evaluate on in stages[2].evaluate.dev or the recipe's "
+        "r.yaml:6 args.eval_on_start: expected pairs to evaluate on in stages[2].evaluate.dev or "
+        "the recipe's "
         "evaluate.dev, found none. Add them, or remove 'eval_on_start'."
     ]
 
@@ -263,9 +289,13 @@ def test_recipe_level_evaluation_needs_pairs_for_each_stage_that_uses_it(write):
         (["stages.tower.evaluate={}", "stages.tower.args.eval_strategy=no"], False),
     ],
 )
-def test_a_stage_that_evaluates_without_a_set_to_choose_by_holds_sentences_out(write, changes, held_out):
+def test_a_stage_that_evaluates_without_a_set_to_choose_by_holds_sentences_out(
+    write, changes, held_out
+):
     loaded = load_recipe(write(GOOD), changes)
-    assert [stage.evaluate is not None and stage.evaluate.is_unlabelled for stage in loaded.stages] == [
+    assert [
+        stage.evaluate is not None and stage.evaluate.is_unlabelled for stage in loaded.stages
+    ] == [
         held_out,
         False,
         False,
@@ -274,10 +304,17 @@ def test_a_stage_that_evaluates_without_a_set_to_choose_by_holds_sentences_out(w
     assert "unlabelled: true" not in resolved_yaml(loaded.recipe)
 
 
-@pytest.mark.parametrize("change", ["data={train: {dataset: d/d}, streaming: true}", "data={pairs: a.csv}"])
+@pytest.mark.parametrize(
+    "change", ["data={train: {dataset: d/d}, streaming: true}", "data={pairs: a.csv}"]
+)
 def test_what_cannot_hold_sentences_out_asks_for_a_set(write, change):
-    told = faults(write, GOOD, "stages.tower.evaluate={}", f"stages.tower.{change}", "args.max_steps=5")
-    assert any("eval_strategy: expected pairs to evaluate on in stages[0].evaluate.dev" in fault for fault in told)
+    told = faults(
+        write, GOOD, "stages.tower.evaluate={}", f"stages.tower.{change}", "args.max_steps=5"
+    )
+    assert any(
+        "eval_strategy: expected pairs to evaluate on in stages[0].evaluate.dev" in fault
+        for fault in told
+    )
 
 
 def test_an_override_can_mend_a_recipe(write):
@@ -303,8 +340,16 @@ def test_bundled_recipes_are_found_by_name(demo, tmp_path):
 @pytest.mark.parametrize(
     ("reference", "sentence"),
     [
-        ("dmeo", "recipe: expected a file or the name of a bundled recipe, found 'dmeo'. Did you mean 'demo'?"),
-        ("zzz", "recipe: expected a file or the name of a bundled recipe, found 'zzz'. Use one of: demo."),
+        (
+            "dmeo",
+            "recipe: expected a file or the name of a bundled recipe, found 'dmeo'. Did you mean "
+            "'demo'?",
+        ),
+        (
+            "zzz",
+            "recipe: expected a file or the name of a bundled recipe, found 'zzz'. Use one of: "
+            "demo.",
+        ),
         ("demo.yaml", "demo.yaml: expected a recipe file, found none. Correct the path."),
         ("x/demo", "x/demo: expected a recipe file, found none. Correct the path."),
         (".", ".: expected a recipe file, found a folder. Name a file in it."),
@@ -312,7 +357,8 @@ def test_bundled_recipes_are_found_by_name(demo, tmp_path):
         ("~nobody-here/x", "~nobody-here/x: expected a recipe file, found none. Correct the path."),
         (
             f"{'x' * 300}.yaml",
-            f"{'x' * 300}.yaml: expected a readable file, found: File name too long. Check the path.",
+            f"{'x' * 300}.yaml: expected a readable file, found: File name too long. Check the "
+            "path.",
         ),
     ],
 )

@@ -18,7 +18,14 @@ from st_jtcse.losses.catalogue import loss_class, loss_names
 from st_jtcse.recipe.named_arguments import argument_faults, build_loss, loss_faults
 from st_jtcse.recipe.schema import LossSpec
 
-RUNNERS = {"output_dir", "seed", "data_seed", "resume_from_checkpoint", "load_best_model_at_end", "greater_is_better"}
+RUNNERS = {
+    "output_dir",
+    "seed",
+    "data_seed",
+    "resume_from_checkpoint",
+    "load_best_model_at_end",
+    "greater_is_better",
+}
 RUNNERS |= {"metric_for_best_model", "push_to_hub", "do_train", "do_eval", "do_predict"}
 
 
@@ -42,7 +49,9 @@ def test_our_losses_come_before_those_of_sentence_transformers():
     assert loss_class("MSELoss", cross_encoder=True) is not loss_class("MSELoss")
 
 
-@pytest.mark.parametrize("name", ["TripletDistanceMetric", "ContrastiveTensionDataLoader", "torch.nn.Linear", "Linear"])
+@pytest.mark.parametrize(
+    "name", ["TripletDistanceMetric", "ContrastiveTensionDataLoader", "torch.nn.Linear", "Linear"]
+)
 def test_only_losses_are_resolved(name):
     assert name not in loss_names()
     with pytest.raises(UserError, match=f"^expected the name of a loss, found '{name}'"):
@@ -51,7 +60,8 @@ def test_only_losses_are_resolved(name):
 
 def test_an_unknown_loss_names_the_nearest():
     sentence = (
-        "expected the name of a loss, found 'MultipleNegativeRankingLoss'. Did you mean 'MultipleNegativesRankingLoss'?"
+        "expected the name of a loss, found 'MultipleNegativeRankingLoss'. Did you mean "
+        "'MultipleNegativesRankingLoss'?"
     )
     assert loss_faults(spec(type="MultipleNegativeRankingLoss")) == [("type", sentence)]
 
@@ -61,7 +71,11 @@ def test_an_unknown_loss_names_the_nearest():
     [
         {"type": "CoSENTLoss"},
         {"type": "CoSENTLoss", "scale": 20},
-        {"type": "MultipleNegativesRankingLoss", "directions": ["query_to_doc", "doc_to_query"], "hardness_mode": None},
+        {
+            "type": "MultipleNegativesRankingLoss",
+            "directions": ["query_to_doc", "doc_to_query"],
+            "hardness_mode": None,
+        },
         {"type": "SoftmaxLoss", "embedding_dimension": 8, "num_labels": 3},
         {"type": "EmbedDistillLoss", "distance_metric": "mse", "projection_dim": None},
         {"type": "ContrastiveLoss", "margin": 1, "size_average": False},
@@ -86,15 +100,25 @@ def test_arguments_that_fit_have_no_faults(block):
             {"type": "CoSENTLoss", "model": "x"},
             [("model", "expected an argument of CoSENTLoss, found 'model'. Use one of: scale.")],
         ),
-        ({"type": "CoSENTLoss", "scale": "20"}, [("scale", "expected a number, found '20'. Remove the quotes.")]),
-        ({"type": "CoSENTLoss", "scale": True}, [("scale", "expected a number, found true. Correct the value.")]),
-        ({"type": "CoSENTLoss", "scale": None}, [("scale", "expected a number, found null. Correct the value.")]),
+        (
+            {"type": "CoSENTLoss", "scale": "20"},
+            [("scale", "expected a number, found '20'. Remove the quotes.")],
+        ),
+        (
+            {"type": "CoSENTLoss", "scale": True},
+            [("scale", "expected a number, found true. Correct the value.")],
+        ),
+        (
+            {"type": "CoSENTLoss", "scale": None},
+            [("scale", "expected a number, found null. Correct the value.")],
+        ),
         (
             {"type": "CoSENTLoss", "similarity_fct": "cos_sim"},
             [
                 (
                     "similarity_fct",
-                    "expected no value for what is Python code, found 'cos_sim'. Remove 'similarity_fct'.",
+                    "expected no value for what is Python code, found 'cos_sim'. Remove "
+                    "'similarity_fct'.",
                 )
             ],
         ),
@@ -104,20 +128,27 @@ def test_arguments_that_fit_have_no_faults(block):
                 ("num_labels", "expected a whole number, found 3.0. Write 3."),
                 (
                     "embedding_dimension",
-                    "expected a whole number, which SoftmaxLoss requires, found none. Add 'embedding_dimension'.",
+                    "expected a whole number, which SoftmaxLoss requires, found none. Add "
+                    "'embedding_dimension'.",
                 ),
             ],
         ),
         (
             {"type": "EmbedDistillLoss", "distance_metric": "cosin"},
-            [("distance_metric", "expected one of 'mse', 'l2', 'cosine', found 'cosin'. Did you mean 'cosine'?")],
+            [
+                (
+                    "distance_metric",
+                    "expected one of 'mse', 'l2', 'cosine', found 'cosin'. Did you mean 'cosine'?",
+                )
+            ],
         ),
         (
             {"type": "MultipleNegativesRankingLoss", "hardness_mode": "x"},
             [
                 (
                     "hardness_mode",
-                    "expected one of 'in_batch_negatives', 'hard_negatives', 'all_negatives' or null, "
+                    "expected one of 'in_batch_negatives', 'hard_negatives', 'all_negatives' or "
+                    "null, "
                     "found 'x'. Correct the value.",
                 )
             ],
@@ -127,7 +158,8 @@ def test_arguments_that_fit_have_no_faults(block):
             [
                 (
                     "type",
-                    "expected a loss whose arguments a recipe can give, found 'GISTEmbedLoss', whose 'guide' is "
+                    "expected a loss whose arguments a recipe can give, found 'GISTEmbedLoss', "
+                    "whose 'guide' is "
                     "Python code. Choose another loss.",
                 )
             ],
@@ -135,8 +167,15 @@ def test_arguments_that_fit_have_no_faults(block):
         (
             {"type": "JTCSELoss", "temprature": 0.1, "direction": "both"},
             [
-                ("temprature", "expected an argument of JTCSELoss, found 'temprature'. Did you mean 'temperature'?"),
-                ("direction", "expected one of 'random', '1_to_2', found 'both'. Correct the value."),
+                (
+                    "temprature",
+                    "expected an argument of JTCSELoss, found 'temprature'. Did you mean "
+                    "'temperature'?",
+                ),
+                (
+                    "direction",
+                    "expected one of 'random', '1_to_2', found 'both'. Correct the value.",
+                ),
             ],
         ),
     ],
@@ -145,12 +184,14 @@ def test_arguments_that_do_not_fit_are_told(block, faults):
     assert loss_faults(spec(**block)) == faults
 
 
-# Sentence-Transformers 6.2 still lists losses it deprecates, in favour of MultipleNegativesRankingLoss's `directions`.
+# Sentence-Transformers 6.2 still lists losses it deprecates, in favour of
+# MultipleNegativesRankingLoss's `directions`.
 @pytest.mark.filterwarnings("ignore:The .*SymmetricRankingLoss is deprecated:DeprecationWarning")
 def test_every_loss_that_a_recipe_can_give_is_built_from_its_defaults(model):
     built = []
     for name in loss_names():
-        # These look into the model for what a tiny BERT of one tower does not have, or load a decoder.
+        # These look into the model for what a tiny BERT of one tower does not have, or load a
+        # decoder.
         if loss_faults(spec(type=name)) or name in ("JTCSELoss", "DenoisingAutoEncoderLoss"):
             continue
         built.append(type(build_loss(spec(type=name), model)))
@@ -161,7 +202,10 @@ def test_every_loss_that_a_recipe_can_give_is_built_from_its_defaults(model):
 
 def test_a_list_becomes_the_tuple_that_the_loss_wants(model):
     loss = build_loss(
-        spec(type="MultipleNegativesRankingLoss", scale=10, directions=["query_to_doc", "doc_to_doc"]), model
+        spec(
+            type="MultipleNegativesRankingLoss", scale=10, directions=["query_to_doc", "doc_to_doc"]
+        ),
+        model,
     )
     assert loss.directions == ("query_to_doc", "doc_to_doc")
     assert isinstance(loss, torch.nn.Module)
@@ -180,21 +224,35 @@ def test_a_list_becomes_the_tuple_that_the_loss_wants(model):
             ],
         ),
         (
-            {"type": "LSRNSLoss", "contrastive_weight": 0, "rank_weight": 0.0, "smoothing_weight": 0},
+            {
+                "type": "LSRNSLoss",
+                "contrastive_weight": 0,
+                "rank_weight": 0.0,
+                "smoothing_weight": 0,
+            },
             [
                 (
                     "contrastive_weight",
-                    "expected one weight above 0, found 0 for contrastive_weight, rank_weight and smoothing_weight. "
+                    "expected one weight above 0, found 0 for contrastive_weight, rank_weight and "
+                    "smoothing_weight. "
                     "Make one of them positive.",
                 )
             ],
         ),
         (
-            {"type": "RankCSELoss", "cosent_scale": 0, "teacher_temperature": 0.0, "distillation_weight": -1},
+            {
+                "type": "RankCSELoss",
+                "cosent_scale": 0,
+                "teacher_temperature": 0.0,
+                "distillation_weight": -1,
+            },
             [
                 ("cosent_scale", "expected a number above 0, found 0. Correct the value."),
                 ("teacher_temperature", "expected a number above 0, found 0.0. Correct the value."),
-                ("distillation_weight", "expected a number of at least 0, found -1. Correct the value."),
+                (
+                    "distillation_weight",
+                    "expected a number of at least 0, found -1. Correct the value.",
+                ),
             ],
         ),
         ({"type": "RankCSELoss", "teacher_temperature": None}, []),
@@ -251,14 +309,18 @@ def test_what_a_loss_declares_is_of_its_arguments_and_met_by_its_defaults(name):
 def test_building_a_faulty_block_is_refused(model):
     with pytest.raises(UserError) as caught:
         build_loss(spec(type="CoSENTLoss", scal=1), model)
-    assert str(caught.value) == "loss.scal: expected an argument of CoSENTLoss, found 'scal'. Did you mean 'scale'?"
+    assert (
+        str(caught.value)
+        == "loss.scal: expected an argument of CoSENTLoss, found 'scal'. Did you mean 'scale'?"
+    )
 
 
 def test_a_value_that_the_loss_itself_refuses_is_the_users_fault(model):
     with pytest.raises(UserError) as caught:
         build_loss(spec(type="MultipleNegativesRankingLoss", scale=0), model)
     assert str(caught.value).startswith(
-        "loss.type: expected arguments that MultipleNegativesRankingLoss accepts, found: Scale must be a positive"
+        "loss.type: expected arguments that MultipleNegativesRankingLoss accepts, found: Scale "
+        "must be a positive"
     )
 
 
@@ -267,7 +329,11 @@ def test_the_defaults_of_all_training_arguments_are_accepted():
     for field in dataclasses.fields(SentenceTransformerTrainingArguments):
         if not field.init or field.name in RUNNERS or field.name.startswith("hub_"):
             continue
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        default = (
+            field.default
+            if field.default_factory is dataclasses.MISSING
+            else field.default_factory()
+        )
         defaults[field.name] = default.value if isinstance(default, Enum) else default
     assert len(defaults) > 80
     assert argument_faults(defaults) == []
@@ -276,10 +342,30 @@ def test_the_defaults_of_all_training_arguments_are_accepted():
 @pytest.mark.parametrize(
     "args",
     [
-        {"bf16": True, "report_to": "none", "optim": "adamw_torch", "lr_scheduler_kwargs": {"num_cycles": 2}},
-        {"report_to": ["tensorboard"], "eval_strategy": "steps", "save_strategy": "best", "eval_steps": 0.1},
-        {"bf16": "auto", "learning_rate": 1, "num_train_epochs": 1, "warmup_steps": 0.1, "logging_steps": 5},
-        {"batch_sampler": "no_duplicates", "multi_dataset_batch_sampler": "round_robin", "prompts": {"a": "query: "}},
+        {
+            "bf16": True,
+            "report_to": "none",
+            "optim": "adamw_torch",
+            "lr_scheduler_kwargs": {"num_cycles": 2},
+        },
+        {
+            "report_to": ["tensorboard"],
+            "eval_strategy": "steps",
+            "save_strategy": "best",
+            "eval_steps": 0.1,
+        },
+        {
+            "bf16": "auto",
+            "learning_rate": 1,
+            "num_train_epochs": 1,
+            "warmup_steps": 0.1,
+            "logging_steps": 5,
+        },
+        {
+            "batch_sampler": "no_duplicates",
+            "multi_dataset_batch_sampler": "round_robin",
+            "prompts": {"a": "query: "},
+        },
         {
             "fsdp": "full_shard auto_wrap",
             "fsdp_config": {"min_num_params": 1},
@@ -291,7 +377,11 @@ def test_the_defaults_of_all_training_arguments_are_accepted():
             "accelerator_config": {"split_batches": True},
             "log_level": "info",
         },
-        {"learning_rate_mapping": {"head.*": 1e-3}, "label_names": ["label"], "max_grad_norm": float("inf")},
+        {
+            "learning_rate_mapping": {"head.*": 1e-3},
+            "label_names": ["label"],
+            "max_grad_norm": float("inf"),
+        },
     ],
 )
 def test_values_that_transformers_accepts_have_no_faults(args):
@@ -311,13 +401,33 @@ def test_values_that_transformers_accepts_have_no_faults(args):
                 )
             ],
         ),
-        ({"zzz": 1}, [("zzz", "expected a SentenceTransformerTrainingArguments field, found 'zzz'. Remove it.")]),
-        ({"learning_rate": "1e-5"}, [("learning_rate", "expected a number, found '1e-5'. Remove the quotes.")]),
+        (
+            {"zzz": 1},
+            [
+                (
+                    "zzz",
+                    "expected a SentenceTransformerTrainingArguments field, found 'zzz'. Remove "
+                    "it.",
+                )
+            ],
+        ),
+        (
+            {"learning_rate": "1e-5"},
+            [("learning_rate", "expected a number, found '1e-5'. Remove the quotes.")],
+        ),
         ({"max_steps": 10.0}, [("max_steps", "expected a whole number, found 10.0. Write 10.")]),
-        ({"bf16": "yes"}, [("bf16", "expected true or false or 'auto', found 'yes'. Correct the value.")]),
+        (
+            {"bf16": "yes"},
+            [("bf16", "expected true or false or 'auto', found 'yes'. Correct the value.")],
+        ),
         (
             {"eval_strategy": "epochs"},
-            [("eval_strategy", "expected one of 'no', 'steps', 'epoch', found 'epochs'. Did you mean 'epoch'?")],
+            [
+                (
+                    "eval_strategy",
+                    "expected one of 'no', 'steps', 'epoch', found 'epochs'. Did you mean 'epoch'?",
+                )
+            ],
         ),
         (
             {"train_sampling_strategy": "randm"},
@@ -335,17 +445,28 @@ def test_values_that_transformers_accepts_have_no_faults(args):
                 (
                     "lr_scheduler_type",
                     "expected one of 'linear', 'cosine', 'cosine_with_restarts', 'polynomial', "
-                    "'constant', 'constant_with_warmup', ..., found 'linaer'. Did you mean 'linear'?",
+                    "'constant', 'constant_with_warmup', ..., found 'linaer'. Did you mean "
+                    "'linear'?",
                 )
             ],
         ),
-        ({"seed": 3}, [("seed", "expected no 'seed' here, found one. Set the recipe's 'seed', and remove 'seed'.")]),
+        (
+            {"seed": 3},
+            [
+                (
+                    "seed",
+                    "expected no 'seed' here, found one. Set the recipe's 'seed', and remove "
+                    "'seed'.",
+                )
+            ],
+        ),
         (
             {"hub_model_id": "a/b"},
             [
                 (
                     "hub_model_id",
-                    "expected no 'hub_model_id' here, found one. Use st-train --push, and remove 'hub_model_id'.",
+                    "expected no 'hub_model_id' here, found one. Use st-train --push, and remove "
+                    "'hub_model_id'.",
                 )
             ],
         ),

@@ -14,7 +14,12 @@ DATA = {
     "args": {"learning_rate": 1e-4},
     "stages": [
         {"name": "tower", "model": {"base": "embedded"}, "loss": {"type": "SimCSELoss"}},
-        {"name": "joint-1.5", "model": {"towers": ["stage:tower", "b"]}, "loss": {"type": "JTCSELoss"}, "args": None},
+        {
+            "name": "joint-1.5",
+            "model": {"towers": ["stage:tower", "b"]},
+            "loss": {"type": "JTCSELoss"},
+            "args": None,
+        },
     ],
 }
 
@@ -74,10 +79,15 @@ def test_the_short_form_of_a_model_takes_further_keys():
 
 
 def test_later_overrides_win_and_see_earlier_ones():
-    source, faults = overridden("stages.0.name=first", "stages.first.args.max_steps=1", "stages.0.args={max_steps: 2}")
+    source, faults = overridden(
+        "stages.0.name=first", "stages.first.args.max_steps=1", "stages.0.args={max_steps: 2}"
+    )
     assert faults == []
     assert source.data["stages"][0]["args"] == {"max_steps": 2}
-    assert source.place(("stages", 0, "args", "max_steps")) == "--set stages.0.args stages[0].args.max_steps"
+    assert (
+        source.place(("stages", 0, "args", "max_steps"))
+        == "--set stages.0.args stages[0].args.max_steps"
+    )
 
 
 def test_the_source_itself_is_left_alone():
@@ -98,21 +108,25 @@ def test_the_source_itself_is_left_alone():
         ),
         (
             "stages.7.name=x",
-            "--set stages.7.name: expected the name or position of a stage, found '7'. Positions: 0 to 1.",
+            "--set stages.7.name: expected the name or position of a stage, found '7'. Positions: "
+            "0 to 1.",
         ),
         (
             "stages.1.model.towers.2=x",
-            "--set stages.1.model.towers.2: expected a position in stages[1].model.towers, found '2'. "
+            "--set stages.1.model.towers.2: expected a position in stages[1].model.towers, found "
+            "'2'. "
             "Positions: 0 to 1.",
         ),
         (
             "stages.-1.name=x",
-            "--set stages.-1.name: expected the name or position of a stage, found '-1'. Positions: 0 to 1.",
+            "--set stages.-1.name: expected the name or position of a stage, found '-1'. "
+            "Positions: 0 to 1.",
         ),
         ("seed.x=1", "--set seed.x: expected keys below seed, found 1. Set it as a whole."),
         (
             "seed=[1",
-            "--set seed: expected valid YAML, but expected ',' or ']', but got '<stream end>'. Quote the text.",
+            "--set seed: expected valid YAML, but expected ',' or ']', but got '<stream end>'. "
+            "Quote the text.",
         ),
     ],
 )

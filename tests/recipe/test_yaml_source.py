@@ -67,9 +67,16 @@ def test_nan_is_a_number():
 
 def test_lines_are_those_of_keys_and_items(tmp_path):
     source = load(
-        write(tmp_path, "# head\nname: x\nstages:\n  - name: a\n    args:\n      k: [1,\n        2]\n  - name: b\n")
+        write(
+            tmp_path,
+            "# head\nname: x\nstages:\n  - name: a\n    args:\n      k: [1,\n        2]\n  - name: "
+            "b\n",
+        )
     )
-    assert source.data == {"name": "x", "stages": [{"name": "a", "args": {"k": [1, 2]}}, {"name": "b"}]}
+    assert source.data == {
+        "name": "x",
+        "stages": [{"name": "a", "args": {"k": [1, 2]}}, {"name": "b"}],
+    }
     assert source.at(("name",)).line == 2
     assert source.at(("stages", 0)).line == 4
     assert source.at(("stages", 0, "args", "k")).line == 6
@@ -101,7 +108,10 @@ def test_overridden_places_name_the_option():
 
 
 def test_a_byte_order_mark_and_crlf_are_read(tmp_path):
-    assert load(write(tmp_path, b"\xef\xbb\xbfname: x\r\nseed: 1\r\n")).data == {"name": "x", "seed": 1}
+    assert load(write(tmp_path, b"\xef\xbb\xbfname: x\r\nseed: 1\r\n")).data == {
+        "name": "x",
+        "seed": 1,
+    }
 
 
 def test_duplicate_keys_are_refused_all_at_once(tmp_path):
@@ -119,7 +129,9 @@ def test_anchors_and_aliases_are_refused(tmp_path):
 
 
 def test_an_expansion_bomb_is_refused_unexpanded(tmp_path):
-    lines = ["a0: &a0 [x, x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 60)]
+    lines = ["a0: &a0 [x, x]"] + [
+        f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 60)
+    ]
     assert "anchor '&a0'" in refused(tmp_path, "\n".join(lines))[0]
 
 
@@ -128,22 +140,34 @@ def test_an_expansion_bomb_is_refused_unexpanded(tmp_path):
     [
         ("a:\n  1: x\n", "r.yaml:2 a: expected text as a key, found 1. Write '1' in quotes."),
         ("true: x\n", "r.yaml:1: expected text as a key, found true. Write 'true' in quotes."),
-        ("? [a]\n: x\n", "r.yaml:1: expected text as a key, found a list or mapping. Write a plain key."),
+        (
+            "? [a]\n: x\n",
+            "r.yaml:1: expected text as a key, found a list or mapping. Write a plain key.",
+        ),
         (
             "a: !!python/name:os.system x\n",
-            "r.yaml:1 a: expected plain values, found the tag '!!python/name:os.system'. Remove the tag.",
+            "r.yaml:1 a: expected plain values, found the tag '!!python/name:os.system'. Remove "
+            "the tag.",
         ),
-        ("a: !x {b: 1}\n", "r.yaml:1 a: expected plain values, found the tag '!x'. Remove the tag."),
+        (
+            "a: !x {b: 1}\n",
+            "r.yaml:1 a: expected plain values, found the tag '!x'. Remove the tag.",
+        ),
         ("a: !!int x\n", "r.yaml:1 a: expected a YAML int, found 'x'. Correct the value."),
-        ("a: 1\n---\nb: 2\n", "r.yaml:2: expected one YAML document, found a second. Remove it from '---' on."),
+        (
+            "a: 1\n---\nb: 2\n",
+            "r.yaml:2: expected one YAML document, found a second. Remove it from '---' on.",
+        ),
         (
             "- a\n",
-            "r.yaml:1: expected a mapping ('name: ...', 'stages: ...') at the top level, found a list. "
+            "r.yaml:1: expected a mapping ('name: ...', 'stages: ...') at the top level, found a "
+            "list. "
             "Write keys with a colon.",
         ),
         (
             "\njust text\n",
-            "r.yaml:2: expected a mapping ('name: ...', 'stages: ...') at the top level, found a single value. "
+            "r.yaml:2: expected a mapping ('name: ...', 'stages: ...') at the top level, found a "
+            "single value. "
             "Write keys with a colon.",
         ),
         (
@@ -194,13 +218,19 @@ def test_an_empty_file_is_refused(tmp_path, text):
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(UserError) as caught:
         load(tmp_path / "r.yaml")
-    assert str(caught.value) == f"{tmp_path}/r.yaml: expected a recipe file, found none. Correct the path."
+    assert (
+        str(caught.value)
+        == f"{tmp_path}/r.yaml: expected a recipe file, found none. Correct the path."
+    )
 
 
 def test_a_folder_is_refused(tmp_path):
     with pytest.raises(UserError) as caught:
         load(tmp_path)
-    assert str(caught.value) == f"{tmp_path}: expected a recipe file, found a folder. Name a file in it."
+    assert (
+        str(caught.value)
+        == f"{tmp_path}: expected a recipe file, found a folder. Name a file in it."
+    )
 
 
 def test_text_in_another_encoding_is_refused_by_line(tmp_path):
@@ -212,7 +242,8 @@ def test_text_in_another_encoding_is_refused_by_line(tmp_path):
 @pytest.mark.parametrize("raw", [b"\x80\x02\x00\x00binary", "name: x\n".encode("utf-16")])
 def test_binary_files_are_refused(tmp_path, raw):
     assert refused(tmp_path, raw) == [
-        "r.yaml: expected UTF-8 text, found binary data or UTF-16. Name a YAML file, or save as UTF-8."
+        "r.yaml: expected UTF-8 text, found binary data or UTF-16. Name a YAML file, or save as "
+        "UTF-8."
     ]
 
 
@@ -225,7 +256,11 @@ def test_a_file_too_large_for_a_recipe_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a: b: c", "--set k: expected valid YAML, but mapping values are not allowed here. Quote the text."),
+        (
+            "a: b: c",
+            "--set k: expected valid YAML, but mapping values are not allowed here. Quote the "
+            "text.",
+        ),
         ("*x", "--set k: expected plain values, found the alias '*x'. Repeat the value."),
     ],
 )

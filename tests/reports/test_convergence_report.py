@@ -30,7 +30,12 @@ def test_steps_and_seconds_to_a_score():
     assert (cosent.stage, cosent.seeds, cosent.reached) == ("cosent", 2, 2)
     assert cosent.steps == (15.0, math.sqrt(50)) and cosent.seconds == (3.5, math.sqrt(4.5))
     assert cosent.final == {"test": (72.0, math.sqrt(8))}
-    assert (mse.reached, mse.steps, mse.seconds, mse.final) == (0, None, None, {"test": (66.0, None)})
+    assert (mse.reached, mse.steps, mse.seconds, mse.final) == (
+        0,
+        None,
+        None,
+        {"test": (66.0, None)},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +44,10 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     save_encoder(folder / "a", 1)
     left, right = make_sentences(40, seed=5), make_sentences(40, seed=6)
-    lines = [{"sentence1": a, "sentence2": b, "score": i % 6} for i, (a, b) in enumerate(zip(left, right))]
+    lines = [
+        {"sentence1": a, "sentence2": b, "score": i % 6}
+        for i, (a, b) in enumerate(zip(left, right))
+    ]
     (folder / "pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     stage = {"model": {"base": "./a", "pooling": "mean"}}
     recipe = {
@@ -63,19 +71,35 @@ def runs(tmp_path_factory):
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
     for seed in (1, 2):
         assert (
-            train([str(folder / "recipe.yaml"), "--set", f"seed={seed}", "--output-dir", str(folder / f"s{seed}")]) == 0
+            train(
+                [
+                    str(folder / "recipe.yaml"),
+                    "--set",
+                    f"seed={seed}",
+                    "--output-dir",
+                    str(folder / f"s{seed}"),
+                ]
+            )
+            == 0
         )
     return folder
 
 
 def test_the_curves_of_a_run_are_those_of_its_log(runs):
     curves = read_curves([runs / "s1", runs / "s2"])
-    assert [(curve.stage, curve.seed) for curve in curves] == [("cosent", 1), ("mse", 1), ("cosent", 2), ("mse", 2)]
+    assert [(curve.stage, curve.seed) for curve in curves] == [
+        ("cosent", 1),
+        ("mse", 1),
+        ("cosent", 2),
+        ("mse", 2),
+    ]
     record = json.loads((runs / "s1" / "results.json").read_text())["stages"][0]
     assert [evaluation.step for evaluation in curves[0].evaluations] == [0, 2, 4, 6]
     assert curves[0].evaluations[0].score == record["spearman_start"]["dev"]
     # The best evaluation chose the saved model, which was scored again.
-    assert curves[0].best == pytest.approx(max(record["spearman"]["dev"], record["spearman_start"]["dev"]), abs=0.01)
+    assert curves[0].best == pytest.approx(
+        max(record["spearman"]["dev"], record["spearman_start"]["dev"]), abs=0.01
+    )
     seconds = [evaluation.seconds for evaluation in curves[0].evaluations]
     assert seconds == sorted(seconds) and 0 < seconds[-1] <= record["seconds"]
 
@@ -92,7 +116,9 @@ def test_the_report_holds_numbers_and_pictures(runs, tmp_path, capsys):
     told = json.loads((tmp_path / "one" / "convergence.json").read_text())
     assert told["score"] == 1 and [row["seeds"] for row in told["stages"]] == [2, 2]
     svg = (tmp_path / "one" / "convergence.svg").read_text()
-    assert all(f"<!-- {label} -->" in svg for label in ("steps", "training (s)", "cosent", "mse", "test"))
+    assert all(
+        f"<!-- {label} -->" in svg for label in ("steps", "training (s)", "cosent", "mse", "test")
+    )
 
 
 def test_faults_are_one_sentence(runs, tmp_path, capsys):
@@ -104,7 +130,9 @@ def test_faults_are_one_sentence(runs, tmp_path, capsys):
     assert "no results.json there; give the output folder of a run" in told(str(tmp_path))
     assert "the stage 'cosent' has seed 1, as in" in told(str(runs / "s1"), str(runs / "s1"))
     (tmp_path / "results.json").write_text('{"recipe": "other", "seed": 9, "stages": []}')
-    assert f"{tmp_path} is a run of other and {runs / 's1'} one of" in told(str(runs / "s1"), str(tmp_path))
+    assert f"{tmp_path} is a run of other and {runs / 's1'} one of" in told(
+        str(runs / "s1"), str(tmp_path)
+    )
     (tmp_path / "results.json").write_text("[]")
     assert "not the results of st-train" in told(str(tmp_path))
     (tmp_path / "results.json").write_text('{"recipe": "tiny", "seed": 1, "stages": []}')
@@ -141,9 +169,13 @@ def evaluated(record):
         ),
         (
             lambda record: evaluated(record).update(eval_dev_spearman_cosine=math.nan),
-            "the score of the stage 'cosent' on dev at step 2 is nan, which no mean can hold; leave the run out",
+            "the score of the stage 'cosent' on dev at step 2 is nan, which no mean can hold; "
+            "leave the run out",
         ),
-        (lambda record: record["spearman"].update(test=math.nan), "the score of the stage 'cosent' on test is nan"),
+        (
+            lambda record: record["spearman"].update(test=math.nan),
+            "the score of the stage 'cosent' on test is nan",
+        ),
     ],
 )
 def test_results_that_cannot_be_read_are_named(runs, tmp_path, change, message):
@@ -154,14 +186,19 @@ def test_results_that_cannot_be_read_are_named(runs, tmp_path, change, message):
 
 @pytest.mark.parametrize(
     ("change", "name"),
-    [({"train": "0" * 64}, "train"), ({"test": "0" * 64}, "test"), ({"pair_scores": "0" * 64}, "pair_scores")],
+    [
+        ({"train": "0" * 64}, "train"),
+        ({"test": "0" * 64}, "test"),
+        ({"pair_scores": "0" * 64}, "pair_scores"),
+    ],
 )
 def test_a_stage_of_other_data_is_refused(runs, tmp_path, change, name):
     other = changed(runs, tmp_path / "run", lambda record: record["data_sha256"].update(change))
     with pytest.raises(UserError) as caught:
         read_curves([runs / "s1", other])
     assert str(caught.value) == (
-        f"{other} and {runs / 's1'}: the stage 'cosent' is of other data ({name}) in one than in the other; compare "
+        f"{other} and {runs / 's1'}: the stage 'cosent' is of other data ({name}) in one than in "
+        "the other; compare "
         "runs over the same data."
     )
 

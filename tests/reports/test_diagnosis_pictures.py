@@ -1,4 +1,6 @@
-"""Pictures: the same numbers give the same bytes, whatever the user's settings, and any name can be drawn."""
+"""Pictures: the same numbers give the same bytes, whatever the user's settings, and any name can be
+drawn.
+"""
 
 import sys
 from functools import partial
@@ -24,15 +26,22 @@ def by_name(make):
 
 POINTS = by_name(lambda: tuple(DRAW.random(2)))
 DRAWINGS = {
-    "points": (partial(pictures.draw_points, over="uniformity", shown="alignment", from_zero=True), POINTS),
-    "cls_energy": (pictures.draw_cls_energy, by_name(lambda: CLSEnergy(DRAW.random(6), DRAW.random(6)))),
+    "points": (
+        partial(pictures.draw_points, over="uniformity", shown="alignment", from_zero=True),
+        POINTS,
+    ),
+    "cls_energy": (
+        pictures.draw_cls_energy,
+        by_name(lambda: CLSEnergy(DRAW.random(6), DRAW.random(6))),
+    ),
     "attention_sink": (
         pictures.draw_attention_sink,
         by_name(lambda: AttentionSink(["[CLS]"], ["CLS"], DRAW.dirichlet(np.ones(4), 6))),
     ),
     "modulus": (
         pictures.draw_modulus,
-        by_name(lambda: Modulus(DRAW.random(50), DRAW.random(50))) | {"no pooler": Modulus(DRAW.random(50), None)},
+        by_name(lambda: Modulus(DRAW.random(50), DRAW.random(50)))
+        | {"no pooler": Modulus(DRAW.random(50), None)},
     ),
     "cosine_density": (
         pictures.draw_cosine_density,
@@ -40,7 +49,8 @@ DRAWINGS = {
     ),
     "sentence_map": (
         lambda values: pictures.draw_sentence_map(values, np.array([[0, 1], [2, 3]])),
-        by_name(lambda: SentenceMap(DRAW.random((9, 2)), DRAW.random(2))) | {"tsne": SentenceMap(np.eye(9, 2), None)},
+        by_name(lambda: SentenceMap(DRAW.random((9, 2)), DRAW.random(2)))
+        | {"tsne": SentenceMap(np.eye(9, 2), None)},
     ),
 }
 
@@ -49,7 +59,9 @@ DRAWINGS = {
 def test_the_same_numbers_give_the_same_bytes(name):
     draw, values = DRAWINGS[name]
     svg, png = (to_bytes(draw(values), kind) for kind in ("svg", "png"))
-    with matplotlib.rc_context({"font.size": 30, "lines.linewidth": 9, "axes.facecolor": "red", "svg.hashsalt": "x"}):
+    with matplotlib.rc_context(
+        {"font.size": 30, "lines.linewidth": 9, "axes.facecolor": "red", "svg.hashsalt": "x"}
+    ):
         assert to_bytes(draw(values), "svg") == svg
         assert to_bytes(draw(values), "png") == png
         assert matplotlib.rcParams["font.size"] == 30
@@ -64,7 +76,9 @@ def test_every_model_is_in_the_legend():
 
 def test_a_legend_is_not_wider_than_its_picture():
     long = "distilled-from-the-sum-of-two-towers-" * 4
-    figure = pictures.draw_points({"short": (1.0, 2.0), long: (2.0, 1.0)}, NARROW, over="x", shown="y")
+    figure = pictures.draw_points(
+        {"short": (1.0, 2.0), long: (2.0, 1.0)}, NARROW, over="x", shown="y"
+    )
     figure.draw_without_rendering()
     (legend,) = figure.legends
     assert legend.get_window_extent().width <= figure.bbox.width
@@ -73,10 +87,17 @@ def test_a_legend_is_not_wider_than_its_picture():
 
 def test_encoders_that_look_the_same_are_told_apart_by_their_difference():
     first = CLSEnergy(np.array([0.3, 0.2]), np.zeros(2))
-    values = {"a": first, "b": CLSEnergy(first.mean + 0.001, np.zeros(2)), "deeper": CLSEnergy(np.ones(3), np.ones(3))}
+    values = {
+        "a": first,
+        "b": CLSEnergy(first.mean + 0.001, np.zeros(2)),
+        "deeper": CLSEnergy(np.ones(3), np.ones(3)),
+    }
     energies, differences = pictures.draw_cls_energy(values).axes
     assert len(energies.lines) == 3
-    assert [list(np.round(line.get_ydata(), 6)) for line in differences.lines] == [[0, 0], [0.001, 0.001]]
+    assert [list(np.round(line.get_ydata(), 6)) for line in differences.lines] == [
+        [0, 0],
+        [0.001, 0.001],
+    ]
 
 
 def test_the_cells_of_the_heat_map_say_their_share():
@@ -101,7 +122,9 @@ def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UserError) as caught:
         pictures.draw_points(POINTS, over="x", shown="y")
-    assert caught.value.faults == ("Pictures need matplotlib; install it with: pip install 'st-jtcse[plots]'.",)
+    assert caught.value.faults == (
+        "Pictures need matplotlib; install it with: pip install 'st-jtcse[plots]'.",
+    )
 
 
 def test_drawing_needs_no_window_and_nothing_is_imported_before_it(tmp_path):

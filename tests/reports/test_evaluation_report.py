@@ -24,7 +24,10 @@ def suite(*scores):
 
 def test_a_table_ends_with_the_means():
     table = suite_table("mine", suite(0.2))
-    assert (table.title, table.columns) == ("mine: Table 1", ["task", "metric", "this model", "JTCSE"])
+    assert (table.title, table.columns) == (
+        "mine: Table 1",
+        ["task", "metric", "this model", "JTCSE"],
+    )
     assert table.rows == [
         ["A", "f1", "20.00", "10.00"],
         ["B", "f1", "-", "10.00"],
@@ -33,8 +36,19 @@ def test_a_table_ends_with_the_means():
 
 
 def test_markdown_has_tables_further_means_and_notes():
-    model = {"name": "m", "sha256": "ab", "parameters": 1_500_000, "dimension": 8, "max_seq_length": 32}
-    data = {"model": model, "versions": {"python": "3"}, "suites": {"mine": suite(0.2, 0.5)}, "missing": {"x": "why."}}
+    model = {
+        "name": "m",
+        "sha256": "ab",
+        "parameters": 1_500_000,
+        "dimension": 8,
+        "max_seq_length": 32,
+    }
+    data = {
+        "model": model,
+        "versions": {"python": "3"},
+        "suites": {"mine": suite(0.2, 0.5)},
+        "missing": {"x": "why."},
+    }
     text = evaluation_markdown(data)
     for part in (
         "# Evaluation of m",
@@ -51,15 +65,40 @@ def test_markdown_has_tables_further_means_and_notes():
 
 def test_a_page_is_called_for_the_model_and_begins_with_the_verdict_beside_the_base(tmp_path):
     (tmp_path / "mine").mkdir()
-    model = {"name": str(tmp_path / "mine"), "sha256": "ab", "parameters": 1, "dimension": 8, "max_seq_length": 32}
-    told = [{"set": "s", "base": 79.5, "score": 80.5, "verdict": "better", "sentence": "s: better, 79.50 -> 80.50"}]
-    told.append({"set": "t", "base": 9.5, "score": 8.5, "verdict": "worse", "sentence": "t: worse, 9.50 -> 8.50"})
+    model = {
+        "name": str(tmp_path / "mine"),
+        "sha256": "ab",
+        "parameters": 1,
+        "dimension": 8,
+        "max_seq_length": 32,
+    }
+    told = [
+        {
+            "set": "s",
+            "base": 79.5,
+            "score": 80.5,
+            "verdict": "better",
+            "sentence": "s: better, 79.50 -> 80.50",
+        }
+    ]
+    told.append(
+        {
+            "set": "t",
+            "base": 9.5,
+            "score": 8.5,
+            "verdict": "worse",
+            "sentence": "t: worse, 9.50 -> 8.50",
+        }
+    )
     missing = {"a": "it is gone.", "b": "it is gone.", "c": "it failed."}
     data = {"model": model, "versions": {}, "suites": {}, "missing": missing}
     write_evaluation(tmp_path, data | {"beside": {"model": "base", "verdicts": told}})
     page = (tmp_path / "index.html").read_text()
     headings = ["<h1>Evaluation of mine</h1>", "Verdict beside base</h2>"]
     verdicts = ["<p>s: better", '<p class="loss">t: worse', ">base</th>", ">mine</th>"]
-    places = [page.index(part) for part in [*headings, *verdicts, "<p>a, b: it is gone.</p>", "<p>c: it failed.</p>"]]
+    places = [
+        page.index(part)
+        for part in [*headings, *verdicts, "<p>a, b: it is gone.</p>", "<p>c: it failed.</p>"]
+    ]
     assert places == sorted(places) and '<td class="best">80.50</td>' in page
     assert "- a, b: it is gone.\n- c: it failed." in (tmp_path / "results.md").read_text()

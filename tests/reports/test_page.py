@@ -40,7 +40,11 @@ def read(page):
 
 
 SECTIONS = [
-    Section("Scores", "One.\n\nTwo <i>.", Table(["model", "score"], [["<b>bold</b>", "1.5"], ["plain", "2"]])),
+    Section(
+        "Scores",
+        "One.\n\nTwo <i>.",
+        Table(["model", "score"], [["<b>bold</b>", "1.5"], ["plain", "2"]]),
+    ),
     Section("Picture", picture=Picture(SVG, SVG + b"<!-- narrow -->", 'a "quoted" <alt>')),
     Section("Another", picture=Picture(SVG, SVG, "dots")),
 ]
@@ -52,7 +56,9 @@ def test_the_page_is_whole_and_asks_nothing_of_the_network():
     assert page.startswith("<!DOCTYPE html>") and reader.all("html") == [{"lang": "en"}]
     assert not re.search(r"https?:|//|url\(|@import", page.replace("</", ""))
     assert not {"script", "link", "iframe"} & {tag for tag, _ in reader.tags}
-    (policy,) = [meta for meta in reader.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
+    (policy,) = [
+        meta for meta in reader.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"
+    ]
     assert policy["content"].startswith("default-src 'none'")
     assert "@media (prefers-color-scheme: dark)" in page
 
@@ -70,7 +76,11 @@ def test_pictures_are_inside_the_page_and_say_what_they_show():
     assert first["alt"] == 'a "quoted" <alt>' and second["alt"] == "dots"
     narrow = read(render_page("t", SECTIONS)).all("source")
     assert all(source["media"].startswith("(max-width: ") for source in narrow)
-    for address, data in ((first["src"], SVG), (second["src"], SVG), (narrow[0]["srcset"], SVG + b"<!-- narrow -->")):
+    for address, data in (
+        (first["src"], SVG),
+        (second["src"], SVG),
+        (narrow[0]["srcset"], SVG + b"<!-- narrow -->"),
+    ):
         head, content = address.split(",")
         assert head == "data:image/svg+xml;base64" and base64.b64decode(content) == data
 
@@ -78,11 +88,18 @@ def test_pictures_are_inside_the_page_and_say_what_they_show():
 def test_tables_and_headings_can_be_found_by_keyboard_and_by_ear():
     reader = read(render_page("t", SECTIONS))
     assert [attributes["scope"] for attributes in reader.all("th")] == ["col", "col", "row", "row"]
-    assert [text for tag, text in reader.texts if tag in ("h1", "h2") and text] == ["t", "Scores", "Picture", "Another"]
+    assert [text for tag, text in reader.texts if tag in ("h1", "h2") and text] == [
+        "t",
+        "Scores",
+        "Picture",
+        "Another",
+    ]
     anchors = [attributes["href"] for attributes in reader.all("a")]
     assert anchors == [f"#{attributes['id']}" for attributes in reader.all("h2")]
     regions = [attributes for attributes in reader.all("div") if attributes.get("role") == "region"]
-    assert len(regions) == 1 and all(region["tabindex"] == "0" and region["aria-label"] for region in regions)
+    assert len(regions) == 1 and all(
+        region["tabindex"] == "0" and region["aria-label"] for region in regions
+    )
 
 
 def test_what_was_told_of_several_is_one_paragraph():

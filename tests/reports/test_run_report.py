@@ -14,8 +14,14 @@ EXAMPLES = [Example("A man eats.", "Someone <has> a meal.", 4.5, 0.6012, 0.7034)
 
 
 def record(name, scores, steps):
-    logged = [{"loss": 2.0 / step, "nce": 1.0 / step, "step": step, "train_seconds": 1.0} for step in (1, 2)]
-    evaluated = [{EVALUATED: score / 100, "step": step, "train_seconds": 1.0} for step, score in zip((1, 2), scores)]
+    logged = [
+        {"loss": 2.0 / step, "nce": 1.0 / step, "step": step, "train_seconds": 1.0}
+        for step in (1, 2)
+    ]
+    evaluated = [
+        {EVALUATED: score / 100, "step": step, "train_seconds": 1.0}
+        for step, score in zip((1, 2), scores)
+    ]
     start = {"dev": 50.0, "test": 49.0}
     return {
         "name": name, "parameters": 1_000_000, "steps": steps, "best_step": steps, "log": [*logged, *evaluated],
@@ -44,24 +50,51 @@ def test_the_page_tells_the_verdict_the_table_the_curves_and_examples(tmp_path, 
     texts = [text for _, text in reader.texts if text]
     headings = [text for tag, text in reader.texts if tag == "h2" and text]
     assert headings == ["Verdict", "Stages", "Dev by step", "Loss terms", "Before and after"]
-    assert texts.index("test: better, 49.00 -> 52.00") < texts.index("base, as shipped") < texts.index("encoder")
-    assert [(tag, row.get("class")) for tag, row in reader.tags if row.get("class") == "best"] == [("td", "best")] * 3
-    assert '<td class="best">50.00 -&gt; 53.00</td>' in page and page.count('class="best">49.00 -&gt; 52.00') == 2
-    assert {"step 0", "step 2", "Someone <has> a meal.".join(("A man eats. / ", "")), "4.5", "0.60", "0.70"} <= set(
-        texts
+    assert (
+        texts.index("test: better, 49.00 -> 52.00")
+        < texts.index("base, as shipped")
+        < texts.index("encoder")
     )
+    assert [(tag, row.get("class")) for tag, row in reader.tags if row.get("class") == "best"] == [
+        ("td", "best")
+    ] * 3
+    assert (
+        '<td class="best">50.00 -&gt; 53.00</td>' in page
+        and page.count('class="best">49.00 -&gt; 52.00') == 2
+    )
+    assert {
+        "step 0",
+        "step 2",
+        "Someone <has> a meal.".join(("A man eats. / ", "")),
+        "4.5",
+        "0.60",
+        "0.70",
+    } <= set(texts)
     dev, losses = reader.all("img")
-    assert dev["alt"] == "One line per stage: encoder from 50.00, best 51.00; joint from 50.00, best 53.00."
+    assert (
+        dev["alt"]
+        == "One line per stage: encoder from 50.00, best 51.00; joint from 50.00, best 53.00."
+    )
     assert losses["alt"] == "One panel per stage, one line per term: encoder, joint."
     write_run_report(tmp_path, results, EXAMPLES, "test")
     assert (tmp_path / PAGE).read_text() == page
 
 
-def test_without_matplotlib_the_tables_say_it_and_how_to_have_the_curves(tmp_path, results, monkeypatch):
+def test_without_matplotlib_the_tables_say_it_and_how_to_have_the_curves(
+    tmp_path, results, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     write_run_report(tmp_path, results | {"verdicts": []}, [], "")
     page = (tmp_path / PAGE).read_text()
-    assert "<img" not in page and "pip install &#39;st-jtcse[plots]&#39;" in page and "There is no verdict" in page
-    assert [text for tag, text in read(page).texts if tag == "td" and text][-3:] == ["50.00", "50.20", "53.00"]
+    assert (
+        "<img" not in page
+        and "pip install &#39;st-jtcse[plots]&#39;" in page
+        and "There is no verdict" in page
+    )
+    assert [text for tag, text in read(page).texts if tag == "td" and text][-3:] == [
+        "50.00",
+        "50.20",
+        "53.00",
+    ]
     assert "Before and after" not in page

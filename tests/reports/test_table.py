@@ -11,7 +11,11 @@ TABLE = Table(["model", "kind", "a|b"], [["[bold]", "<i>", "1.5"]], "scores of [
 
 
 def test_markdown_escapes_the_bar_and_aligns_figures_right():
-    assert TABLE.markdown().splitlines() == [r"| model | kind | a\|b |", "|:--|:--|--:|", "| [bold] | <i> | 1.5 |"]
+    assert TABLE.markdown().splitlines() == [
+        r"| model | kind | a\|b |",
+        "|:--|:--|--:|",
+        "| [bold] | <i> | 1.5 |",
+    ]
 
 
 def test_the_terminal_shows_brackets_as_they_are():
@@ -24,14 +28,21 @@ def test_the_terminal_shows_brackets_as_they_are():
 
 def test_a_name_too_long_for_the_terminal_is_broken_and_not_cut():
     console = Console(width=30, record=True, file=io.StringIO())
-    console.print(Table(["stage", "everyday_test"], [["ranked_first_last", "79.88 -> 80.85"]]).terminal())
+    console.print(
+        Table(["stage", "everyday_test"], [["ranked_first_last", "79.88 -> 80.85"]]).terminal()
+    )
     told = console.export_text()
-    assert "…" not in told and all(part in told for part in ("ranked_", "_last", "79.88 ->", "80.85", "everyday"))
+    assert "…" not in told and all(
+        part in told for part in ("ranked_", "_last", "79.88 ->", "80.85", "everyday")
+    )
 
 
 def test_the_page_escapes_tags_and_names_the_columns_that_are_names():
     page = render_page("t", [Section("Scores", table=TABLE)])
-    assert '<th scope="row" class="name">[bold]</th>' in page and '<td class="name">&lt;i&gt;</td>' in page
+    assert (
+        '<th scope="row" class="name">[bold]</th>' in page
+        and '<td class="name">&lt;i&gt;</td>' in page
+    )
     assert "<td>1.5</td>" in page and '<th scope="col" class="name">kind</th>' in page
 
 

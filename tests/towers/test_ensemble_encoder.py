@@ -12,11 +12,17 @@ from st_jtcse.towers import EnsembleEncoderConfig
 
 EXACT = dict(rtol=1e-10, atol=1e-10)
 # Everything that members may differ in.
-SHAPES = ({}, dict(num_hidden_layers=2), dict(num_attention_heads=2, intermediate_size=20, max_position_embeddings=33))
+SHAPES = (
+    {},
+    dict(num_hidden_layers=2),
+    dict(num_attention_heads=2, intermediate_size=20, max_position_embeddings=33),
+)
 
 
 def make_members(family="bert", dtype=torch.float64):
-    return [make_encoder(seed, family, **shape).to(dtype) for seed, shape in enumerate(SHAPES, start=1)]
+    return [
+        make_encoder(seed, family, **shape).to(dtype) for seed, shape in enumerate(SHAPES, start=1)
+    ]
 
 
 def weighted_sum(members, weights, ids, mask):
@@ -72,7 +78,9 @@ def test_a_twin_counts_as_its_towers_and_an_ensemble_as_its_members(tmp_path):
 def test_attention_implementations_agree(tmp_path, implementation):
     members = make_members()
     ensemble_encoder_of(members).save_pretrained(tmp_path)
-    loaded = AutoModel.from_pretrained(tmp_path, attn_implementation=implementation, dtype=torch.float64)
+    loaded = AutoModel.from_pretrained(
+        tmp_path, attn_implementation=implementation, dtype=torch.float64
+    )
     assert {member.config._attn_implementation for member in loaded.members} == {implementation}
     ids, mask = make_batch()
     expected = weighted_sum(members, [1.0, 1.0, 1.0], ids, mask)[:, :1]
@@ -82,7 +90,9 @@ def test_attention_implementations_agree(tmp_path, implementation):
 def test_dtype_is_kept_and_chosen(tmp_path):
     ensemble_encoder_of(make_members(dtype=torch.bfloat16)).save_pretrained(tmp_path)
     assert {p.dtype for p in AutoModel.from_pretrained(tmp_path).parameters()} == {torch.bfloat16}
-    assert {p.dtype for p in AutoModel.from_pretrained(tmp_path, dtype="float16").parameters()} == {torch.float16}
+    assert {p.dtype for p in AutoModel.from_pretrained(tmp_path, dtype="float16").parameters()} == {
+        torch.float16
+    }
 
 
 def test_compiles_into_one_graph():
@@ -114,12 +124,19 @@ def test_members_are_copied_without_their_poolers():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (dict(hidden_size=16), "differ in hidden_size: 32 in the first, 16 in no. 3; a sum needs one size"),
+        (
+            dict(hidden_size=16),
+            "differ in hidden_size: 32 in the first, 16 in no. 3; a sum needs one size",
+        ),
         (
             dict(vocab_size=99),
-            "differ in vocab_size: 44 in the first, 99 in no. 3; .* summed by MultiTokenizerEnsemble",
+            "differ in vocab_size: 44 in the first, 99 in no. 3; .* summed by "
+            "MultiTokenizerEnsemble",
         ),
-        (dict(pad_token_id=1), "differ in pad_token_id: 0 in the first, 1 in no. 3; .* MultiTokenizerEnsemble"),
+        (
+            dict(pad_token_id=1),
+            "differ in pad_token_id: 0 in the first, 1 in no. 3; .* MultiTokenizerEnsemble",
+        ),
     ],
 )
 def test_the_first_difference_of_the_members_is_named_with_the_way_out(changes, message):
@@ -138,7 +155,9 @@ def test_tokenizers_of_folders_must_agree(tmp_path):
     tokenizer = make_tokenizer()
     tokenizer.backend_tokenizer.post_processor = None
     tokenizer.save_pretrained(second)
-    with pytest.raises(UserError, match=r"differ in how they split or mark text .* MultiTokenizerEnsemble"):
+    with pytest.raises(
+        UserError, match=r"differ in how they split or mark text .* MultiTokenizerEnsemble"
+    ):
         ensemble_encoder_of([first, second])
 
 
@@ -162,9 +181,13 @@ def test_a_member_that_gives_no_rows_is_refused():
     from transformers import T5Config, T5Model
 
     config = T5Config(vocab_size=44, d_model=32, d_kv=8, d_ff=16, num_layers=1, num_heads=4)
-    with pytest.raises(UserError, match="A member must be an encoder or a decoder alone, found 't5', which is both"):
+    with pytest.raises(
+        UserError, match="A member must be an encoder or a decoder alone, found 't5', which is both"
+    ):
         ensemble_encoder_of([make_encoder(1), T5Model(config)])
-    with pytest.raises(ValueError, match="members are without poolers, so that it cannot be pooled by 'pooler'"):
+    with pytest.raises(
+        ValueError, match="members are without poolers, so that it cannot be pooled by 'pooler'"
+    ):
         EnsembleEncoderConfig([make_config()], pooling="pooler")
 
 
@@ -179,16 +202,25 @@ def test_a_folder_that_lacks_weights_is_refused(tmp_path):
 
 
 def test_a_newer_format_is_refused_with_the_way_out():
-    with pytest.raises(ValueError, match=r"format 3, but this version reads up to format 2; upgrade st-jtcse"):
+    with pytest.raises(
+        ValueError, match=r"format 3, but this version reads up to format 2; upgrade st-jtcse"
+    ):
         EnsembleEncoderConfig([make_config()], format_version=3)
 
 
 def test_config_holds_what_readers_look_for_and_no_local_path(tmp_path):
-    folders = [save_encoder(tmp_path / str(seed), seed, **shape) for seed, shape in enumerate(SHAPES)]
+    folders = [
+        save_encoder(tmp_path / str(seed), seed, **shape) for seed, shape in enumerate(SHAPES)
+    ]
     ensemble_encoder_of(folders).save_pretrained(tmp_path / "ensemble")
     assert str(tmp_path) not in (tmp_path / "ensemble" / "config.json").read_text()
     config = EnsembleEncoderConfig.from_pretrained(tmp_path / "ensemble")
-    assert (config.hidden_size, config.num_hidden_layers, config.vocab_size, config.pad_token_id) == (32, 4, 44, 0)
+    assert (
+        config.hidden_size,
+        config.num_hidden_layers,
+        config.vocab_size,
+        config.pad_token_id,
+    ) == (32, 4, 44, 0)
     assert config.max_position_embeddings == 33, "the shortest member's"
     assert [member.num_hidden_layers for member in config.members] == [4, 2, 4]
     assert config.auto_map == {

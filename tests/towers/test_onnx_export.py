@@ -27,7 +27,9 @@ def make_inputs(size, family):
 @pytest.mark.parametrize(("kind", "family"), [("twin", "roberta"), ("ensemble", "bert")])
 def test_the_graph_equals_the_model_at_every_size(kind, family, tmp_path):
     # Tracing takes its time by the layer: a twin has one that crosses and one that does not.
-    encoders = [make_encoder(seed, family, num_hidden_layers=2 if kind == "twin" else 1) for seed in (1, 2)]
+    encoders = [
+        make_encoder(seed, family, num_hidden_layers=2 if kind == "twin" else 1) for seed in (1, 2)
+    ]
     if kind == "twin":
         model = twin_of(*encoders).eval()
     else:
@@ -48,6 +50,10 @@ def test_the_graph_equals_the_model_at_every_size(kind, family, tmp_path):
         inputs = make_inputs(size, family)
         with torch.no_grad():
             expected = model(**inputs).last_hidden_state
-        (found,) = session.run(["last_hidden_state"], {name: tensor.numpy() for name, tensor in inputs.items()})
+        (found,) = session.run(
+            ["last_hidden_state"], {name: tensor.numpy() for name, tensor in inputs.items()}
+        )
         assert expected.abs().max() > 0.1
-        torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-5, rtol=0, msg=str(size))
+        torch.testing.assert_close(
+            torch.from_numpy(found), expected, atol=1e-5, rtol=0, msg=str(size)
+        )

@@ -1,4 +1,6 @@
-"""Twins of every type of tower against the plain encoders, and against what their own attention says."""
+"""Twins of every type of tower against the plain encoders, and against what their own attention
+says.
+"""
 
 import numpy as np
 import pytest
@@ -64,7 +66,9 @@ def test_the_embedding_is_the_sum_of_the_towers_own(kind, pooling):
             with_outputs = twin(ids, mask, tower_outputs=True)
         scale = expected.abs().max().item()
         torch.testing.assert_close(found[:, 0], expected, rtol=0, atol=1e-6 * scale)
-        torch.testing.assert_close(with_outputs.tower_embedding.sum(1), expected, rtol=0, atol=1e-6 * scale)
+        torch.testing.assert_close(
+            with_outputs.tower_embedding.sum(1), expected, rtol=0, atol=1e-6 * scale
+        )
         assert (with_outputs.cross_embedding is None) == (kind in ALONE)
 
 
@@ -79,19 +83,25 @@ def test_prompts_that_do_not_count_are_left_out_as_sentence_transformers_leaves_
         alone = transformer_of(Transformer, tower, make_tokenizer())
         modules = pooling_of(alone, pooling)
         modules[-1].include_prompt = False
-        expected += SentenceTransformer(modules=[alone, *modules], device="cpu").encode(SENTENCES, prompt="red dog ")
+        expected += SentenceTransformer(modules=[alone, *modules], device="cpu").encode(
+            SENTENCES, prompt="red dog "
+        )
     found = joined.encode(SENTENCES, prompt="red dog ")
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
     assert np.abs(found - joined.encode(SENTENCES)).max() > 1e-3
 
 
 def own_attention(tower, ids, mask):
-    """What the encoder's own forward pass shows: hidden states, attention, values, and how its layers are called."""
+    """What the encoder's own forward pass shows: hidden states, attention, values, and how its
+    layers are called.
+    """
     value_place = PLACES.get(tower.config.model_type, BERT)[0]
     values, calls, handles = [], [], []
     for layer in layers_of(tower):
         values_of = layer.get_submodule(value_place)
-        handles.append(values_of.register_forward_hook(lambda module, args, result: values.append(result)))
+        handles.append(
+            values_of.register_forward_hook(lambda module, args, result: values.append(result))
+        )
         keep = lambda module, args, kwargs: calls.append((args, kwargs))  # noqa: E731
         handles.append(layer.register_forward_pre_hook(keep, with_kwargs=True))
     is_modern = tower.config.model_type == "modernbert"
@@ -132,7 +142,10 @@ def reference_cross_streams(towers, ids, mask, every, residual):
     for index in range(len(values[0])):
         if (index + 1) % every:
             if residual == "layers" and cross[0] is not None:
-                cross = [ordinary(tower, index, rows, call) for tower, rows, call in zip(towers, cross, calls)]
+                cross = [
+                    ordinary(tower, index, rows, call)
+                    for tower, rows, call in zip(towers, cross, calls)
+                ]
             continue
         for own, partner in ((0, 1), (1, 0)):
             value = values[partner][index].unflatten(-1, (4, -1)).transpose(1, 2)
@@ -141,7 +154,9 @@ def reference_cross_streams(towers, ids, mask, every, residual):
             start = args[0] if residual == "local" or cross[own] is None else cross[own]
             layer = layers_of(towers[own])[index]
             place = layer.get_submodule(PLACES.get(towers[own].config.model_type, BERT)[1])
-            handle = place.register_forward_pre_hook(lambda module, given, context=context: (context, *given[1:]))
+            handle = place.register_forward_pre_hook(
+                lambda module, given, context=context: (context, *given[1:])
+            )
             result = layer(start, *args[1:], **kwargs)
             cross[own] = result[0] if isinstance(result, tuple) else result
             handle.remove()
@@ -152,7 +167,11 @@ def reference_cross_streams(towers, ids, mask, every, residual):
 @pytest.mark.parametrize(
     ("residual", "pooling", "side"),
     [
-        *((residual, pooling, "right") for residual in CROSS_RESIDUALS for pooling in ("cls", "mean")),
+        *(
+            (residual, pooling, "right")
+            for residual in CROSS_RESIDUALS
+            for pooling in ("cls", "mean")
+        ),
         ("stream", "cls", "left"),
         ("stream", "mean", "left"),
     ],
@@ -166,7 +185,9 @@ def test_the_cross_stream_is_the_explicit_softmax_over_all_rows(kind, residual, 
     rows = reference_cross_streams(towers, ids, mask, 2, residual)
     seen = mask.unsqueeze(-1).double()
     first = (torch.arange(len(ids)), mask.argmax(1))
-    expected = [row[first] if pooling == "cls" else (row * seen).sum(1) / seen.sum(1) for row in rows]
+    expected = [
+        row[first] if pooling == "cls" else (row * seen).sum(1) / seen.sum(1) for row in rows
+    ]
     found = twin(ids, mask, tower_outputs=True).cross_embedding
     torch.testing.assert_close(found, torch.stack(expected, 1), rtol=1e-9, atol=1e-9)
 
@@ -178,13 +199,17 @@ def test_the_cross_stream_is_the_explicit_softmax_over_all_rows(kind, residual, 
     for own, reference in zip(twin.towers, towers):
         for name, parameter in reference.named_parameters():
             if parameter.grad is not None:
-                torch.testing.assert_close(own.get_parameter(name).grad, parameter.grad, msg=name, **near)
+                torch.testing.assert_close(
+                    own.get_parameter(name).grad, parameter.grad, msg=name, **near
+                )
 
 
 def make_model(kind, pooling="mean", head=True, **changes):
     towers = [make_tower(kind, seed, **changes) for seed in (1, 2)]
     crossing = 2 if kind in CROSSING_TYPES else None
-    encoder = TwinCrossAttentionEncoder.from_towers(*towers, crossing, pooling=pooling, tokenizer=make_tokenizer())
+    encoder = TwinCrossAttentionEncoder.from_towers(
+        *towers, crossing, pooling=pooling, tokenizer=make_tokenizer()
+    )
     modules = [encoder, *([PoolerModulusHead()] if head else []), Pooling(32, "cls")]
     return SentenceTransformer(modules=modules, device="cpu")
 
@@ -204,7 +229,9 @@ def test_two_steps_train_every_parameter_that_embeds_and_checkpointing_changes_n
             terms = loss([model.preprocess(SENTENCES)])
             sum(terms.values()).backward()
             optimizer.step()
-        gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+        gradients.append(
+            {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        )
     assert any("pooler" in name for name in gradients[0]), "the modulus term reaches the poolers"
     # The decoder reads what it attends to; everything of every layer takes part.
     assert all(gradient.isfinite().all() for gradient in gradients[0].values())
@@ -238,7 +265,13 @@ def flat_features(model, sentences):
 
 @pytest.mark.parametrize(
     ("kind", "pooling"),
-    [("bert", "cls"), ("roberta", "mean"), ("roberta", "none"), ("modernbert", "mean"), ("qwen3", "lasttoken")],
+    [
+        ("bert", "cls"),
+        ("roberta", "mean"),
+        ("roberta", "none"),
+        ("modernbert", "mean"),
+        ("qwen3", "lasttoken"),
+    ],
 )
 def test_flat_inputs_give_the_padded_embeddings_and_gradients(kind, pooling):
     results = []
@@ -248,10 +281,19 @@ def test_flat_inputs_give_the_padded_embeddings_and_gradients(kind, pooling):
         features = flat_features(model, SENTENCES) if flat else model.preprocess(SENTENCES)
         embedded = model(dict(features))["sentence_embedding"]
         out = model(dict(features) | {"tower_outputs": True})
-        kept = [out[key] for key in ("sentence_embedding", "tower_embedding", "cross_embedding") if key in out]
+        kept = [
+            out[key]
+            for key in ("sentence_embedding", "tower_embedding", "cross_embedding")
+            if key in out
+        ]
         loss = sum(part.cos().sum() for part in (embedded, *kept))
         loss.backward()
-        results.append(([embedded, *kept], {n: p.grad for n, p in model.named_parameters() if p.grad is not None}))
+        results.append(
+            (
+                [embedded, *kept],
+                {n: p.grad for n, p in model.named_parameters() if p.grad is not None},
+            )
+        )
     (expected, gradients), (found, flat_gradients) = results
     for one, other in zip(expected, found, strict=True):
         torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-5)
@@ -261,15 +303,21 @@ def test_flat_inputs_give_the_padded_embeddings_and_gradients(kind, pooling):
 
 def test_flat_inputs_give_an_ensemble_the_padded_embeddings_too():
     members = [make_tower("roberta", seed) for seed in (1, 2)]
-    encoder = EnsembleEncoder.from_members(members, [0.3, 0.7], pooling="mean", tokenizer=make_tokenizer())
+    encoder = EnsembleEncoder.from_members(
+        members, [0.3, 0.7], pooling="mean", tokenizer=make_tokenizer()
+    )
     model = SentenceTransformer(modules=[encoder, Pooling(32, "cls")], device="cpu").eval()
     found = model(flat_features(model, SENTENCES))["sentence_embedding"]
-    torch.testing.assert_close(found, model(model.preprocess(SENTENCES))["sentence_embedding"], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        found, model(model.preprocess(SENTENCES))["sentence_embedding"], rtol=1e-5, atol=1e-5
+    )
 
 
 def test_one_tower_with_a_head_shows_its_pooled_state_of_flat_inputs_too():
     encoder = transformer_of(Transformer, make_tower("bert", 1), make_tokenizer())
-    model = SentenceTransformer(modules=[encoder, PoolerModulusHead(), Pooling(32, "mean")], device="cpu").eval()
+    model = SentenceTransformer(
+        modules=[encoder, PoolerModulusHead(), Pooling(32, "mean")], device="cpu"
+    ).eval()
     out = model(model.preprocess(SENTENCES) | {"tower_outputs": True})
     torch.testing.assert_close(out["tower_embedding"][:, 0], out["sentence_embedding"])
 
@@ -280,28 +328,46 @@ def test_a_type_without_poolers_has_some_of_the_seed_or_none():
     weights = [twin.tower_poolers()[0].dense.weight for twin in drawn]
     assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
     without = twin_of(*towers, pooler_seed=None)
-    assert without.tower_poolers() == () and not any("pooler" in name for name in without.state_dict())
+    assert without.tower_poolers() == () and not any(
+        "pooler" in name for name in without.state_dict()
+    )
     with pytest.raises(
-        PoolerNeeded, match="Towers of the type 'distilbert' have no pooler weights; give a pooler_seed"
+        PoolerNeeded,
+        match="Towers of the type 'distilbert' have no pooler weights; give a pooler_seed",
     ):
         twin_of(*towers, pooler_seed=None, pooling="pooler")
-    encoder = TwinCrossAttentionEncoder.from_towers(*towers, pooler_seed=None, tokenizer=make_tokenizer())
-    with pytest.raises(UserError, match="needs an encoder with a pooler, found TwinEncoderModel without one"):
-        SentenceTransformer(modules=[encoder, PoolerModulusHead(), Pooling(32, "cls")], device="cpu")
+    encoder = TwinCrossAttentionEncoder.from_towers(
+        *towers, pooler_seed=None, tokenizer=make_tokenizer()
+    )
+    with pytest.raises(
+        UserError, match="needs an encoder with a pooler, found TwinEncoderModel without one"
+    ):
+        SentenceTransformer(
+            modules=[encoder, PoolerModulusHead(), Pooling(32, "cls")], device="cpu"
+        )
 
 
 def test_what_makes_no_twin_is_refused_in_one_sentence():
     first = make_tower("modernbert", 1)
     with pytest.raises(
-        UserError, match=r"'albert' have no cross-attention, .* do without it \(cross_attention_every: null\)\.$"
+        UserError,
+        match=r"'albert' have no cross-attention, .* do without it \(cross_attention_every: "
+        r"null\)\.$",
     ):
         twin_of(make_tower("albert", 1), make_tower("albert", 2))
-    with pytest.raises(UserError, match=r"The towers differ in local_attention: 4 in the first, 6 in the second"):
+    with pytest.raises(
+        UserError, match=r"The towers differ in local_attention: 4 in the first, 6 in the second"
+    ):
         twin_of(first, make_tower("modernbert", 2, local_attention=6))
     tokenizer = make_tokenizer()
     tokenizer.padding_side = "left"  # BERT counts positions from the row's start.
     berts = [make_tower("bert", seed) for seed in (1, 2)]
-    with pytest.raises(UserError, match=r"last token of a twin_encoder model depends on its padding, .* the left"):
+    with pytest.raises(
+        UserError, match=r"last token of a twin_encoder model depends on its padding, .* the left"
+    ):
         TwinCrossAttentionEncoder.from_towers(*berts, pooling="lasttoken", tokenizer=tokenizer)
-    with pytest.raises(UserError, match="A tower must be one encoder, found 'twin_encoder', which is made of several"):
+    with pytest.raises(
+        UserError,
+        match="A tower must be one encoder, found 'twin_encoder', which is made of several",
+    ):
         twin_of(first, twin_of(first, first))

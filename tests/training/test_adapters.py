@@ -58,14 +58,19 @@ def test_the_saved_model_is_merged_and_the_adapter_gives_the_same(project):
     assert train(project) == 0
     folder = project / "run" / "one"
     assert changed(project) == {
-        f"encoder.layer.{layer}.attention.self.{name}.weight" for layer in range(2) for name in ("query", "value")
+        f"encoder.layer.{layer}.attention.self.{name}.weight"
+        for layer in range(2)
+        for name in ("query", "value")
     }
     expected = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
     start = SentenceTransformer(str(folder), device="cpu")
     start[0].model.load_state_dict(load_file(project / "a" / "model.safetensors"))
     assert np.abs(start.encode(TEXTS) - expected).max() > 1e-3
     adapted = PeftModel.from_pretrained(start[0].model, str(folder / "adapter"))
-    assert {name.split(".")[-3] for name in adapted.state_dict() if "lora_" in name} == {"lora_A", "lora_B"}
+    assert {name.split(".")[-3] for name in adapted.state_dict() if "lora_" in name} == {
+        "lora_A",
+        "lora_B",
+    }
     np.testing.assert_allclose(start.encode(TEXTS), expected, atol=1e-5)
     # Nothing of this machine is in what may be shared.
     config = json.loads((folder / "adapter" / "adapter_config.json").read_text())
@@ -91,9 +96,15 @@ def test_both_towers_of_a_twin_get_adapters(project):
     after = load_file(project / "run" / "one" / "model.safetensors")
     for number, folder in enumerate("ab"):
         before = load_file(project / folder / "model.safetensors")
-        moved = {name for name, weight in before.items() if not torch.equal(weight, after[f"towers.{number}.{name}"])}
+        moved = {
+            name
+            for name, weight in before.items()
+            if not torch.equal(weight, after[f"towers.{number}.{name}"])
+        }
         assert moved == {
-            f"encoder.layer.{layer}.attention.self.{name}.weight" for layer in range(2) for name in ("query", "value")
+            f"encoder.layer.{layer}.attention.self.{name}.weight"
+            for layer in range(2)
+            for name in ("query", "value")
         }
 
 
@@ -102,9 +113,13 @@ def cut_off(callback, args, state, control, **kwargs):
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(("model", "loss"), [(SINGLE, "SimCSELoss"), (TWIN, "JTCSELoss")], ids=["single", "twin"])
+@pytest.mark.parametrize(
+    ("model", "loss"), [(SINGLE, "SimCSELoss"), (TWIN, "JTCSELoss")], ids=["single", "twin"]
+)
 @pytest.mark.usefixtures("unrehearsed")
-def test_a_run_that_was_cut_off_and_moved_goes_on_to_the_same_weights(project, monkeypatch, model, loss):
+def test_a_run_that_was_cut_off_and_moved_goes_on_to_the_same_weights(
+    project, monkeypatch, model, loss
+):
     write(project, model, loss, r=4)
     assert train(project) == 0
     (project / "run").rename(project / "whole")
@@ -117,22 +132,36 @@ def test_a_run_that_was_cut_off_and_moved_goes_on_to_the_same_weights(project, m
     shutil.move(project / "run", project / "moved")
     assert train(project, "--output-dir", str(project / "moved"), "--resume") == 0
     for file in ("model.safetensors", "adapter/adapter_model.safetensors"):
-        assert (project / "moved/one" / file).read_bytes() == (project / "whole/one" / file).read_bytes()
+        assert (project / "moved/one" / file).read_bytes() == (
+            project / "whole/one" / file
+        ).read_bytes()
 
 
 @pytest.mark.parametrize(
     ("lora", "told"),
     [
-        ({"target_modules": ["query", "valeu"]}, "expected the name of a layer, found 'valeu'. Did you mean 'value'?"),
-        ({"target_modules": "q_proj"}, "expected the name of a layer, found 'q_proj'. Use one of: dense, "),
+        (
+            {"target_modules": ["query", "valeu"]},
+            "expected the name of a layer, found 'valeu'. Did you mean 'value'?",
+        ),
+        (
+            {"target_modules": "q_proj"},
+            "expected the name of a layer, found 'q_proj'. Use one of: dense, ",
+        ),
         ({"target_modules": "(query"}, "expected a pattern, found '(query' (missing )"),
-        ({"layers_to_transform": [0], "target_modules": ".*query"}, "PEFT refuses these arguments: "),
+        (
+            {"layers_to_transform": [0], "target_modules": ".*query"},
+            "PEFT refuses these arguments: ",
+        ),
     ],
 )
 def test_targets_that_no_layer_has_are_refused(project, capsys, lora, told):
     write(project, SINGLE, **lora)
     assert train(project) == 2
-    assert f"lora.target_modules: {told}" in (errors := capsys.readouterr().err) or f"lora: {told}" in errors
+    assert (
+        f"lora.target_modules: {told}" in (errors := capsys.readouterr().err)
+        or f"lora: {told}" in errors
+    )
     assert not (project / "run" / "one").exists()
 
 
@@ -143,5 +172,8 @@ def test_a_type_whose_layers_peft_does_not_know_needs_their_names(project, capsy
     recipe["stages"].insert(0, {"name": "sum", "model": {"members": members}, "loss": None})
     (project / "recipe.yaml").write_text(json.dumps(recipe))
     assert train(project) == 2
-    told = "lora: PEFT names no usual layers of a ensemble_encoder model; name them, e.g. 'target_modules: all-linear'."
+    told = (
+        "lora: PEFT names no usual layers of a ensemble_encoder model; name them, e.g. "
+        "'target_modules: all-linear'."
+    )
     assert told in capsys.readouterr().err

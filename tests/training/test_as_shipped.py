@@ -1,11 +1,20 @@
-"""A model starts as its makers shipped it, what is trained is said in a phrase, and its own scores come first."""
+"""A model starts as its makers shipped it, what is trained is said in a phrase, and its own scores
+come first.
+"""
 
 import json
 
 import numpy as np
 import pytest
 import torch
-from conftest import make_encoder, make_pairs, make_sentences, make_tokenizer, save_encoder, write_rows
+from conftest import (
+    make_encoder,
+    make_pairs,
+    make_sentences,
+    make_tokenizer,
+    save_encoder,
+    write_rows,
+)
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
@@ -22,13 +31,23 @@ TEXTS = [*make_sentences(7, seed=9), "dog " * 60]
 
 
 def save_shipped(folder, seed=1, pooling="mean", dense=True, **said):
-    """A tiny model with all that a maker can ship: mean pooling, Dense, Normalize, prompts, a length of its own."""
+    """A tiny model with all that a maker can ship: mean pooling, Dense, Normalize, prompts, a
+    length of its own.
+    """
     make_encoder(seed).save_pretrained(folder / "parts")
     make_tokenizer().save_pretrained(folder / "parts")
     encoder = Transformer(str(folder / "parts"), max_seq_length=14)
     torch.manual_seed(seed)
-    modules = [encoder, Pooling(32, pooling, include_prompt=False), *([Dense(32, 16)] if dense else []), Normalize()]
-    said = {"prompts": {"query": "red table ", "document": "old "}, "default_prompt_name": "query"} | said
+    modules = [
+        encoder,
+        Pooling(32, pooling, include_prompt=False),
+        *([Dense(32, 16)] if dense else []),
+        Normalize(),
+    ]
+    said = {
+        "prompts": {"query": "red table ", "document": "old "},
+        "default_prompt_name": "query",
+    } | said
     model = SentenceTransformer(modules=modules, similarity_fn_name="dot", device="cpu", **said)
     model.save_pretrained(str(folder), create_model_card=False)
     return folder
@@ -55,7 +74,13 @@ def write(project, *stages, **args):
         "output_dir": str(project / "run"),
         "data": {"train": "text.txt"},
         "evaluate": {"dev": "dev.jsonl", "test": {"test": "test.jsonl"}},
-        "args": {"max_steps": 2, "per_device_train_batch_size": 8, "use_cpu": True, "disable_tqdm": True, **args},
+        "args": {
+            "max_steps": 2,
+            "per_device_train_batch_size": 8,
+            "use_cpu": True,
+            "disable_tqdm": True,
+            **args,
+        },
         "stages": list(stages),
     }
     (project / "recipe.yaml").write_text(json.dumps(recipe))
@@ -67,7 +92,11 @@ def load(folder):
 
 def shown_rows(text):
     """The cells of a Markdown table's rows."""
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line][2:]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if "|" in line
+    ][2:]
 
 
 def test_the_embedded_backbone_comes_through_a_stage_without_a_loss_bit_for_bit(project):
@@ -93,15 +122,25 @@ def test_prompts_dense_and_length_come_through_too(project):
     assert [type(module) for module in saved] == [Transformer, Pooling, Dense, Normalize]
     for name in ("max_seq_length", "prompts", "default_prompt_name", "similarity_fn_name"):
         assert getattr(saved, name) == getattr(shipped, name)
-    assert saved.max_seq_length == 14 and saved.default_prompt_name == "query" and not saved[1].include_prompt
+    assert (
+        saved.max_seq_length == 14
+        and saved.default_prompt_name == "query"
+        and not saved[1].include_prompt
+    )
 
 
 def test_a_student_of_some_layers_keeps_all_that_follows_the_encoder(project):
     write(project, stage(base="./mine", layers=[0, 2]))
     assert train(project) == 0
     shipped, saved = load(project / "mine"), load(project / "run" / "one")
-    assert (saved.max_seq_length, saved.prompts, saved.default_prompt_name) == (14, shipped.prompts, "query")
-    assert not saved[1].include_prompt and torch.equal(saved[2].linear.weight, shipped[2].linear.weight)
+    assert (saved.max_seq_length, saved.prompts, saved.default_prompt_name) == (
+        14,
+        shipped.prompts,
+        "query",
+    )
+    assert not saved[1].include_prompt and torch.equal(
+        saved[2].linear.weight, shipped[2].linear.weight
+    )
     assert saved[0].model.config.num_hidden_layers == 2
     (record,) = results(project)["stages"]
     assert record["begins_as"].endswith("as shipped, layers [0, 2]")
@@ -110,7 +149,11 @@ def test_a_student_of_some_layers_keeps_all_that_follows_the_encoder(project):
 def test_a_model_is_trained_with_the_prompt_that_it_is_used_with(project):
     trained = stage(base="./mine", loss={"type": "SimCSELoss"})
     saved = {}
-    for name, args in (("own", {}), ("said", {"prompts": "red table "}), ("other", {"prompts": "old "})):
+    for name, args in (
+        ("own", {}),
+        ("said", {"prompts": "red table "}),
+        ("other", {"prompts": "old "}),
+    ):
         write(project, trained, learning_rate=1e-2, **args)
         assert train(project, "--output-dir", str(project / name)) == 0
         saved[name] = load(project / name / "one").encode(TEXTS)
@@ -138,13 +181,23 @@ def test_a_pooling_is_changed_only_where_it_is_written_and_the_plan_says_so(proj
         assert f"\n  {line}\n" in told
     assert train(project) == 0
     assert [type(module) for module in load(project / "run" / "again")] == [Transformer, Pooling]
-    assert [type(module) for module in load(project / "run" / "third")] == [Transformer, Pooling, Dense, Normalize]
+    assert [type(module) for module in load(project / "run" / "third")] == [
+        Transformer,
+        Pooling,
+        Dense,
+        Normalize,
+    ]
     assert load(project / "run" / "bare")[1].pooling_mode == "lasttoken"
 
 
 def test_every_table_begins_with_the_start_models_as_shipped(project, capsys):
     trained = stage(base="./mine", pooling="cls", loss={"type": "SimCSELoss"})
-    write(project, trained, stage("third", base="stage:one"), stage("bare", base="./plain", pooling="cls"))
+    write(
+        project,
+        trained,
+        stage("third", base="stage:one"),
+        stage("bare", base="./plain", pooling="cls"),
+    )
     assert train(project) == 0
     shipped = load(project / "mine")
     found = results(project)
@@ -152,19 +205,40 @@ def test_every_table_begins_with_the_start_models_as_shipped(project, capsys):
     own = found["as_shipped"]["mine"]
     for name in ("dev", "test"):
         pairs = [json.loads(line) for line in (project / f"{name}.jsonl").read_text().splitlines()]
-        left, right = (shipped.encode([pair[side] for pair in pairs]) for side in ("sentence1", "sentence2"))
+        left, right = (
+            shipped.encode([pair[side] for pair in pairs]) for side in ("sentence1", "sentence2")
+        )
         expected = spearman((left * right).sum(axis=1), np.array([pair["score"] for pair in pairs]))
         assert own[name] == pytest.approx(100 * expected, abs=0.01)
-    assert [record["as_shipped"] for record in found["stages"]] == [{"mine": own}, {"mine": own}, {"plain": {}}]
+    assert [record["as_shipped"] for record in found["stages"]] == [
+        {"mine": own},
+        {"mine": own},
+        {"plain": {}},
+    ]
     shown = [number(own[name]) for name in ("dev", "test")]
     assert "shipped" in capsys.readouterr().out
     rows = shown_rows(results_table(found).markdown())
-    assert [row[0] for row in rows] == ["mine, as shipped", "plain, a plain encoder", "one", "third", "bare"]
+    assert [row[0] for row in rows] == [
+        "mine, as shipped",
+        "plain, a plain encoder",
+        "one",
+        "third",
+        "bare",
+    ]
     assert rows[0][-2:] == shown and rows[1][-2:] == ["-", "-"]
-    for name, expected in (("one", ["mine, as shipped", *shown]), ("bare", ["plain, a plain encoder", "-", "-"])):
+    for name, expected in (
+        ("one", ["mine, as shipped", *shown]),
+        ("bare", ["plain, a plain encoder", "-", "-"]),
+    ):
         card = (project / "run" / name / "README.md").read_text()
-        assert shown_rows(card.partition("<!-- results -->")[2].partition("<!-- end")[0])[0] == expected
-    assert "from mine: CLS state (pooling: cls), not as shipped." in (project / "run" / "one" / "README.md").read_text()
+        assert (
+            shown_rows(card.partition("<!-- results -->")[2].partition("<!-- end")[0])[0]
+            == expected
+        )
+    assert (
+        "from mine: CLS state (pooling: cls), not as shipped."
+        in (project / "run" / "one" / "README.md").read_text()
+    )
 
 
 def number(value):
@@ -186,7 +260,9 @@ def test_folders_of_one_name_are_told_apart(project):
     write(project, stage(base="./x/model"), stage("two", base="./y/model"))
     assert train(project) == 0
     one, two = results(project)["stages"]
-    assert one["as_shipped"] == {"x/model": one["spearman"]} and two["as_shipped"] == {"y/model": two["spearman"]}
+    assert one["as_shipped"] == {"x/model": one["spearman"]} and two["as_shipped"] == {
+        "y/model": two["spearman"]
+    }
     assert one["spearman"] != two["spearman"]
 
 
@@ -195,7 +271,9 @@ def test_sets_of_one_name_and_other_pairs_are_not_mixed_up(project):
     write(project, stage(base="./mine"), other)
     assert train(project) == 0
     one, two = results(project)["stages"]
-    assert two["as_shipped"]["mine"] == {"dev": one["as_shipped"]["mine"]["test"]} == two["spearman"]
+    assert (
+        two["as_shipped"]["mine"] == {"dev": one["as_shipped"]["mine"]["test"]} == two["spearman"]
+    )
 
 
 def test_a_run_that_is_gone_on_with_keeps_what_it_knows(project):
@@ -207,7 +285,12 @@ def test_a_run_that_is_gone_on_with_keeps_what_it_knows(project):
     told["stages"] = []
     path.write_text(json.dumps(told))
     assert train(project, "--resume") == 0
-    assert json.loads((project / "run" / "two" / TRAINING_RECORD).read_text())["as_shipped"]["mine"]["dev"] == 12.5
+    assert (
+        json.loads((project / "run" / "two" / TRAINING_RECORD).read_text())["as_shipped"]["mine"][
+            "dev"
+        ]
+        == 12.5
+    )
 
 
 def test_a_model_whose_code_may_not_run_has_no_row_and_stops_no_run(project, caplog):
@@ -217,7 +300,10 @@ def test_a_model_whose_code_may_not_run_has_no_row_and_stops_no_run(project, cap
     write(project, stage(base="./mine", pooling="mean"))
     assert train(project) == 0
     assert results(project)["as_shipped"] == {}
-    assert "the table lacks the row 'as shipped': The model" in caplog.text and "my_package.Dense" in caplog.text
+    assert (
+        "the table lacks the row 'as shipped': The model" in caplog.text
+        and "my_package.Dense" in caplog.text
+    )
 
 
 def twin(*towers, **model):
@@ -235,29 +321,51 @@ def test_a_twin_of_shipped_towers_is_their_sum_with_prompts_and_length(project, 
     first, second = (load(project / name) for name in ("x", "y"))
     for name in ("twin", "again"):
         saved = load(project / "run" / name)
-        np.testing.assert_allclose(saved.encode(TEXTS), first.encode(TEXTS) + second.encode(TEXTS), atol=1e-6)
-        assert (saved.max_seq_length, saved.prompts, saved.default_prompt_name) == (14, first.prompts, "query")
+        np.testing.assert_allclose(
+            saved.encode(TEXTS), first.encode(TEXTS) + second.encode(TEXTS), atol=1e-6
+        )
+        assert (saved.max_seq_length, saved.prompts, saved.default_prompt_name) == (
+            14,
+            first.prompts,
+            "query",
+        )
         assert saved.similarity_fn_name == "dot"
     one, again = results(project)["stages"]
-    assert one["begins_as"] == told and one["as_shipped"].keys() == again["as_shipped"].keys() == {"x", "y"}
+    assert one["begins_as"] == told and one["as_shipped"].keys() == again["as_shipped"].keys() == {
+        "x",
+        "y",
+    }
     assert again["begins_as"] == "stage:twin: as that stage leaves it"
     # The saved twin, given as a folder, is told by what its towers do.
     write(project, stage(base="./run/twin"))
     assert train(project, "--output-dir", str(project / "other")) == 0
     (record,) = results(project, "other")["stages"]
-    assert record["begins_as"] == ("twin: mean pooling of each encoder, summed, prompt 'red table ', as shipped")
+    assert record["begins_as"] == (
+        "twin: mean pooling of each encoder, summed, prompt 'red table ', as shipped"
+    )
     assert record["as_shipped"] == {"twin": again["spearman"]}
 
 
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"pooling": "lasttoken"}, "differ in pooling: 'mean' in the first, 'lasttoken' in the other"),
-        ({"prompts": {"query": "not "}}, "'red table '} in the first, {'query': 'not '} in the other"),
-        ({"default_prompt_name": None}, "differ in default_prompt_name: 'query' in the first, None in the other"),
+        (
+            {"pooling": "lasttoken"},
+            "differ in pooling: 'mean' in the first, 'lasttoken' in the other",
+        ),
+        (
+            {"prompts": {"query": "not "}},
+            "'red table '} in the first, {'query': 'not '} in the other",
+        ),
+        (
+            {"default_prompt_name": None},
+            "differ in default_prompt_name: 'query' in the first, None in the other",
+        ),
     ],
 )
-def test_towers_that_their_makers_had_otherwise_make_no_twin_by_themselves(project, capsys, changed, sentence):
+def test_towers_that_their_makers_had_otherwise_make_no_twin_by_themselves(
+    project, capsys, changed, sentence
+):
     save_shipped(project / "x", dense=False)
     save_shipped(project / "y", 2, **{"dense": False} | changed)
     write(project, twin("x", "y"))
@@ -279,12 +387,21 @@ def test_a_tower_with_a_dense_layer_is_refused(project, capsys):
     save_shipped(project / "x")
     write(project, twin("x", "mine"))
     assert train(project) == 2
-    assert "makes its embedding by Transformer, Pooling, Dense, Normalize" in capsys.readouterr().err
+    assert (
+        "makes its embedding by Transformer, Pooling, Dense, Normalize" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
     "text",
-    ['{"as_sh', "null", "[]", '{"as_shipped": 5}', '{"as_shipped": {"a": 5}}', '{"as_shipped": {"a": {"dev": 1}}}'],
+    [
+        '{"as_sh',
+        "null",
+        "[]",
+        '{"as_shipped": 5}',
+        '{"as_shipped": {"a": 5}}',
+        '{"as_shipped": {"a": {"dev": 1}}}',
+    ],
 )
 def test_results_that_are_damaged_are_not_taken_up(text, tmp_path):
     (tmp_path / "results.json").write_text(text)

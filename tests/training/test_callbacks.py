@@ -1,4 +1,6 @@
-"""What goes on beside a training loop, and that none of it asks an accelerator anything between two log entries."""
+"""What goes on beside a training loop, and that none of it asks an accelerator anything between two
+log entries.
+"""
 
 import sys
 from collections import Counter
@@ -22,7 +24,9 @@ LIBRARIES = {"transformers", "sentence_transformers", "accelerate", "st_jtcse"}
 
 
 class Asked(TorchDispatchMode):
-    """Counts, by the package that asks, what an accelerator would have to answer before the host can go on."""
+    """Counts, by the package that asks, what an accelerator would have to answer before the host
+    can go on.
+    """
 
     def __init__(self):
         super().__init__()
@@ -30,7 +34,9 @@ class Asked(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         indices = args[1] if function is torch.ops.aten.index.Tensor else ()
-        if function in ASKS or any(index is not None and index.dtype == torch.bool for index in indices):
+        if function in ASKS or any(
+            index is not None and index.dtype == torch.bool for index in indices
+        ):
             frame = sys._getframe(1)
             while (name := frame.f_globals.get("__name__", "").partition(".")[0]) not in LIBRARIES:
                 frame = frame.f_back
@@ -46,12 +52,18 @@ def models(tower_folders):
 def asked(models, build, folder, steps, **settings):
     model = models.get(build, models[None])
     labels = torch.nn.functional.normalize(torch.randn(48, 8), dim=1).tolist()
-    rows = {"sentence": make_sentences(48)} | ({"label": labels} if build in (RankCSELoss, LSRNSLoss) else {})
+    rows = {"sentence": make_sentences(48)} | (
+        {"label": labels} if build in (RankCSELoss, LSRNSLoss) else {}
+    )
     loss = build(model, **settings)
     trainer = SentenceTransformerTrainer(
         model,
         args=training_arguments(
-            folder, max_steps=steps, logging_steps=100, save_strategy="no", logging_nan_inf_filter=False
+            folder,
+            max_steps=steps,
+            logging_steps=100,
+            save_strategy="no",
+            logging_nan_inf_filter=False,
         ),
         train_dataset=Dataset.from_dict(rows),
         loss=loss,

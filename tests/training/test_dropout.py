@@ -6,7 +6,14 @@ import pytest
 import torch
 from conftest import make_encoder
 from sentence_transformers.sentence_transformer.modules import Dropout
-from transformers import AutoModel, EsmConfig, GPT2Config, ModernBertConfig, PersimmonConfig, Qwen3Config
+from transformers import (
+    AutoModel,
+    EsmConfig,
+    GPT2Config,
+    ModernBertConfig,
+    PersimmonConfig,
+    Qwen3Config,
+)
 
 from st_jtcse.training.dropout import set_dropout
 
@@ -33,9 +40,15 @@ def test_modules_and_what_stood_in_their_place():
 
 
 def test_numbers_that_are_handed_to_functions():
-    attention = with_rate(AutoModel.from_config(Qwen3Config(**SHAPE, num_key_value_heads=2))).layers[0].self_attn
+    attention = (
+        with_rate(AutoModel.from_config(Qwen3Config(**SHAPE, num_key_value_heads=2)))
+        .layers[0]
+        .self_attn
+    )
     assert attention.attention_dropout == 0.3
-    gpt = with_rate(AutoModel.from_config(GPT2Config(vocab_size=64, n_embd=32, n_layer=1, n_head=4)))
+    gpt = with_rate(
+        AutoModel.from_config(GPT2Config(vocab_size=64, n_embd=32, n_layer=1, n_head=4))
+    )
     assert (gpt.drop.p, gpt.h[0].attn.attn_dropout.p, gpt.h[0].mlp.dropout.p) == (0.3, 0.3, 0.3)
 
 
@@ -57,4 +70,6 @@ def test_a_configuration_that_is_read_in_each_step():
 def test_a_module_of_sentence_transformers_saves_its_own():
     module = Dropout(0.25)
     set_dropout(torch.nn.Sequential(module), 0.3)
-    assert module.dropout_layer.p == 0.3 and module.get_config_dict() == pytest.approx({"dropout": 0.25})
+    assert module.dropout_layer.p == 0.3 and module.get_config_dict() == pytest.approx(
+        {"dropout": 0.25}
+    )

@@ -20,13 +20,20 @@ TEXTS = list(dict.fromkeys(make_sentences(80, seed=4)))[:40]
 SETS = {
     "pairs": make_pairs(16, 3),
     "dups": [
-        {"sentence1": text, "sentence2": f"{text} dog" if at % 2 else TEXTS[at - 1], "label": at % 2}
+        {
+            "sentence1": text,
+            "sentence2": f"{text} dog" if at % 2 else TEXTS[at - 1],
+            "label": at % 2,
+        }
         for at, text in enumerate(TEXTS)
     ],
-    "intents": [{"text": text, "label": ("dog", "cat", "red")[at % 3]} for at, text in enumerate(TEXTS)],
+    "intents": [
+        {"text": text, "label": ("dog", "cat", "red")[at % 3]} for at, text in enumerate(TEXTS)
+    ],
     "faq": [{"query": text, "relevant": f"{text} dog"} for text in TEXTS],
     "odd one": [
-        {"anchor": text, "positive": f"{text} dog", "negative": TEXTS[at - 1]} for at, text in enumerate(TEXTS)
+        {"anchor": text, "positive": f"{text} dog", "negative": TEXTS[at - 1]}
+        for at, text in enumerate(TEXTS)
     ],
 }
 METRICS = {
@@ -57,7 +64,9 @@ def evaluate(*tests, dev=None):
 def finished(project):
     """A run of two stages whose start, which labelled texts choose, is spoilt by its training."""
     args = {"learning_rate": 1e-2, "eval_strategy": "steps", "eval_steps": 1, "logging_steps": 1}
-    first = stage(base="./mine", loss={"type": "SimCSELoss"}) | {"evaluate": evaluate("pairs", dev="intents")}
+    first = stage(base="./mine", loss={"type": "SimCSELoss"}) | {
+        "evaluate": evaluate("pairs", dev="intents")
+    }
     last = stage("two", {"type": "SimCSELoss"}, base="stage:one") | {
         "evaluate": evaluate(*SETS),
         "args": {"learning_rate": 0.1, "eval_strategy": "no"},
@@ -79,7 +88,9 @@ def evaluator(project, name):
     if name != "pairs":
         return OwnSetEvaluator(own(project, name))
     columns = [[row[key] for row in SETS["pairs"]] for key in ("sentence1", "sentence2", "score")]
-    return EmbeddingSimilarityEvaluator(*columns, name="pairs", main_similarity="cosine", batch_size=64)
+    return EmbeddingSimilarityEvaluator(
+        *columns, name="pairs", main_similarity="cosine", batch_size=64
+    )
 
 
 def test_each_set_is_scored_by_what_its_columns_say(project, finished):
@@ -107,13 +118,21 @@ def test_tables_and_cards_name_the_measure_beside_the_set(project, finished, cap
     assert f"\nSpearman correlation x 100 ({others}).\n" in card
     assert "\n    - type: cosine_ap\n" in card and "\n    - type: spearmanr\n" in card
     assert convergence.main([str(project / "run"), "--output-dir", str(project / "report")]) == 0
-    assert "on dev; Spearman x 100 (dev: labels) of the saved" in " ".join(capsys.readouterr().out.split())
+    assert "on dev; Spearman x 100 (dev: labels) of the saved" in " ".join(
+        capsys.readouterr().out.split()
+    )
     assert "<!-- labels x 100 on dev -->" in (project / "report" / "convergence.svg").read_text()
 
 
-def test_a_run_ends_with_the_verdicts_on_its_last_model_beside_the_first_as_shipped(project, finished):
+def test_a_run_ends_with_the_verdicts_on_its_last_model_beside_the_first_as_shipped(
+    project, finished
+):
     told, shown = finished
-    expected = verdicts(load(project / "mine"), load(project / "run/two"), {name: own(project, name) for name in SETS})
+    expected = verdicts(
+        load(project / "mine"),
+        load(project / "run/two"),
+        {name: own(project, name) for name in SETS},
+    )
     assert told["verdicts"] == [verdict.as_dict() for verdict in expected]
     assert told["verdicts"] == told["stages"][1]["verdicts"] and told["stages"][0]["verdicts"] == []
     assert f"Next: st-eval {project / 'mine'} {project / 'run'}/" in shown
@@ -143,8 +162,14 @@ def test_no_verdict_without_one_shipped_start_or_without_a_test_set(project, tmp
     dev_only = {"evaluate": evaluate(dev="dups")}
     cases = {
         "two starts": [stage(members=[{"model": "./mine"}, {"model": "./other"}])],
-        "no test set of the last stage": [stage(base="./mine"), stage("two", base="./mine") | dev_only],
-        "a cross-encoder after it": [stage(base="./mine"), stage("two", cross_encoder="./mine/parts")],
+        "no test set of the last stage": [
+            stage(base="./mine"),
+            stage("two", base="./mine") | dev_only,
+        ],
+        "a cross-encoder after it": [
+            stage(base="./mine"),
+            stage("two", cross_encoder="./mine/parts"),
+        ],
     }
     found = {}
     for name, stages in cases.items():

@@ -1,4 +1,6 @@
-"""Images in the place of sentences: a recipe trains on a folder of them, and a linear classifier tells what it did."""
+"""Images in the place of sentences: a recipe trains on a folder of them, and a linear classifier
+tells what it did.
+"""
 
 import io
 import json
@@ -20,7 +22,9 @@ from st_jtcse.evaluation import load_own_set
 
 
 def texture(kind, rng):
-    """Stripes across, stripes down, a chequered board or a grid, of any size, place and two greys, with noise."""
+    """Stripes across, stripes down, a chequered board or a grid, of any size, place and two greys,
+    with noise.
+    """
     width, (down, across) = rng.integers(2, 5), rng.integers(0, 8, 2)
     y, x = (np.mgrid[:32, :32] + np.array([[[down]], [[across]]])) // width
     pattern = [x % 2, y % 2, (x + y) % 2, (x % 2) * (y % 2)][kind]
@@ -40,7 +44,9 @@ def world(tmp_path_factory):
     """A tower of two small layers, textures to train on, and others in folders by their kind."""
     folder = tmp_path_factory.mktemp("images")
     torch.manual_seed(0)
-    config = ResNetConfig(embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], layer_type="basic")
+    config = ResNetConfig(
+        embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], layer_type="basic"
+    )
     ResNetModel(config).save_pretrained(folder / "tower")
     ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder / "tower")
     for part, count, seed in (("train", 256, 0), ("test", 200, 1)):
@@ -77,7 +83,9 @@ def test_simclr_and_lsrns_beat_the_untrained_tower(world, tmp_path, capsys):
     stages = json.loads((tmp_path / "run" / "results.json").read_text())["stages"]
     assert [stage["metrics"] for stage in stages] == [{"stl10": "linear_accuracy"}] * 2
     for stage in stages:
-        assert stage["spearman_start"]["stl10"] < 80 < 90 < stage["spearman"]["stl10"], stage["name"]
+        assert stage["spearman_start"]["stl10"] < 80 < 90 < stage["spearman"]["stl10"], stage[
+            "name"
+        ]
     model = SentenceTransformer(str(tmp_path / "run" / "student"), device="cpu")
     assert model.encode([Image.open(world / "train" / "000.png")]).shape == (1, 32)
     card = (tmp_path / "run" / "student" / "README.md").read_text()
@@ -86,25 +94,47 @@ def test_simclr_and_lsrns_beat_the_untrained_tower(world, tmp_path, capsys):
 
 
 def test_a_vision_transformer_goes_too(world, tmp_path, capsys):
-    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    shape = {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
     ViTModel(ViTConfig(**shape, image_size=32, patch_size=8)).save_pretrained(tmp_path / "vit")
     ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(tmp_path / "vit")
     # What is on the Hub is not read for a rehearsal.
-    changes = {"model.base": tmp_path / "vit", "data.train": "{dataset: nobody/nothing, split: unlabeled}"}
+    changes = {
+        "model.base": tmp_path / "vit",
+        "data.train": "{dataset: nobody/nothing, split: unlabeled}",
+    }
     _, *options = settings(world, tmp_path, **changes)
     assert main(["lsrns-stl10-vit", *options, "--dry-run"]) == 0
-    assert "vit: CLS state (pooling: cls), a plain encoder, random weights" in capsys.readouterr().out
+    assert (
+        "vit: CLS state (pooling: cls), a plain encoder, random weights" in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"stages.simclr.views": "crop"}, "Stage 'simclr': 'views' is for text, and it trains on images; remove it."),
-        ({"model.max_seq_length": 32}, "'model.max_seq_length' is for text, and it trains on images"),
+        (
+            {"stages.simclr.views": "crop"},
+            "Stage 'simclr': 'views' is for text, and it trains on images; remove it.",
+        ),
+        (
+            {"model.max_seq_length": 32},
+            "'model.max_seq_length' is for text, and it trains on images",
+        ),
         ({"evaluate.dev": "unlabelled"}, "'evaluate.dev: unlabelled' is for text"),
         ({"evaluate.test.faq": "faq.jsonl"}, "'the set faq' is for text, and it trains on images"),
-        ({"data.train": "words.txt"}, "the training data are texts, which a resnet model does not read"),
-        ({"evaluate.test.stl10": "flat"}, "0.png: the image has no label; fill it, or put the image into a folder of"),
+        (
+            {"data.train": "words.txt"},
+            "the training data are texts, which a resnet model does not read",
+        ),
+        (
+            {"evaluate.test.stl10": "flat"},
+            "0.png: the image has no label; fill it, or put the image into a folder of",
+        ),
         ({"data.train": "torn"}, "torn.png: the image cannot be read (image file is truncated"),
     ],
 )
@@ -114,7 +144,11 @@ def test_what_does_not_go_with_images_is_told(world, tmp_path, monkeypatch, caps
     rows = ({"query": f"what {word}", "relevant": f"the {word}"} for word in ("dog", "cat"))
     (tmp_path / "faq.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     picture = (world / "train" / "000.png").read_bytes()
-    for name, content in (("flat/0.png", picture), ("torn/a.png", picture), ("torn/torn.png", picture[:-900])):
+    for name, content in (
+        ("flat/0.png", picture),
+        ("torn/a.png", picture),
+        ("torn/torn.png", picture[:-900]),
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
     assert main(settings(world, tmp_path, **changes)) == 2
@@ -135,13 +169,18 @@ def test_images_of_a_data_set_are_those_of_its_rows(tmp_path, model):
         (tmp_path / "data").mkdir(exist_ok=True)
         pq.write_table(rows, tmp_path / "data" / f"{name}.parquet")
     found = load_sentences([Source(dataset=str(tmp_path / "data"), limit=3)])
-    assert found.are_images and [np.asarray(image).max() for image in found.dataset["sentence"]] == [0, 80, 0]
+    assert found.are_images and [
+        np.asarray(image).max() for image in found.dataset["sentence"]
+    ] == [0, 80, 0]
     assert found.dataset["sentence"][0].mode == "RGB"
-    # Fitted on two kinds, a classifier knows two thirds of three; fitted on all in turn, all of them.
+    # Fitted on two kinds, a classifier knows two thirds of three; fitted on all in turn, all of
+    # them.
     fitted = Source(dataset=str(tmp_path / "data"), split="test", fit_split="train")
     for source, score in ((fitted, 2 / 3), (Source(tmp_path / "data" / "test.parquet"), 1.0)):
         own = load_own_set(source, "greys")
-        vectors = [np.array([[np.asarray(image).mean()] for image in column]) for column in own.columns]
+        vectors = [
+            np.array([[np.asarray(image).mean()] for image in column]) for column in own.columns
+        ]
         with pytest.raises(UserError, match="one of images, which the model does not read"):
             own.statistic(model)
         assert own.items == 18 and own.score(own.measure(*vectors)) == pytest.approx(score)
@@ -150,5 +189,7 @@ def test_images_of_a_data_set_are_those_of_its_rows(tmp_path, model):
 def test_labels_too_few_for_a_classifier_are_told(tmp_path):
     rows = pa.table({"image": [png(label) for label in range(7)], "label": [0] * 6 + [1]})
     pq.write_table(rows, tmp_path / "few.parquet")
-    with pytest.raises(UserError, match="needs 5 images of two labels or more, found 2 labels, of the rarest 1"):
+    with pytest.raises(
+        UserError, match="needs 5 images of two labels or more, found 2 labels, of the rarest 1"
+    ):
         load_own_set(Source(tmp_path / "few.parquet"), "few")

@@ -1,4 +1,6 @@
-"""Rows of about one length share a batch: all of them once an epoch, in another order each, also in a resumed run."""
+"""Rows of about one length share a batch: all of them once an epoch, in another order each, also in
+a resumed run.
+"""
 
 import json
 from itertools import chain
@@ -17,7 +19,9 @@ GROUPED = {"train_sampling_strategy": "group_by_length"}
 
 
 def sampler_of(lengths, **settings):
-    rows = Dataset.from_dict({"sentence": ["é" * length for length in lengths], "label": [[0.5]] * len(lengths)})
+    rows = Dataset.from_dict(
+        {"sentence": ["é" * length for length in lengths], "label": [[0.5]] * len(lengths)}
+    )
     return LengthGroupedBatchSampler(rows, 8, seed=3, **{"drop_last": False} | settings)
 
 
@@ -35,7 +39,9 @@ def test_batches_hold_every_row_once_and_hardly_any_padding():
         # Rows in any order have 1.77 times their own length.
         assert sum(lengths) <= padded < 1.1 * sum(lengths)
         # The batches themselves come in no order.
-        assert abs(torch.corrcoef(torch.tensor([longest, range(126)], dtype=torch.float))[0, 1]) < 0.3
+        assert (
+            abs(torch.corrcoef(torch.tensor([longest, range(126)], dtype=torch.float))[0, 1]) < 0.3
+        )
 
 
 def test_a_last_smaller_batch_is_left_out_where_it_was_asked_for():
@@ -72,11 +78,16 @@ def test_a_resumed_stage_has_the_batches_of_a_straight_one(project, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    "args", [{"train_sampling_strategy": "sequential"}, GROUPED | {"batch_sampler": "no_duplicates"}]
+    "args",
+    [{"train_sampling_strategy": "sequential"}, GROUPED | {"batch_sampler": "no_duplicates"}],
 )
 def test_what_the_trainer_would_ignore_is_refused(project, capsys, args):  # noqa: F811
     (project / "text.txt").write_text("\n".join(make_sentences(40)))
     assert train(project, data={"train": str(project / "text.txt")}, args=args) == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert "Stage 'one': " in told and "args.train_sampling_strategy" in told and "batch_sampler" in told
+    assert (
+        "Stage 'one': " in told
+        and "args.train_sampling_strategy" in told
+        and "batch_sampler" in told
+    )
     assert not (project / "run").exists()

@@ -14,8 +14,21 @@ def train(project, loss, cache, args=None, **stage):
         "output_dir": str(project / f"run-{cache}"),
         "cache_dir": str(project / "cache"),
         "data": {"train": "text.txt"},
-        "args": {"max_steps": 3, "logging_steps": 1, "learning_rate": 1e-2, "use_cpu": True, "disable_tqdm": True},
-        "stages": [{"name": "one", "model": {"base": "./a", "pooling": "cls"}, "loss": {"type": loss}, **stage}],
+        "args": {
+            "max_steps": 3,
+            "logging_steps": 1,
+            "learning_rate": 1e-2,
+            "use_cpu": True,
+            "disable_tqdm": True,
+        },
+        "stages": [
+            {
+                "name": "one",
+                "model": {"base": "./a", "pooling": "cls"},
+                "loss": {"type": loss},
+                **stage,
+            }
+        ],
     }
     recipe["args"] |= args or {}
     recipe["stages"][0]["teachers"] = [{"model": "./b", "pooling": "mean", "cache": cache}]
@@ -48,6 +61,9 @@ def test_the_loss_is_that_of_kept_vectors_and_nothing_is_kept(project, loss, sta
 )
 def test_what_needs_kept_vectors_is_refused(project, capsys, args, stage, key):
     assert train(project, "MSELoss", False, args, **stage) == 2
-    told = f"expected true beside '{key}', which needs the embeddings beforehand, found false. Remove one."
+    told = (
+        f"expected true beside '{key}', which needs the embeddings beforehand, found false. "
+        "Remove one."
+    )
     assert told in capsys.readouterr().err
     assert not (project / "run-False").exists()

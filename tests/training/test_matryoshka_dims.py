@@ -1,4 +1,6 @@
-"""MatryoshkaLoss by a recipe: around losses of this package and of Sentence-Transformers, or refused."""
+"""MatryoshkaLoss by a recipe: around losses of this package and of Sentence-Transformers, or
+refused.
+"""
 
 import itertools
 import json
@@ -16,7 +18,10 @@ def project(tmp_path):
     save_encoder(tmp_path / "b", 2)
     sentences = make_sentences(24)
     (tmp_path / "text.txt").write_text("\n".join(sentences) + "\n")
-    rows = [{"sentence1": a, "sentence2": b, "score": i % 2} for i, (a, b) in enumerate(itertools.pairwise(sentences))]
+    rows = [
+        {"sentence1": a, "sentence2": b, "score": i % 2}
+        for i, (a, b) in enumerate(itertools.pairwise(sentences))
+    ]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return tmp_path
 
@@ -28,7 +33,13 @@ def train(project, loss, **stage):
         "output_dir": str(project / "run"),
         "cache_dir": str(project / "cache"),
         "data": {"train": "text.txt"},
-        "args": {"max_steps": 2, "logging_steps": 1, "save_steps": 1, "use_cpu": True, "disable_tqdm": True},
+        "args": {
+            "max_steps": 2,
+            "logging_steps": 1,
+            "save_steps": 1,
+            "use_cpu": True,
+            "disable_tqdm": True,
+        },
         "stages": [{"name": "one", "model": model, "loss": loss, **stage}],
     }
     (project / "recipe.yaml").write_text(json.dumps(recipe))
@@ -74,12 +85,14 @@ def test_without_sizes_nothing_is_said_of_them(project):
         (
             {"type": "SimCSELoss", "matryoshka_dims": [64, 8]},
             {},
-            "loss.matryoshka_dims: expected sizes of at most 32, the embedding's, found 64. Correct it.",
+            "loss.matryoshka_dims: expected sizes of at most 32, the embedding's, found 64. "
+            "Correct it.",
         ),
         (
             {"type": "EmbedDistillLoss", "projection_dim": 32, "matryoshka_dims": [32, 8]},
             TEACHER,
-            "expected a loss that takes embeddings of any size, found EmbedDistillLoss, which has weights for 32. ",
+            "expected a loss that takes embeddings of any size, found EmbedDistillLoss, which has "
+            "weights for 32. ",
         ),
     ],
 )

@@ -17,7 +17,10 @@ def folders(tmp_path_factory):
     for number, name in enumerate("ab"):
         save_encoder(root / name, number)
     twin = build_model(
-        ModelSpec(towers=[str(root / "a"), str(root / "b")], pooling="cls"), str, with_head=False, seed=0
+        ModelSpec(towers=[str(root / "a"), str(root / "b")], pooling="cls"),
+        str,
+        with_head=False,
+        seed=0,
     )
     twin.save_pretrained(str(root / "twin"), create_model_card=False)
     return root
@@ -43,7 +46,9 @@ def test_a_model_has_the_attention_and_the_format_that_are_asked_for(folders, bl
     for given, attention, dtype in (({}, "sdpa", torch.float32), (GIVEN, "eager", torch.bfloat16)):
         model = build(ModelSpec(**block, **given), lambda name: str(folders / name))
         encoder = model[0].model
-        layers = [layer for layer in encoder.modules() if type(layer).__name__ == "BertSelfAttention"]
+        layers = [
+            layer for layer in encoder.modules() if type(layer).__name__ == "BertSelfAttention"
+        ]
         assert {layer.config._attn_implementation for layer in layers} == {attention}
         assert {weight.dtype for weight in encoder.parameters()} == {dtype}
 
@@ -58,19 +63,31 @@ def test_weights_saved_in_half_precision_are_trained_in_single(folders, tmp_path
     make_model(folders / "a").half().save_pretrained(str(tmp_path), create_model_card=False)
 
     def start(loss, **model):
-        block = {"name": "s", "model": {"base": str(tmp_path), **model}, "loss": loss and {"type": loss}}
+        block = {
+            "name": "s",
+            "model": {"base": str(tmp_path), **model},
+            "loss": loss and {"type": loss},
+        }
         return start_model(StageSpec.model_validate(block), str, 0).dtype
 
     assert start(None) == start(None, dtype="auto") == torch.float16
-    assert start("SimCSELoss") == torch.float32 and start("SimCSELoss", dtype="bfloat16") == torch.bfloat16
+    assert (
+        start("SimCSELoss") == torch.float32
+        and start("SimCSELoss", dtype="bfloat16") == torch.bfloat16
+    )
     with pytest.raises(UserError, match="Stage 's': weights in float16 cannot be trained"):
         start("SimCSELoss", dtype="auto")
 
 
 def test_eager_attention_gives_the_same_embeddings(folders):
     one, other = (
-        load_frozen(WeightedModelSpec(model=str(folders / "a"), pooling="cls", attn_implementation=name), str)
+        load_frozen(
+            WeightedModelSpec(model=str(folders / "a"), pooling="cls", attn_implementation=name),
+            str,
+        )
         for name in ("eager", "sdpa")
     )
     texts = make_sentences(4)
-    torch.testing.assert_close(torch.tensor(one.encode(texts)), torch.tensor(other.encode(texts)), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        torch.tensor(one.encode(texts)), torch.tensor(other.encode(texts)), rtol=0, atol=1e-5
+    )

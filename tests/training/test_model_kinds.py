@@ -16,11 +16,18 @@ from st_jtcse.training.models import build_cross_encoder, build_model
 @pytest.mark.filterwarnings("ignore:An input array is constant")
 def test_a_correlation_that_is_not_defined_is_a_fault(tower_folders):
     left, right = make_sentences(6, 1), make_sentences(6, 2)
-    models = (make_model(tower_folders[0]), CrossEncoder(str(tower_folders[0]), num_labels=1, device="cpu"))
+    models = (
+        make_model(tower_folders[0]),
+        CrossEncoder(str(tower_folders[0]), num_labels=1, device="cpu"),
+    )
     for kind, model in zip((BI_ENCODER, CROSS_ENCODER), models):
-        sets = {name: kind.evaluator(name, Pairs(left, right, gold, "0")) for name, gold in GOLD.items()}
+        sets = {
+            name: kind.evaluator(name, Pairs(left, right, gold, "0")) for name, gold in GOLD.items()
+        }
         assert -100 <= kind.scores(model, {"graded": sets["graded"]})["graded"] <= 100
-        with pytest.raises(UserError, match="The model's correlation on 'equal' is not defined, as where all"):
+        with pytest.raises(
+            UserError, match="The model's correlation on 'equal' is not defined, as where all"
+        ):
             kind.scores(model, sets)
 
 
@@ -51,13 +58,20 @@ def test_a_length_without_positions_is_refused_in_every_model_block(spec, model_
         return str(model_folders[0])
 
     assert build(40) is not None
-    with pytest.raises(UserError, match="max_seq_length of 41 is more than the 40 tokens for which the model has pos"):
+    with pytest.raises(
+        UserError,
+        match="max_seq_length of 41 is more than the 40 tokens for which the model has pos",
+    ):
         build(41)
 
 
 def test_a_length_that_came_with_a_model_ends_with_its_positions(tmp_path):
-    """RoBERTa's own may say more than it has positions for: 40, the first of which is that of padding."""
-    make_model(save_encoder(tmp_path / "encoder", 1, "roberta")).save_pretrained(str(tmp_path / "model"))
+    """RoBERTa's own may say more than it has positions for: 40, the first of which is that of
+    padding.
+    """
+    make_model(save_encoder(tmp_path / "encoder", 1, "roberta")).save_pretrained(
+        str(tmp_path / "model")
+    )
     settings = tmp_path / "model" / "tokenizer_config.json"
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"model_max_length": 512}))
     for keys in ({}, {"layers": [0, 1]}):

@@ -31,11 +31,16 @@ def test_the_labels_are_the_teachers_vectors_among_their_neighbours(project, mon
 
 def test_teachers_are_brought_to_unit_length_where_asked(project, monkeypatch):  # noqa: F811
     monkeypatch.chdir(project)
-    both = "[{model: ./a, pooling: cls, normalize: true}, {model: ./b, pooling: mean, normalize: true, weight: 2}]"
+    both = (
+        "[{model: ./a, pooling: cls, normalize: true}, {model: ./b, pooling: mean, normalize: "
+        "true, weight: 2}]"
+    )
     dataset, _, _ = labels_of(project, "--set", f"stages.encoder.teachers={both}")
     units = []
     for name, pooling in (("a", "cls"), ("b", "mean")):
-        raw = load_sentence_transformer(project / name, pooling=pooling).encode(dataset["sentence"][:])
+        raw = load_sentence_transformer(project / name, pooling=pooling).encode(
+            dataset["sentence"][:]
+        )
         units.append(raw / np.linalg.norm(raw, axis=1, keepdims=True))
     assert np.abs(vectors(dataset) - (units[0] + 2 * units[1])).max() < 2e-3
 
@@ -43,7 +48,9 @@ def test_teachers_are_brought_to_unit_length_where_asked(project, monkeypatch): 
 def labels_of(project, *options):  # noqa: F811
     loaded = load_recipe(str(project / "recipe.yaml"), overrides(*STAGE, *LOSS, *options))
     stage = loaded.stages[0]
-    loss = type("Loss", (), {"model": SentenceTransformer(str(project / "b")), "projection": None})()
+    loss = type(
+        "Loss", (), {"model": SentenceTransformer(str(project / "b")), "projection": None}
+    )()
     inputs = load_inputs([stage])["encoder"]
     dataset, told = training_set(stage, inputs, loss, RunFolder(project / "run"), project / "cache")
     return dataset, told, inputs
@@ -65,7 +72,12 @@ def test_anchors_keep_their_own_vectors_and_make_up_their_share(project, monkeyp
     assert np.array_equal(vectors(dataset)[:count], vectors(plain))
     assert dataset["sentence"][count : count + 4] == ["the cat sleeps", "a horse eats"] * 2
     teacher = load_sentence_transformer(project / "b", pooling="mean")
-    assert np.abs(vectors(dataset)[count : count + 2] - teacher.encode(["the cat sleeps", "a horse eats"])).max() < 5e-3
+    assert (
+        np.abs(
+            vectors(dataset)[count : count + 2] - teacher.encode(["the cat sleeps", "a horse eats"])
+        ).max()
+        < 5e-3
+    )
 
 
 def test_a_stage_trains_on_them_and_needs_teachers(project, monkeypatch, capsys):  # noqa: F811
@@ -75,10 +87,17 @@ def test_a_stage_trains_on_them_and_needs_teachers(project, monkeypatch, capsys)
     assert train(project, *STAGE, *LOSS, *NEIGHBOURS, "--set", "args.max_steps=2") == 0
 
 
-def test_a_large_text_without_faiss_is_refused_before_a_teacher_embeds_it(project, monkeypatch, capsys):  # noqa: F811
+def test_a_large_text_without_faiss_is_refused_before_a_teacher_embeds_it(
+    project,  # noqa: F811
+    monkeypatch,
+    capsys,
+):
     monkeypatch.chdir(project)
     monkeypatch.setitem(sys.modules, "faiss", None)
     (project / "large.txt").write_text("the cat sleeps\n" * 100_001)
     told = refusal(project, capsys, *STAGE, *LOSS, *NEIGHBOURS, "--set", "data={train: large.txt}")
-    assert "100,001, are found by faiss, which is not installed; install it with: pip install 'st-jtcse[index]'" in told
+    assert (
+        "100,001, are found by faiss, which is not installed; install it with: pip install "
+        "'st-jtcse[index]'" in told
+    )
     assert not (project / "cache").exists()

@@ -13,7 +13,9 @@ RUNS = sorted((Path(__file__).parents[1] / "assets").glob("*/interrupted_run"))
 
 
 @pytest.mark.parametrize("saved", RUNS, ids=lambda path: path.parent.name)
-def test_an_older_run_keeps_what_is_finished_and_starts_its_stage_anew(saved, tmp_path, monkeypatch, caplog):
+def test_an_older_run_keeps_what_is_finished_and_starts_its_stage_anew(
+    saved, tmp_path, monkeypatch, caplog
+):
     project = Path(shutil.copytree(saved, tmp_path / "project"))
     recipe = project / "run" / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("/PROJECT", str(project)))
@@ -21,8 +23,15 @@ def test_an_older_run_keeps_what_is_finished_and_starts_its_stage_anew(saved, tm
     finished = json.loads((project / "run" / "encoder" / "training_results.json").read_text())
     assert main(["recipe.yaml", "--resume"]) == 0
     encoder, joint = json.loads((project / "run" / "results.json").read_text())["stages"]
-    assert encoder == finished and encoder["weights_sha256"] == weight_files_sha256(project / "run" / "encoder")
+    assert encoder == finished and encoder["weights_sha256"] == weight_files_sha256(
+        project / "run" / "encoder"
+    )
     # Its checkpoint has no manifest, so that nothing vouches for it.
-    assert "checkpoint-2 (checkpoint_manifest.json is missing); the stage starts from its beginning" in caplog.text
-    assert joint["steps"] == 4 and joint["weights_sha256"] == weight_files_sha256(project / "run" / "joint")
+    assert (
+        "checkpoint-2 (checkpoint_manifest.json is missing); the stage starts from its beginning"
+        in caplog.text
+    )
+    assert joint["steps"] == 4 and joint["weights_sha256"] == weight_files_sha256(
+        project / "run" / "joint"
+    )
     assert not list((project / "run").glob("*/checkpoint-*"))

@@ -1,4 +1,6 @@
-"""What only the libraries can judge is told before anything is written, and the rehearsal leaves no trace."""
+"""What only the libraries can judge is told before anything is written, and the rehearsal leaves no
+trace.
+"""
 
 import itertools
 import json
@@ -25,7 +27,11 @@ from st_jtcse.training import rehearsal, stage_arguments, stand_ins
 from st_jtcse.training.stage_inputs import load_inputs
 
 DIRECT = {"model": {"base": "./a", "pooling": "cls"}, "loss": {"type": "SimCSELoss"}}
-PAIRS = {"model": {"base": "./a", "pooling": "mean"}, "data": {"pairs": "dev.jsonl"}, "loss": {"type": "CoSENTLoss"}}
+PAIRS = {
+    "model": {"base": "./a", "pooling": "mean"},
+    "data": {"pairs": "dev.jsonl"},
+    "loss": {"type": "CoSENTLoss"},
+}
 
 
 def encoder(**args):
@@ -50,7 +56,13 @@ def encoder(**args):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_an_argument_that_only_the_libraries_judge_is_told_at_its_key(project, capsys, args, expected, reason):  # noqa: F811
+def test_an_argument_that_only_the_libraries_judge_is_told_at_its_key(
+    project,  # noqa: F811
+    capsys,
+    args,
+    expected,
+    reason,
+):
     write(project, encoder(**args))
     (key,) = args
     if reason is None:  # What the libraries take is not for us to refuse.
@@ -73,11 +85,19 @@ def test_an_argument_of_the_recipe_is_told_there(project, capsys):  # noqa: F811
     write(project, encoder(), optim="lomo")
     for options in ([], ["--dry-run"]):
         told = refusal(project, capsys, *options)
-        assert "recipe.yaml:1 args.optim: expected a value that a step of training takes, found 'lomo'" in told
+        assert (
+            "recipe.yaml:1 args.optim: expected a value that a step of training takes, found 'lomo'"
+            in told
+        )
 
 
 def test_unset_steps_are_as_many_as_the_epochs_make(project):  # noqa: F811
-    write(project, encoder(max_steps=-1, num_train_epochs=1, per_device_train_batch_size=16, eval_strategy="no"))
+    write(
+        project,
+        encoder(
+            max_steps=-1, num_train_epochs=1, per_device_train_batch_size=16, eval_strategy="no"
+        ),
+    )
     assert train(project) == 0
     assert results(project)["stages"][0]["steps"] == 5
 
@@ -87,13 +107,22 @@ def test_an_argument_of_a_loss_is_told_at_its_key(project, capsys):  # noqa: F81
     source = {"file": "dev.jsonl", "columns": ["sentence1", "sentence2"]}
     write(project, ENCODER | PAIRS | {"loss": loss, "data": {"pairs": source, "labels": "none"}})
     told = refusal(project, capsys)
-    assert "stages[0].loss.mini_batch_size: expected a value that CachedMultipleNegativesRankingLoss takes" in told
+    assert (
+        "stages[0].loss.mini_batch_size: expected a value that CachedMultipleNegativesRankingLoss "
+        "takes" in told
+    )
 
 
 def states():
     numbers = np.random.get_state()[1].tolist()  # noqa: NPY002
     deterministic = torch.are_deterministic_algorithms_enabled()
-    return [random.getstate(), numbers, torch.get_rng_state().tolist(), dict(os.environ), deterministic]
+    return [
+        random.getstate(),
+        numbers,
+        torch.get_rng_state().tolist(),
+        dict(os.environ),
+        deterministic,
+    ]
 
 
 def test_nothing_is_left_behind(project, monkeypatch, tmp_path_factory):  # noqa: F811
@@ -128,7 +157,13 @@ def test_the_weights_are_those_of_a_run_without_it(project, monkeypatch):  # noq
         ("fpu avx2", "this processor does not support bf16, so bf16 makes steps slower"),
     ],
 )
-def test_bf16_on_a_cpu_says_what_it_needs_and_what_it_gains(project, capsys, monkeypatch, flags, told):  # noqa: F811
+def test_bf16_on_a_cpu_says_what_it_needs_and_what_it_gains(
+    project,  # noqa: F811
+    capsys,
+    monkeypatch,
+    flags,
+    told,
+):
     (project / "cpuinfo").write_text(flags)
     monkeypatch.setattr(stage_arguments, "_FLAGS", project / "cpuinfo")
     write(project, encoder(bf16=True, use_cpu=False))
@@ -159,12 +194,23 @@ def test_the_minutes_are_those_of_the_step_not_of_other_programs(project, monkey
     assert lines[-1].startswith("training takes about a minute on this machine; ")
 
 
-def test_stages_that_a_sweep_shares_are_rehearsed_once_and_all_before_the_first(project, capsys, monkeypatch):  # noqa: F811
+def test_stages_that_a_sweep_shares_are_rehearsed_once_and_all_before_the_first(
+    project,  # noqa: F811
+    capsys,
+    monkeypatch,
+):
     recipe = json.loads(json.dumps(ENCODER | DIRECT))
     write(project, recipe | {"name": "one"}, recipe | {"name": "two"})
     steps = []
-    monkeypatch.setattr(rehearsal, "_go", lambda run, stage, *rest, **more: steps.append((stage.name, stage.args)))
-    sweep = ["--set", "seeds=[1, 2]", "--set", "sweep={stages.two.args: [{optim: adamw_torch}, {optim: lomo}]}"]
+    monkeypatch.setattr(
+        rehearsal, "_go", lambda run, stage, *rest, **more: steps.append((stage.name, stage.args))
+    )
+    sweep = [
+        "--set",
+        "seeds=[1, 2]",
+        "--set",
+        "sweep={stages.two.args: [{optim: adamw_torch}, {optim: lomo}]}",
+    ]
     assert train(project, *sweep, "--dry-run") == 0
     # Of the second point the first stage is only assembled.
     assert [(name, args.get("optim")) for name, args in steps if name == "two"] == [
@@ -172,17 +218,23 @@ def test_stages_that_a_sweep_shares_are_rehearsed_once_and_all_before_the_first(
     ]  # fmt: skip
     monkeypatch.undo()
     told = refusal(project, capsys, *sweep)
-    assert "stages[1].args.optim: expected a value that a step of training takes, found 'lomo'" in told
+    assert (
+        "stages[1].args.optim: expected a value that a step of training takes, found 'lomo'" in told
+    )
 
 
 def large(folder, kind=None, **more):
     """A model too large to stand for itself."""
     torch.manual_seed(0)
-    config = kind(**more) if kind else make_config(hidden_size=64, intermediate_size=64, vocab_size=70_000)
-    AutoModel.from_config(config).save_pretrained(folder)
-    make_tokenizer([*WORDS, *(f"w{number}" for number in range(config.vocab_size - len(WORDS) - 5))]).save_pretrained(
-        folder
+    config = (
+        kind(**more)
+        if kind
+        else make_config(hidden_size=64, intermediate_size=64, vocab_size=70_000)
     )
+    AutoModel.from_config(config).save_pretrained(folder)
+    make_tokenizer(
+        [*WORDS, *(f"w{number}" for number in range(config.vocab_size - len(WORDS) - 5))]
+    ).save_pretrained(folder)
     return config
 
 
@@ -198,7 +250,9 @@ def test_a_large_model_is_stood_for_by_a_small_one_of_its_kind_and_size(project,
     # Words beyond the table have vectors too: those of the ones that it keeps.
     assert np.isfinite(model.encode(["w69000 the dog"])).all()
     # A small model stands for itself.
-    assert stand_ins.small_copy(str(project / "a"), tmp_path / "none", lambda layers: 2) == str(project / "a")
+    assert stand_ins.small_copy(str(project / "a"), tmp_path / "none", lambda layers: 2) == str(
+        project / "a"
+    )
 
 
 def test_a_modern_backbone_is_cut_with_its_lists_and_token_ids(tmp_path):
@@ -210,11 +264,18 @@ def test_a_modern_backbone_is_cut_with_its_lists_and_token_ids(tmp_path):
     copy = stand_ins.small_copy(str(tmp_path / "modern"), tmp_path / "small", lambda layers: 2)
     small = AutoModel.from_pretrained(copy).config
     assert copy == str(tmp_path / "small") and config.num_hidden_layers == 5
-    assert (small.num_hidden_layers, small.hidden_size, small.vocab_size, small.pad_token_id) == (2, 96, 1009, 0)
+    assert (small.num_hidden_layers, small.hidden_size, small.vocab_size, small.pad_token_id) == (
+        2,
+        96,
+        1009,
+        0,
+    )
 
 
 def test_stages_on_large_models_are_rehearsed_in_small(project):  # noqa: F811
-    """Twin, layers by number, teachers and what is called stage:NAME: all on copies, at their own sizes."""
+    """Twin, layers by number, teachers and what is called stage:NAME: all on copies, at their own
+    sizes.
+    """
     large(project / "large")
     recipe = load_recipe(str(project / "recipe.yaml"), [
         "stages.encoder.model.base=" + str(project / "large"), "stages.joint.model.towers.1=stage:encoder",
@@ -246,9 +307,9 @@ def test_a_fault_of_a_small_model_is_told_of_the_written_one(project, capsys):  
 
 
 def test_a_base_whose_encoders_lie_in_folders_of_their_own_is_planned(project, capsys, model):  # noqa: F811
-    SentenceTransformer(modules=[MultiTokenizerEnsemble([model, model]), Pooling(32, "cls")][:1]).save_pretrained(
-        str(project / "both"), create_model_card=False
-    )
+    SentenceTransformer(
+        modules=[MultiTokenizerEnsemble([model, model]), Pooling(32, "cls")][:1]
+    ).save_pretrained(str(project / "both"), create_model_card=False)
     assert not (project / "both" / "config.json").exists()
     write(project, {"name": "both", "model": {"base": "./both"}, "loss": None})
     capsys.readouterr()

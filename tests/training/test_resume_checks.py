@@ -1,4 +1,6 @@
-"""A resumed run gives the weights of an uninterrupted one, or says in a sentence why it does not go on."""
+"""A resumed run gives the weights of an uninterrupted one, or says in a sentence why it does not go
+on.
+"""
 
 import json
 import logging
@@ -16,7 +18,14 @@ from st_jtcse.training.checkpoints import MANIFEST, Checkpoints
 pytestmark = pytest.mark.usefixtures("unrehearsed")
 
 ENCODER = ["--stage", "encoder"]
-WITHOUT_DEV = ["--set", "args.eval_strategy=no", "--set", "args.save_strategy=steps", "--set", "args.save_steps=2"]
+WITHOUT_DEV = [
+    "--set",
+    "args.eval_strategy=no",
+    "--set",
+    "args.save_strategy=steps",
+    "--set",
+    "args.save_steps=2",
+]
 
 
 class Cut(Exception):
@@ -58,7 +67,9 @@ def run(project):  # noqa: F811
 def test_a_stage_cut_off_while_it_finishes_takes_no_further_step(project, run, options, capsys):  # noqa: F811
     assert train(project, *ENCODER, *options, "--output-dir", str(project / "straight")) == 0
     cut(project, *options)
-    assert (project / "run" / ".encoder.new").exists() and (run / "checkpoint-6" / MANIFEST).exists()
+    assert (project / "run" / ".encoder.new").exists() and (
+        run / "checkpoint-6" / MANIFEST
+    ).exists()
     assert train(project, *ENCODER, *options, "--resume") == 0
     (straight,), (resumed,) = (results(project, folder)["stages"] for folder in ("straight", "run"))
     assert resumed["weights_sha256"] == straight["weights_sha256"]
@@ -110,11 +121,15 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over(project, run, caplog):  #
         damage(run / "checkpoint-4")
         found = checkpoints.last_whole(run)
         assert found == run / "checkpoint-2" and not (run / "checkpoint-4").exists()
-        told = f"{run}: skipped incomplete checkpoints, checkpoint-4 ({fault}); the stage goes on from checkpoint-2"
+        told = (
+            f"{run}: skipped incomplete checkpoints, checkpoint-4 ({fault}); the stage goes on "
+            "from checkpoint-2"
+        )
         assert told in caplog.messages
     assert train(project, *ENCODER, *WITHOUT_DEV, "--resume") == 0
     assert weights(project) == weights(project, "straight")
-    # Without any that is whole, the stage starts anew; somebody's folder beside them is nobody's checkpoint.
+    # Without any that is whole, the stage starts anew; somebody's folder beside them is nobody's
+    # checkpoint.
     shutil.rmtree(project / "run")
     shutil.copytree(project / "cut", project / "run")
     for step in (2, 4):
@@ -137,7 +152,11 @@ def test_the_older_checkpoint_is_kept_until_the_new_one_is_whole(project, run, m
 
     monkeypatch.setattr(checkpoints, "write_atomically", write_until_cut)
     assert train(project, *ENCODER, *options) == 1
-    assert [checkpoints.last_whole(run).name] == [path.name for path in run.iterdir()] == ["checkpoint-2"]
+    assert (
+        [checkpoints.last_whole(run).name]
+        == [path.name for path in run.iterdir()]
+        == ["checkpoint-2"]
+    )
     monkeypatch.undo()
     cut(project, *options, "--resume", step=6)
     assert [path.name for path in run.iterdir()] == ["checkpoint-6"]
@@ -153,11 +172,20 @@ def test_a_lost_best_checkpoint_is_told_before_anything_is_done(project, capsys)
     last_state = (last / "optimizer.pt").read_bytes()
     assert train(project, *ENCODER, "--resume") == 2
     error = capsys.readouterr().err
-    assert f"{best}, the checkpoint that scored best, is lost (model.safetensors is damaged)" in error
-    assert "delete" in error and "Traceback" not in error and (last / "optimizer.pt").read_bytes() == last_state
+    assert (
+        f"{best}, the checkpoint that scored best, is lost (model.safetensors is damaged)" in error
+    )
+    assert (
+        "delete" in error
+        and "Traceback" not in error
+        and (last / "optimizer.pt").read_bytes() == last_state
+    )
     shutil.move(best, project / "elsewhere")
     assert train(project, *ENCODER, "--resume") == 2
-    assert f"{best}, the checkpoint that scored best, is lost (it is missing)" in capsys.readouterr().err
+    assert (
+        f"{best}, the checkpoint that scored best, is lost (it is missing)"
+        in capsys.readouterr().err
+    )
     # Restored, and in a folder that was moved, it is the result.
     shutil.move(project / "elsewhere", best)
     (best / "model.safetensors").write_bytes(whole)
@@ -167,7 +195,12 @@ def test_a_lost_best_checkpoint_is_told_before_anything_is_done(project, capsys)
     assert weights(project, "moved") == weights(project)
 
 
-def test_a_best_checkpoint_lost_in_training_is_no_silent_last_one(project, run, monkeypatch, capsys):  # noqa: F811
+def test_a_best_checkpoint_lost_in_training_is_no_silent_last_one(
+    project,  # noqa: F811
+    run,
+    monkeypatch,
+    capsys,
+):
     save = Checkpoints.on_save
 
     def save_and_damage(self, args, state, *rest, **more):
@@ -178,7 +211,10 @@ def test_a_best_checkpoint_lost_in_training_is_no_silent_last_one(project, run, 
 
     monkeypatch.setattr(Checkpoints, "on_save", save_and_damage)
     assert train(project, *ENCODER) == 2
-    assert "the checkpoint that scored best, is lost (model.safetensors is damaged)" in capsys.readouterr().err
+    assert (
+        "the checkpoint that scored best, is lost (model.safetensors is damaged)"
+        in capsys.readouterr().err
+    )
     assert not (run / "training_results.json").exists()
 
 
@@ -191,19 +227,25 @@ def test_what_would_change_the_result_is_refused_or_said(project, run, capsys, c
         whole = path.read_text()
         path.write_text("".join(whole.splitlines(keepends=True)[:-1]))
         error = refusal(project, capsys, *resume)
-        assert f"{run / 'checkpoint-4'} was made with other data ({told} changed since); restore them" in error
+        assert (
+            f"{run / 'checkpoint-4'} was made with other data ({told} changed since); restore them"
+            in error
+        )
         path.write_text(whole)
     # As on a machine with other threads and another version.
     here = checkpoints.environment()
     monkeypatch.setattr(checkpoints, "environment", lambda: {**here, "threads": 64, "torch": "1.0"})
     assert train(project, *resume) == 0
     assert [line for line in caplog.messages if "was saved with" in line] == [
-        f"{run / 'checkpoint-4'} was saved with torch {here['torch']} (now 1.0), threads {here['threads']} (now 64): "
+        f"{run / 'checkpoint-4'} was saved with torch {here['torch']} (now 1.0), threads "
+        f"{here['threads']} (now 64): "
         "the weights may differ from those of an uninterrupted run"
     ]
     # A finished stage is of its data too.
     (project / "text.txt").write_text((project / "text.txt").read_text() + "one more\n")
-    assert f"{run} was made with other data (train changed since)" in refusal(project, capsys, *resume)
+    assert f"{run} was made with other data (train changed since)" in refusal(
+        project, capsys, *resume
+    )
 
 
 @pytest.mark.parametrize("argument", ["save_only_model", "ignore_data_skip"])
@@ -221,7 +263,10 @@ def test_a_finished_stage_whose_files_are_others_is_told(project, run, capsys): 
     assert train(project, *ENCODER) == 0
     capsys.readouterr()
     file = run / "model.safetensors"
-    way_out = f"restore it, or delete {run} and repeat the command with --resume to train the stage again."
+    way_out = (
+        f"restore it, or delete {run} and repeat the command with --resume to train the "
+        "stage again."
+    )
     flip(file)
     for stage in ("encoder", "joint"):
         error = refusal(project, capsys, "--stage", stage, "--resume")
@@ -229,9 +274,15 @@ def test_a_finished_stage_whose_files_are_others_is_told(project, run, capsys): 
     flip(file)
     pooling = run / "1_Pooling" / "config.json"
     pooling.write_text(pooling.read_text().replace('"cls"', '"mean"'))
-    assert f"{pooling} is damaged: its hash differs" in refusal(project, capsys, "--stage", "joint", "--resume")
+    assert f"{pooling} is damaged: its hash differs" in refusal(
+        project, capsys, "--stage", "joint", "--resume"
+    )
     record = run / "training_results.json"
-    for text in (record.read_text()[:100], "[]", '{"weights_sha256": 5, "data_sha256": {}, "spearman": {}}'):
+    for text in (
+        record.read_text()[:100],
+        "[]",
+        '{"weights_sha256": 5, "data_sha256": {}, "spearman": {}}',
+    ):
         record.write_text(text)
         assert f"{record} is damaged; {way_out}" in refusal(project, capsys, *ENCODER, "--resume")
     shutil.rmtree(run)
@@ -249,15 +300,21 @@ def test_a_claim_of_which_nothing_came_is_given_up(project, capsys, monkeypatch)
         patch.setattr(stages, "set_seed", refuse)
         assert train(project, *ENCODER) == 1
     assert not (project / "run").exists()
-    # Nothing is given up that holds more: here the checkpoints of a run that a recipe with another seed may not have.
+    # Nothing is given up that holds more: here the checkpoints of a run that a recipe with another
+    # seed may not have.
     cut(project, step=2)
     assert (project / "run" / "recipe.yaml").exists()
-    assert "holds the run of another recipe" in refusal(project, capsys, *ENCODER, "--set", "seed=8")
+    assert "holds the run of another recipe" in refusal(
+        project, capsys, *ENCODER, "--set", "seed=8"
+    )
 
 
 def test_a_checkpoint_that_may_not_be_saved_at_the_best_step_is_refused(project, capsys):  # noqa: F811
     error = refusal(project, capsys, "--set", "args.save_steps=4")
-    assert "save_steps is 4 and eval_steps 2; remove save_steps, or say 'save_strategy: best'." in error
+    assert (
+        "save_steps is 4 and eval_steps 2; remove save_steps, or say 'save_strategy: best'."
+        in error
+    )
 
 
 def test_the_home_folder_is_meant_by_its_sign(project, monkeypatch):  # noqa: F811
@@ -271,13 +328,19 @@ def test_a_finished_stage_that_came_to_hold_code_runs_none_of_it(project, run, c
     assert train(project, *ENCODER) == 0
     ran = project / "ran"
     evil = (
-        f"open({str(ran)!r}, 'w').close()\nfrom sentence_transformers.sentence_transformer.modules import Normalize\n"
+        f"open({str(ran)!r}, 'w').close()\nfrom "
+        "sentence_transformers.sentence_transformer.modules import Normalize\n"
     )
     for place in (run, project):
         (place / "evilmod.py").write_text(f"{evil}class E(Normalize): pass\n")
     monkeypatch.syspath_prepend(str(project))
     listing = json.loads((run / "modules.json").read_text())
-    own = {"idx": 2, "name": "2", "path": "2_Own", "type": "st_jtcse.modules.pooler_head.PoolerModulusHead"}
+    own = {
+        "idx": 2,
+        "name": "2",
+        "path": "2_Own",
+        "type": "st_jtcse.modules.pooler_head.PoolerModulusHead",
+    }
     foreign = {"idx": 3, "name": "3", "path": "3_E", "type": "evilmod.E"}
     for entry in (own, foreign):
         (run / entry["path"]).mkdir()

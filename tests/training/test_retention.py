@@ -17,8 +17,20 @@ from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.stage_inputs import Inputs
 from st_jtcse.training.stage_saving import keep_general
 
-GENERAL = ["--stage", "encoder", "--set", "evaluate={general: {everyday: everyday.jsonl}, retention: 2.0}"]
-NO_DEV = ["--set", "args.eval_strategy=no", "--set", "args.max_steps=4", "--set", "args.lr_scheduler_type=constant"]
+GENERAL = [
+    "--stage",
+    "encoder",
+    "--set",
+    "evaluate={general: {everyday: everyday.jsonl}, retention: 2.0}",
+]
+NO_DEV = [
+    "--set",
+    "args.eval_strategy=no",
+    "--set",
+    "args.max_steps=4",
+    "--set",
+    "args.lr_scheduler_type=constant",
+]
 
 
 @pytest.fixture
@@ -31,7 +43,10 @@ def general(project, monkeypatch):  # noqa: F811
     start = load_sentence_transformer(project / "a", pooling="cls")
     left, right = make_sentences(40, seed=8), make_sentences(40, seed=9)
     cosines = start.similarity_pairwise(start.encode(left), start.encode(right)).tolist()
-    rows = [{"sentence1": a, "sentence2": b, "score": 2 + 2 * c} for a, b, c in zip(left, right, cosines)]
+    rows = [
+        {"sentence1": a, "sentence2": b, "score": 2 + 2 * c}
+        for a, b, c in zip(left, right, cosines)
+    ]
     (project / "everyday.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return project
 
@@ -47,7 +62,8 @@ def test_the_largest_share_within_the_bound_is_taken(general, capsys):
     share = bound["trained_share"]
     assert share in (0.8, 0.6, 0.4, 0.2) and "trained_share" not in unbound
     start, trained, mixed = (
-        load_file(general / name / "model.safetensors") for name in ("a", "free/encoder", "run/encoder")
+        load_file(general / name / "model.safetensors")
+        for name in ("a", "free/encoder", "run/encoder")
     )
     for name, value in mixed.items():
         by_hand = (1 - share) * start[name].double() + share * trained[name].double()
@@ -55,26 +71,45 @@ def test_the_largest_share_within_the_bound_is_taken(general, capsys):
 
 
 def test_a_bound_that_nothing_meets_keeps_the_start_and_says_so(general, capsys, caplog):
-    assert train(general, *GENERAL, *NO_DEV, "--set", "evaluate.retention=0.0", "--set", "args.learning_rate=0.1") == 0
+    assert (
+        train(
+            general,
+            *GENERAL,
+            *NO_DEV,
+            "--set",
+            "evaluate.retention=0.0",
+            "--set",
+            "args.learning_rate=0.1",
+        )
+        == 0
+    )
     found = results(general)["stages"][0]
     assert found["trained_share"] == found["best_step"] == 0
     assert found["spearman"] == found["spearman_start"]
     assert "start kept" in capsys.readouterr().out
-    assert any("so the stage keeps the model it started from" in message for message in caplog.messages)
+    assert any(
+        "so the stage keeps the model it started from" in message for message in caplog.messages
+    )
 
 
 def test_a_mixture_below_the_start_on_dev_is_not_taken():
-    """A mixture halves what both models have, and so leaves the start's side of `everyday` where dev is lost."""
+    """A mixture halves what both models have, and so leaves the start's side of `everyday` where
+    dev is lost.
+    """
     tokenizer = make_tokenizer().backend_tokenizer
     ids = [tokenizer.encode(word, add_special_tokens=False).ids[0] for word in ("dog", "cat")]
 
     def model(side):
         weights = torch.zeros(tokenizer.get_vocab_size(), 2)
         weights[ids] = torch.tensor([[side, 0.5], [side, 0.0]])
-        return SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=weights)], device="cpu")
+        return SentenceTransformer(
+            modules=[StaticEmbedding(tokenizer, embedding_weights=weights)], device="cpu"
+        )
 
     def hits(name, text, is_hit):
-        own = OwnSet(name, "hits", ([text],), 1, "", lambda vectors: lambda _: float(is_hit(vectors[0, 0])))
+        own = OwnSet(
+            name, "hits", ([text],), 1, "", lambda vectors: lambda _: float(is_hit(vectors[0, 0]))
+        )
         return OwnSetEvaluator(own)
 
     evaluators = {"dev": hits("dev", "dog", lambda x: abs(x) > 0.5)}

@@ -21,17 +21,34 @@ KEY = "eval_dev_spearman_cosine"
 
 
 def logging_state():
-    loggers = [logging.getLogger(name) for name in (None, "st_jtcse", "transformers", "huggingface_hub", "datasets")]
+    loggers = [
+        logging.getLogger(name)
+        for name in (None, "st_jtcse", "transformers", "huggingface_hub", "datasets")
+    ]
     return [(logger.level, logger.handlers[:], logger.propagate) for logger in loggers]
 
 
 def test_a_run_says_a_line_a_stage_and_an_evaluation_and_keeps_the_rest_in_its_log(project):  # noqa: F811
-    command = [sys.executable, "-m", "st_jtcse.cli.train", str(project / "recipe.yaml"), "--set", "args.max_steps=4"]
+    command = [
+        sys.executable,
+        "-m",
+        "st_jtcse.cli.train",
+        str(project / "recipe.yaml"),
+        "--set",
+        "args.max_steps=4",
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (train, dev, time), said = done.stderr.splitlines()[:3], done.stderr.splitlines()[3:]
-    assert (train, dev) == (f"train: {project / 'text.txt'} (yours)", f"dev: {project / 'dev.jsonl'} (yours)")
-    assert time == "training takes about a minute on this machine; evaluations and teachers' vectors come on top"
+    assert (train, dev) == (
+        f"train: {project / 'text.txt'} (yours)",
+        f"dev: {project / 'dev.jsonl'} (yours)",
+    )
+    assert (
+        time
+        == "training takes about a minute on this machine; evaluations and teachers' vectors come "
+        "on top"
+    )
     expected = []
     begun = {
         "encoder": "SimCSELoss, 4 steps, from a: CLS state (pooling: cls), a plain encoder",
@@ -47,22 +64,35 @@ def test_a_run_says_a_line_a_stage_and_an_evaluation_and_keeps_the_rest_in_its_l
         expected += [
             *([taught] if name == "distilled" else []),
             f"{name}: {begun[name]}",
-            *(f"{name}: step {step} of 4, loss {loss[step]:.3g}, dev {dev[step]:.2f}" for step in (2, 4)),
-            f"{name}: finished after 4 steps, {record['seconds']:.0f} s, dev {start:.2f} -> {end:.2f} "
+            *(
+                f"{name}: step {step} of 4, loss {loss[step]:.3g}, dev {dev[step]:.2f}"
+                for step in (2, 4)
+            ),
+            f"{name}: finished after 4 steps, {record['seconds']:.0f} s, dev {start:.2f} -> "
+            f"{end:.2f} "
             f"(step {record['best_step']})",
         ]
     assert [line.partition(" and CLS")[0] for line in without_terms(said)] == expected
-    assert re.search(r"joint: step 4 of 4, loss [\d.]+ \(nce [\d.]+, icnce [\d.]+, .*\), dev ", done.stderr)
+    assert re.search(
+        r"joint: step 4 of 4, loss [\d.]+ \(nce [\d.]+, icnce [\d.]+, .*\), dev ", done.stderr
+    )
 
     *table, best, usage, following, page = done.stdout.splitlines()
     assert "tiny, seed 7" in table[0] and len(said) + len(table) + 4 <= 40
     ended = best.removeprefix("Best model: ")
     assert following == f"Next: st-eval {ended} --data FILE, with labelled text of your own"
     told = (project / "run" / "report.html").read_text()
-    assert page == f"Curves and examples: {project / 'run' / 'report.html'}" and "Dev by step" in told
+    assert (
+        page == f"Curves and examples: {project / 'run' / 'report.html'}" and "Dev by step" in told
+    )
     assert best == f"Best model: {project / 'run' / best_stage(results(project))}"
     names = {}
-    exec(usage.removeprefix("Use it: ").replace("SentenceTransformer(", "vector = SentenceTransformer("), names)
+    exec(
+        usage.removeprefix("Use it: ").replace(
+            "SentenceTransformer(", "vector = SentenceTransformer("
+        ),
+        names,
+    )
     assert names["vector"].shape == (1, 32)
     log = (project / "run" / LOG).read_text()
     assert all(line in log for line in said) and "sentence_transformers.base.model: " in log
@@ -82,7 +112,13 @@ def without_terms(said):
 def terminal(monkeypatch):
     """A terminal of 40 columns whose user wants no colours."""
     shown = io.StringIO()
-    how = {"force_terminal": True, "width": 40, "soft_wrap": True, "markup": False, "highlight": False}
+    how = {
+        "force_terminal": True,
+        "width": 40,
+        "soft_wrap": True,
+        "markup": False,
+        "highlight": False,
+    }
     environment = {"NO_COLOR": "1", "TERM": "xterm-256color"}
     monkeypatch.setattr(console, "err", Console(file=shown, _environ=environment, **how))
     return shown
@@ -123,7 +159,13 @@ def test_one_process_speaks(terminal, capsys):
 
 
 def test_errors_and_warnings_of_the_package_are_shown_and_the_libraries_are_not(tmp_path, capsys):
-    names = ["st_jtcse.hub", "transformers.trainer", "sentence_transformers", "huggingface_hub.x", "py.warnings"]
+    names = [
+        "st_jtcse.hub",
+        "transformers.trainer",
+        "sentence_transformers",
+        "huggingface_hub.x",
+        "py.warnings",
+    ]
     with console.own_lines():
         for name in names:
             with run_log(tmp_path):  # The second and later ones append.
@@ -152,12 +194,26 @@ def test_a_log_that_cannot_be_written_is_told_once(tmp_path, caplog, fault):
 def test_the_table_of_the_quickstart_fits_80_columns():
     names = ("encoder_1", "encoder_2", "joint", "distilled")
     scores = {"dev": 79.73, "test": 80.08}
-    record = {"parameters": 22_700_000, "steps": 30, "best_step": 0, "spearman_start": scores, "spearman": scores}
-    found = {"recipe": "quickstart", "seed": 42, "stages": [{"name": name, **record} for name in names]}
+    record = {
+        "parameters": 22_700_000,
+        "steps": 30,
+        "best_step": 0,
+        "spearman_start": scores,
+        "spearman": scores,
+    }
+    found = {
+        "recipe": "quickstart",
+        "seed": 42,
+        "stages": [{"name": name, **record} for name in names],
+    }
     shown = io.StringIO()
     table = results_table(found | {"as_shipped": {"embedded": scores}})
     Console(file=shown, width=80).print(table.terminal())
     # A title, a heading, four rules and a line a row: no cell is broken.
     lines = shown.getvalue().splitlines()
     assert len(lines) == 10 and max(map(len, lines)) <= 80
-    assert "embedded, as shipped" in lines[4] and "79.73 -> 79.73" in lines[8] and "distilled, start kept" in lines[8]
+    assert (
+        "embedded, as shipped" in lines[4]
+        and "79.73 -> 79.73" in lines[8]
+        and "distilled, start kept" in lines[8]
+    )

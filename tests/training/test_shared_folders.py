@@ -21,7 +21,9 @@ def test_somebody_elses_hidden_folders_are_left_alone(project, capsys):  # noqa:
         (project / "run" / name).mkdir(parents=True)
         (project / "run" / name / "training_results.json").write_text("{}")
     for options in ([], ["--resume"]):
-        assert "run is not empty; choose another folder with --output-dir." in refusal(project, capsys, *options)
+        assert "run is not empty; choose another folder with --output-dir." in refusal(
+            project, capsys, *options
+        )
 
 
 def test_another_recipes_run_is_left_alone(project, capsys):  # noqa: F811
@@ -29,7 +31,9 @@ def test_another_recipes_run_is_left_alone(project, capsys):  # noqa: F811
     shutil.move(project / "run" / "encoder", project / "run" / ".encoder.new")
     (project / "run" / ".encoder.old").mkdir()
     capsys.readouterr()
-    assert "holds the run of another recipe" in refusal(project, capsys, "--resume", "--set", "seed=1")
+    assert "holds the run of another recipe" in refusal(
+        project, capsys, "--resume", "--set", "seed=1"
+    )
 
 
 def hold(folder):

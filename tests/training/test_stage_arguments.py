@@ -25,7 +25,9 @@ class Rows(list):
 def loader_of(rows, lean):
     sampler = BatchSampler(RandomSampler(Rows(rows), generator=torch.Generator()), 1000, False)
     loader = DataLoader(Rows(rows), batch_sampler=sampler, collate_fn=list)
-    loader = prepare_data_loader(loader, put_on_device=False, use_seedable_sampler=True, data_seed=7)
+    loader = prepare_data_loader(
+        loader, put_on_device=False, use_seedable_sampler=True, data_seed=7
+    )
     if lean:
         RowOrder().on_train_begin(None, None, None, train_dataloader=loader)
     return loader

@@ -20,7 +20,11 @@ from test_run import results, train, weights
 from st_jtcse.cli.train import main
 
 TEXTS = make_sentences(6, seed=9)
-ENCODER = {"name": "encoder", "model": {"base": "./a", "pooling": "cls"}, "loss": {"type": "SimCSELoss"}}
+ENCODER = {
+    "name": "encoder",
+    "model": {"base": "./a", "pooling": "cls"},
+    "loss": {"type": "SimCSELoss"},
+}
 TWIN = {"name": "twin", "model": {"towers": ["./a", "./b"], "pooling": "cls"}, "loss": None}
 
 
@@ -31,7 +35,10 @@ def project(tmp_path):
     save_encoder(tmp_path / "b", 2)
     (tmp_path / "text.txt").write_text("\n".join(make_sentences(40)) + "\n")
     left, right = make_sentences(12, seed=5), make_sentences(12, seed=6)
-    lines = [{"sentence1": a, "sentence2": b, "score": i % 6} for i, (a, b) in enumerate(zip(left, right))]
+    lines = [
+        {"sentence1": a, "sentence2": b, "score": i % 6}
+        for i, (a, b) in enumerate(zip(left, right))
+    ]
     (tmp_path / "dev.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return tmp_path
 
@@ -76,10 +83,21 @@ def student(**model):
 def test_an_assembled_stage_is_the_sum_of_its_members(project, capsys):
     ensemble = {
         "name": "uc",
-        "model": {"members": [{"model": "stage:twin", "weight": 0.3}, {"model": "stage:encoder", "weight": 0.7}]},
+        "model": {
+            "members": [
+                {"model": "stage:twin", "weight": 0.3},
+                {"model": "stage:encoder", "weight": 0.7},
+            ]
+        },
         "loss": None,
     }
-    write(project, ENCODER, TWIN, ensemble, student(base="./a", pooling="cls") | {"teachers": [{"model": "stage:uc"}]})
+    write(
+        project,
+        ENCODER,
+        TWIN,
+        ensemble,
+        student(base="./a", pooling="cls") | {"teachers": [{"model": "stage:uc"}]},
+    )
     assert train(project, "--dry-run") == 0
     assert "- (assembled)" in capsys.readouterr().out
     assert train(project) == 0
@@ -114,7 +132,10 @@ def test_a_student_takes_layers_of_a_tower(project):
     tower = load(project, "twin")[0].model.towers[1]
     for own, given in ((0, 1), (1, 3)):
         torch.testing.assert_close(
-            model.encoder.layer[own].state_dict(), tower.encoder.layer[given].state_dict(), rtol=0, atol=0
+            model.encoder.layer[own].state_dict(),
+            tower.encoder.layer[given].state_dict(),
+            rtol=0,
+            atol=0,
         )
     assert [module.__class__.__module__.split(".")[0] for module in load(project, "student")] == [
         "sentence_transformers",
@@ -130,7 +151,9 @@ def test_a_fresh_student_of_another_size_learns_through_a_projection(project):
     assert train(project, "--dry-run") == 0
     assert train(project) == 0
     assert load(project, "student").encode(TEXTS).shape == (6, 16)
-    losses = [float(entry["loss"]) for entry in results(project)["stages"][1]["log"] if "loss" in entry]
+    losses = [
+        float(entry["loss"]) for entry in results(project)["stages"][1]["log"] if "loss" in entry
+    ]
     assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
 
 
@@ -143,7 +166,9 @@ def test_a_killed_distillation_resumes_with_its_projection(project):
     process = start(train, project)
     deadline = time.monotonic() + 240
     while not list((project / "run" / "student").glob("checkpoint-*/loss.safetensors")):
-        assert process.is_alive() and time.monotonic() < deadline, "the run ended before it could be killed"
+        assert process.is_alive() and time.monotonic() < deadline, (
+            "the run ended before it could be killed"
+        )
         time.sleep(0.01)
     process.kill()
     process.join()
@@ -155,7 +180,12 @@ def test_a_killed_distillation_resumes_with_its_projection(project):
 @pytest.mark.usefixtures("unrehearsed")
 def test_first_last_pooling_is_the_mean_of_two_layers_tokens(project):
     write(
-        project, {"name": "pooled", "model": {"base": "./a", "pooling": "first_last"}, "loss": {"type": "SimCSELoss"}}
+        project,
+        {
+            "name": "pooled",
+            "model": {"base": "./a", "pooling": "first_last"},
+            "loss": {"type": "SimCSELoss"},
+        },
     )
     assert train(project) == 0
     model = load(project, "pooled")
@@ -170,12 +200,23 @@ def test_first_last_pooling_is_the_mean_of_two_layers_tokens(project):
 
 @pytest.mark.usefixtures("unrehearsed")
 def test_a_stage_goes_on_with_the_attention_that_an_earlier_one_learned(project):
-    pooled = {"name": "pooled", "model": {"base": "./a", "pooling": "attention"}, "loss": {"type": "SimCSELoss"}}
-    again = {"name": "again", "model": {"base": "stage:pooled", "pooling": "attention"}, "loss": None}
+    pooled = {
+        "name": "pooled",
+        "model": {"base": "./a", "pooling": "attention"},
+        "loss": {"type": "SimCSELoss"},
+    }
+    again = {
+        "name": "again",
+        "model": {"base": "stage:pooled", "pooling": "attention"},
+        "loss": None,
+    }
     write(project, pooled, again)
     # Whatever dev says of it.
     assert train(project, "--set", "args.eval_strategy=no") == 0
-    models = [SentenceTransformer(str(project / "run" / name), trust_remote_code=True) for name in ("pooled", "again")]
+    models = [
+        SentenceTransformer(str(project / "run" / name), trust_remote_code=True)
+        for name in ("pooled", "again")
+    ]
     assert models[0][1].context.weight.abs().max() > 0
     np.testing.assert_array_equal(models[0].encode(TEXTS), models[1].encode(TEXTS))
 
@@ -184,7 +225,9 @@ def test_a_stage_goes_on_with_the_attention_that_an_earlier_one_learned(project)
 def test_a_stage_cut_off_while_it_took_its_place_is_not_trained_again(project):
     write(project, ENCODER)
     assert train(project) == 0
-    final, new, old = (project / "run" / name for name in ("encoder", ".encoder.new", ".encoder.old"))
+    final, new, old = (
+        project / "run" / name for name in ("encoder", ".encoder.new", ".encoder.old")
+    )
     final.rename(new)
     old.mkdir()
     before = (new / "model.safetensors").stat().st_mtime_ns
@@ -211,7 +254,11 @@ def test_the_training_head_is_dropped_unless_it_is_kept(project):
     # The head took part: the same start, data and steps without it give other weights.
     assert weights(project)["headed"].values() != weights(project)["encoder"].values()
     for record in (results(project)["stages"][0], results(project)["stages"][2]):
-        best = max(entry["eval_dev_spearman_cosine"] for entry in record["log"] if "eval_dev_spearman_cosine" in entry)
+        best = max(
+            entry["eval_dev_spearman_cosine"]
+            for entry in record["log"]
+            if "eval_dev_spearman_cosine" in entry
+        )
         assert record["spearman"]["dev"] == pytest.approx(100 * best, abs=1e-3)
 
 
@@ -223,7 +270,8 @@ def test_the_training_head_is_dropped_unless_it_is_kept(project):
             "the teachers' embeddings have 32 components, the student's 16",
         ),
         (
-            student(base="./a", pooling="cls") | {"loss": {"type": "EmbedDistillLoss", "projection_dim": 20}},
+            student(base="./a", pooling="cls")
+            | {"loss": {"type": "EmbedDistillLoss", "projection_dim": 20}},
             "have 32 components, loss.projection_dim is 20; set it to 32.",
         ),
         (
@@ -240,7 +288,10 @@ def test_a_student_that_does_not_fit_is_told(project, capsys, stage, message):
     write(project, TWIN, stage)
     assert train(project) == 2
     assert message in capsys.readouterr().err
-    assert not list((project / "cache").glob("*")) and not (project / "run" / "student" / "modules.json").exists()
+    assert (
+        not list((project / "cache").glob("*"))
+        and not (project / "run" / "student" / "modules.json").exists()
+    )
 
 
 @pytest.mark.parametrize(
@@ -252,8 +303,14 @@ def test_a_student_that_does_not_fit_is_told(project, capsys, stage, message):
         ),
         (TWIN | {"teachers": [{"model": "./a"}]}, "expected a loss beside 'teachers', found null"),
         (TWIN | {"augment": {"pivots": ["fr"]}}, "expected a loss beside 'augment', found null"),
-        (ENCODER | {"model": {"base": "./a", "layers": [0], "fresh": {"hidden_size": 8}}}, "which keeps weights"),
-        (ENCODER | {"model": {"towers": ["./a", "./b"], "tower": 1}}, "expected no 'tower' beside 'towers'"),
+        (
+            ENCODER | {"model": {"base": "./a", "layers": [0], "fresh": {"hidden_size": 8}}},
+            "which keeps weights",
+        ),
+        (
+            ENCODER | {"model": {"towers": ["./a", "./b"], "tower": 1}},
+            "expected no 'tower' beside 'towers'",
+        ),
     ],
 )
 def test_stages_that_make_no_sense_are_refused(project, capsys, stage, message):
@@ -281,16 +338,28 @@ def test_round_trips_replace_the_sentences_or_are_their_second_view(project):
     save_translator(project / "mt", 0)
     pivots = [{"name": "xx", "forward": "./mt", "back": "./mt"}]
     trip = {"augment": {"pivots": pivots, "max_length": 12}}
-    pair = {"augment": trip["augment"] | {"mode": "pair"}, "loss": {"type": "MultipleNegativesRankingLoss"}}
-    write(project, ENCODER, ENCODER | trip | {"name": "replaced"}, ENCODER | pair | {"name": "paired"})
+    pair = {
+        "augment": trip["augment"] | {"mode": "pair"},
+        "loss": {"type": "MultipleNegativesRankingLoss"},
+    }
+    write(
+        project, ENCODER, ENCODER | trip | {"name": "replaced"}, ENCODER | pair | {"name": "paired"}
+    )
     assert train(project, "--dry-run") == 0
     assert train(project) == 0
     plain, replaced, paired = results(project)["stages"]
     assert "round_trip" not in plain
-    assert replaced["round_trip"] == paired["round_trip"] and replaced["round_trip"]["xx"]["sentences"] == 40
-    assert replaced["sentences"] == paired["sentences"] == 40 - replaced["round_trip"]["xx"]["empty"]
+    assert (
+        replaced["round_trip"] == paired["round_trip"]
+        and replaced["round_trip"]["xx"]["sentences"] == 40
+    )
+    assert (
+        replaced["sentences"] == paired["sentences"] == 40 - replaced["round_trip"]["xx"]["empty"]
+    )
     assert len(list((project / "cache").iterdir())) == 1
-    assert len({tuple(stage["weights_sha256"].values()) for stage in (plain, replaced, paired)}) == 3
+    assert (
+        len({tuple(stage["weights_sha256"].values()) for stage in (plain, replaced, paired)}) == 3
+    )
 
 
 def test_two_processes_train_as_one_run(project):
@@ -301,7 +370,11 @@ def test_two_processes_train_as_one_run(project):
     worker = ["-m", "st_jtcse.cli.train", str(project / "recipe.yaml")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, *command, *worker], env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, *command, *worker],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     found = results(project)
@@ -348,14 +421,22 @@ def test_ls_rns_learns_from_a_scorer_and_judged_pairs(project, capsys):
     write(project, stage | {"pair_scores": "judged.jsonl"}, prompts="query: ")
     assert train(project) == 2
     assert "found 'prompts' in args before each" in capsys.readouterr().err
-    (project / "judged.jsonl").write_text('{"sentence1": "no such sentence", "sentence2": "x", "score": 1}\n')
+    (project / "judged.jsonl").write_text(
+        '{"sentence1": "no such sentence", "sentence2": "x", "score": 1}\n'
+    )
     write(project, stage | {"pair_scores": "judged.jsonl"})
     assert train(project) == 2
-    assert "judged.jsonl:1: 'sentence1' is not a sentence of the training data" in capsys.readouterr().err
+    assert (
+        "judged.jsonl:1: 'sentence1' is not a sentence of the training data"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_batch_of_one_has_nothing_to_compare(project, capsys):
     write(project, ENCODER, per_device_train_batch_size=1)
     assert train(project) == 2
-    assert "SimCSELoss compares the sentences of a batch, found batches of 1; raise" in capsys.readouterr().err
+    assert (
+        "SimCSELoss compares the sentences of a batch, found batches of 1; raise"
+        in capsys.readouterr().err
+    )
     assert not (project / "run").exists()

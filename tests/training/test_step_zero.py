@@ -1,4 +1,6 @@
-"""A stage's start competes with what training makes of it, and patience ends a training that gains nothing."""
+"""A stage's start competes with what training makes of it, and patience ends a training that gains
+nothing.
+"""
 
 import numpy as np
 import pytest
@@ -17,7 +19,10 @@ def record(project, folder="run"):  # noqa: F811
 
 
 def test_a_stage_that_only_falls_gives_its_start_back_and_says_so(project, capsys, caplog):  # noqa: F811
-    assert train(project, *ENCODER, "--set", "args.learning_rate=0.5", "--set", "args.max_steps=2") == 0
+    assert (
+        train(project, *ENCODER, "--set", "args.learning_rate=0.5", "--set", "args.max_steps=2")
+        == 0
+    )
     found = record(project)
     assert found["best_dev"] < found["spearman_start"]["dev"]
     assert found["best_step"] == 0 and found["steps"] == 2
@@ -27,12 +32,17 @@ def test_a_stage_that_only_falls_gives_its_start_back_and_says_so(project, capsy
     texts = ["the dog runs", "a man reads the book"]
     kept = SentenceTransformer(str(project / "run" / "encoder"))
     assert np.array_equal(kept.encode(texts), start.encode(texts))
-    assert any("so the stage keeps the model it started from" in message for message in caplog.messages)
+    assert any(
+        "so the stage keeps the model it started from" in message for message in caplog.messages
+    )
     assert "start kept" in capsys.readouterr().out
 
 
 def test_a_stage_that_gains_is_its_best_step(project, capsys):  # noqa: F811
-    assert train(project, *ENCODER, "--set", "args.learning_rate=1e-4", "--set", "args.max_steps=2") == 0
+    assert (
+        train(project, *ENCODER, "--set", "args.learning_rate=1e-4", "--set", "args.max_steps=2")
+        == 0
+    )
     found = record(project)
     if found["best_dev"] < found["spearman_start"]["dev"]:
         pytest.fail("the example does not gain; choose another rate")

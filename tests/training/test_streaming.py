@@ -23,14 +23,25 @@ def project(tmp_path, monkeypatch):
 
 def train(project, *options, data=None, args=None, **stage):
     # More than a pass of 40.
-    settings = {"max_steps": 8, "per_device_train_batch_size": 8, "logging_steps": 1, "save_steps": 6}
+    settings = {
+        "max_steps": 8,
+        "per_device_train_batch_size": 8,
+        "logging_steps": 1,
+        "save_steps": 6,
+    }
     recipe = {
         "name": "tiny",
         "output_dir": str(project / "run"),
         "data": data or {"train": {"dataset": "./corpus"}, "streaming": True},
-        "args": {**settings, "learning_rate": 1e-2, "use_cpu": True, "disable_tqdm": True} | (args or {}),
+        "args": {**settings, "learning_rate": 1e-2, "use_cpu": True, "disable_tqdm": True}
+        | (args or {}),
         "stages": [
-            {"name": "one", "model": {"base": "./a", "pooling": "cls"}, "loss": {"type": "SimCSELoss"}, **stage}
+            {
+                "name": "one",
+                "model": {"base": "./a", "pooling": "cls"},
+                "loss": {"type": "SimCSELoss"},
+                **stage,
+            }
         ],
     }
     (project / "recipe.yaml").write_text(json.dumps(recipe))
@@ -52,7 +63,8 @@ def test_a_resumed_stage_goes_on_at_the_right_row(project, monkeypatch):
     assert [path.name for path in (project / "run").glob("*/checkpoint-*")] == ["checkpoint-6"]
     assert train(project, "--resume") == 0
     (straight,), (resumed,) = (
-        json.loads((project / folder / "results.json").read_text())["stages"] for folder in ("straight", "run")
+        json.loads((project / folder / "results.json").read_text())["stages"]
+        for folder in ("straight", "run")
     )
     assert resumed["weights_sha256"] == straight["weights_sha256"]
     assert straight["steps"] == 8 and straight["sentences"] is None
@@ -63,10 +75,17 @@ def test_a_resumed_stage_goes_on_at_the_right_row(project, monkeypatch):
     [
         (
             {"args": {"max_steps": -1, "num_train_epochs": 2}},
-            "data.streaming: expected a number of steps beside 'streaming', whose end is not known, found none. Give",
+            "data.streaming: expected a number of steps beside 'streaming', whose end is not "
+            "known, found none. Give",
         ),
-        ({"views": "neighbour"}, "before training for views: neighbour, found 'streaming'. Remove one."),
-        ({"evaluate": {"dev": "unlabelled"}}, "expected all sentences before training for dev: unlabelled, found"),
+        (
+            {"views": "neighbour"},
+            "before training for views: neighbour, found 'streaming'. Remove one.",
+        ),
+        (
+            {"evaluate": {"dev": "unlabelled"}},
+            "expected all sentences before training for dev: unlabelled, found",
+        ),
         (
             {"loss": {"type": "MSELoss"}, "teachers": [{"model": "./a", "pooling": "cls"}]},
             "for teachers without 'cache: false', found 'streaming'. Remove one.",
@@ -76,7 +95,10 @@ def test_a_resumed_stage_goes_on_at_the_right_row(project, monkeypatch):
             {"args": {"train_sampling_strategy": "group_by_length"}},
             "for args.train_sampling_strategy, found 'streaming'",
         ),
-        ({"data": {"train": "a.txt", "streaming": True}}, "a 'dataset' in 'train' beside 'streaming', found a file"),
+        (
+            {"data": {"train": "a.txt", "streaming": True}},
+            "a 'dataset' in 'train' beside 'streaming', found a file",
+        ),
     ],
 )
 def test_what_needs_all_sentences_is_refused(project, capsys, changes, told):

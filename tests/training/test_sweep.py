@@ -33,13 +33,17 @@ def test_seeds_are_runs_of_their_own_and_one_table(project, capsys):  # noqa: F8
     ]  # fmt: skip
     assert "encoder" in capsys.readouterr().out
     told = json.loads((project / "run" / "sweep.json").read_text())
-    assert [run["seed"] for run in told["runs"]] == [3, 4] and [run["folder"] for run in told["runs"]] == [
+    assert [run["seed"] for run in told["runs"]] == [3, 4] and [
+        run["folder"] for run in told["runs"]
+    ] == [
         "seed-3",
         "seed-4",
     ]
     row = told["stages"][0]
     single = [
-        json.loads((project / "run" / f"seed-{seed}" / "results.json").read_text())["stages"][0]["spearman"]["test"]
+        json.loads((project / "run" / f"seed-{seed}" / "results.json").read_text())["stages"][0][
+            "spearman"
+        ]["test"]
         for seed in (3, 4)
     ]
     assert row["stage"] == "encoder" and row["values"]["test"] == single
@@ -54,12 +58,20 @@ def test_seeds_are_runs_of_their_own_and_one_table(project, capsys):  # noqa: F8
 def test_a_stage_that_the_sweep_leaves_alone_is_trained_once(project, capsys):  # noqa: F811
     for seed, name in ((1, "a"), (2, "b")):
         save_encoder(project / name, seed)
-    keys = {"stages.joint.model.cross_attention_every": [1, 2], "stages.joint.args.learning_rate": [1e-3]}
+    keys = {
+        "stages.joint.model.cross_attention_every": [1, 2],
+        "stages.joint.args.learning_rate": [1e-3],
+    }
     assert sweep(project, sweep=keys) == 0
-    first, second = (json.loads((project / "run" / at / "seed-7" / "results.json").read_text()) for at in ("01", "02"))
+    first, second = (
+        json.loads((project / "run" / at / "seed-7" / "results.json").read_text())
+        for at in ("01", "02")
+    )
     assert first["finished"] and second["finished"]
     assert first["stages"][0] == second["stages"][0]
-    assert weights(project, "01", "seed-7", "encoder").samefile(weights(project, "02", "seed-7", "encoder"))
+    assert weights(project, "01", "seed-7", "encoder").samefile(
+        weights(project, "02", "seed-7", "encoder")
+    )
     one, other = (weights(project, at, "seed-7", "joint").read_bytes() for at in ("01", "02"))
     assert one != other
     rows = json.loads((project / "run" / "sweep.json").read_text())["stages"]
@@ -74,18 +86,28 @@ def test_a_stage_that_the_sweep_leaves_alone_is_trained_once(project, capsys):  
     assert main([str(project / "sweep.yaml"), "--resume"]) == 0
     assert weights(project, "02", "seed-7", "joint").stat().st_mtime_ns == before
     assert main([str(project / "sweep.yaml")]) == 2
-    assert "holds a run of this recipe already; continue it with --resume" in capsys.readouterr().err
+    assert (
+        "holds a run of this recipe already; continue it with --resume" in capsys.readouterr().err
+    )
 
 
 def test_a_dry_run_tells_the_runs_and_writes_nothing(project, capsys):  # noqa: F811
-    assert sweep(project, "--dry-run", seeds=[1, 2], sweep={"args.learning_rate": [1e-4, 1e-5]}) == 0
+    assert (
+        sweep(project, "--dry-run", seeds=[1, 2], sweep={"args.learning_rate": [1e-4, 1e-5]}) == 0
+    )
     assert not (project / "run").exists()
     out = capsys.readouterr().out
-    assert all(f"{at}/seed-{seed}" in out.replace("\n", "") for at in ("01", "02") for seed in (1, 2))
+    assert all(
+        f"{at}/seed-{seed}" in out.replace("\n", "") for at in ("01", "02") for seed in (1, 2)
+    )
 
 
 def test_blocks_are_swept_one_after_the_other(project, capsys):  # noqa: F811
-    blocks = [{}, {"args.learning_rate": [1e-4, 1e-5], "args.weight_decay": [0.1]}, {"args.weight_decay": [0.2]}]
+    blocks = [
+        {},
+        {"args.learning_rate": [1e-4, 1e-5], "args.weight_decay": [0.1]},
+        {"args.weight_decay": [0.2]},
+    ]
     (project / "recipe.yaml").write_text(
         json.dumps(yaml.safe_load((project / "recipe.yaml").read_text()) | {"sweep": blocks})
     )
@@ -103,7 +125,10 @@ def test_blocks_are_swept_one_after_the_other(project, capsys):  # noqa: F811
 
 def test_swept_files_start_at_the_recipes_folder(project):  # noqa: F811
     (project / "other.txt").write_text((project / "text.txt").read_text())
-    assert sweep(project, "--dry-run", sweep={"data.train": [["text.txt"], ["text.txt", "other.txt"]]}) == 0
+    assert (
+        sweep(project, "--dry-run", sweep={"data.train": [["text.txt"], ["text.txt", "other.txt"]]})
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +138,8 @@ def test_swept_files_start_at_the_recipes_folder(project):  # noqa: F811
         ({"sweep": {"stages.nowhere.args.learning_rate": [1]}}, "sweep.stages.nowhere.args.learning_rate: expected"),
         ({"sweep": {"args.learning_rate": ["fast"]}}, "found 'fast'"),
         ({"sweep": {"args.learning_rate": []}}, "expected a list of at least 1"),
-        ({"sweep": {"args.learning_rate": [1e-5, 1e-5]}}, "lists the same run twice (learning_rate 1e-05, seed 7)"),
+        ({"sweep": {"args.learning_rate": [1e-5, 1e-5]}}, "lists the same run twice (learning_rate "
+                                                          "1e-05, seed 7)"),
         ({"seeds": [1, 1]}, "lists the same run twice (as written, seed 1)"),
         ({"sweep": "all"}, "expected a mapping"),
         ({"seeds": "5..1"}, "expected a list of at least 1"),

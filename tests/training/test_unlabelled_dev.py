@@ -1,4 +1,6 @@
-"""`dev: unlabelled` in a recipe: held-out sentences, the teachers' neighbourhoods, and the bundled `adapt`."""
+"""`dev: unlabelled` in a recipe: held-out sentences, the teachers' neighbourhoods, and the bundled
+`adapt`.
+"""
 
 import json
 
@@ -32,14 +34,32 @@ def test_held_out_sentences_choose_and_are_not_trained_on(enough):
     loss = "{type: EmbedDistillLoss, distance_metric: cosine}"
     own = ["--set", f"stages.encoder.teachers=[{TEACHER}]", "--set", f"stages.encoder.loss={loss}"]
     kept, held = hold_out(load_sentences([Source(enough / "text.txt")]))
-    (enough / "general.txt").write_text("\n".join([*held.dataset["sentence"], "general words"]) + "\n")
-    own += ["--set", "stages.encoder.neighbours={count: 3, weight: 0.4, anchors: general.txt, anchor_share: 0.1}"]
-    own += ["--set", "args.max_steps=40", "--set", "args.eval_steps=20", "--set", "args.learning_rate=3e-3"]
+    (enough / "general.txt").write_text(
+        "\n".join([*held.dataset["sentence"], "general words"]) + "\n"
+    )
+    own += [
+        "--set",
+        "stages.encoder.neighbours={count: 3, weight: 0.4, anchors: general.txt, anchor_share: "
+        "0.1}",
+    ]
+    own += [
+        "--set",
+        "args.max_steps=40",
+        "--set",
+        "args.eval_steps=20",
+        "--set",
+        "args.learning_rate=3e-3",
+    ]
     assert train(enough, *DISTILLED, *own) == 0
     found = results(enough)["stages"][0]
     assert found["sentences"] == len(kept.dataset) + 16 == 144 + 16
-    assert found["data_sha256"]["anchors"] == sentences_sha256(Dataset.from_dict({"sentence": ["general words"]}))
-    assert (found["data_sha256"]["train"], found["data_sha256"]["dev"]) == (kept.sha256, held.sha256)
+    assert found["data_sha256"]["anchors"] == sentences_sha256(
+        Dataset.from_dict({"sentence": ["general words"]})
+    )
+    assert (found["data_sha256"]["train"], found["data_sha256"]["dev"]) == (
+        kept.sha256,
+        held.sha256,
+    )
     assert found["metrics"]["dev"] == "shared_neighbours"
     # The teacher's neighbourhoods are learned, so the start does not stay the best.
     assert found["spearman"]["dev"] == pytest.approx(found["best_dev"], abs=1e-3)
@@ -48,20 +68,35 @@ def test_held_out_sentences_choose_and_are_not_trained_on(enough):
 
 @pytest.mark.usefixtures("unrehearsed")
 def test_they_choose_by_default_where_a_stage_evaluates_and_nothing_is_given(enough):
-    changes = ["stages.encoder.loss.type=EmbedDistillLoss", f"stages.encoder.teachers=[{TEACHER}]", "args.max_steps=2"]
+    changes = [
+        "stages.encoder.loss.type=EmbedDistillLoss",
+        f"stages.encoder.teachers=[{TEACHER}]",
+        "args.max_steps=2",
+    ]
     own = ["--stage", "encoder", *(part for change in changes for part in ("--set", change))]
     found = []
     for folder, evaluate in (("said", "{dev: unlabelled}"), ("unsaid", "{}")):
-        assert train(enough, *own, "--set", f"evaluate={evaluate}", "--set", f"output_dir={folder}") == 0
+        assert (
+            train(enough, *own, "--set", f"evaluate={evaluate}", "--set", f"output_dir={folder}")
+            == 0
+        )
         found += json.loads((enough / folder / "results.json").read_text())["stages"]
     first, second = found
-    assert first["data_sha256"].keys() >= {"train", "dev"} and first["data_sha256"] == second["data_sha256"]
-    assert first["spearman"] == second["spearman"] and first["metrics"] == {"dev": "shared_neighbours"}
+    assert (
+        first["data_sha256"].keys() >= {"train", "dev"}
+        and first["data_sha256"] == second["data_sha256"]
+    )
+    assert first["spearman"] == second["spearman"] and first["metrics"] == {
+        "dev": "shared_neighbours"
+    }
 
 
 def test_without_teachers_and_topics_nothing_could_beat_the_start(enough, capsys):
     assert train(enough, *DISTILLED, "--set", "args.max_steps=2") == 2
-    assert "the stage has no teachers and its text no topics, so the start would always be" in capsys.readouterr().err
+    assert (
+        "the stage has no teachers and its text no topics, so the start would always be"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,7 +104,10 @@ def test_without_teachers_and_topics_nothing_could_beat_the_start(enough, capsys
     [
         ([], "and 'dev: unlabelled' needs 100; add"),
         (["--set", "args.per_device_train_batch_size=90"], "and 'dev: unlabelled' needs 100; add"),
-        (["--set", "evaluate.dev={unlabelled: true, limit: 3}"], "expected no 'limit' beside 'unlabelled'"),
+        (
+            ["--set", "evaluate.dev={unlabelled: true, limit: 3}"],
+            "expected no 'limit' beside 'unlabelled'",
+        ),
     ],
 )
 def test_what_cannot_choose_is_refused(project, capsys, monkeypatch, options, told):  # noqa: F811
@@ -78,18 +116,27 @@ def test_what_cannot_choose_is_refused(project, capsys, monkeypatch, options, to
 
 
 @pytest.mark.parametrize("options", [[], ["--dry-run"]])
-def test_text_that_the_model_cannot_read_is_refused_before_anything_is_written(enough, capsys, options):
-    (enough / "text.txt").write_text("\n".join(f"слово номер {number} the" for number in range(160)) + "\n")
+def test_text_that_the_model_cannot_read_is_refused_before_anything_is_written(
+    enough, capsys, options
+):
+    (enough / "text.txt").write_text(
+        "\n".join(f"слово номер {number} the" for number in range(160)) + "\n"
+    )
     told = refusal(enough, capsys, *DISTILLED, *options)
     assert "Stage 'encoder': the model's tokenizer does not know 75 % of the text's tokens" in told
     assert not (enough / "run").exists()
 
 
 def test_words_that_the_model_does_not_know_are_remarked(enough, capsys):
-    texts = [f"слово {text}" if number % 2 else text for number, text in enumerate(make_sentences(160))]
+    texts = [
+        f"слово {text}" if number % 2 else text for number, text in enumerate(make_sentences(160))
+    ]
     (enough / "text.txt").write_text("\n".join(texts) + "\n")
     words = sum(len(text.split()) for text in texts)
-    told = f"encoder: the model's tokenizer does not know {100 * 80 / words:.0f} % of the text's tokens"
+    told = (
+        f"encoder: the model's tokenizer does not know {100 * 80 / words:.0f} % of the text's "
+        "tokens"
+    )
     assert train(enough, *DISTILLED, "--dry-run") == 0
     assert told in capsys.readouterr().err
 
@@ -100,12 +147,24 @@ def test_adapt_ends_with_a_plain_model_of_the_same_modules(tmp_path, monkeypatch
     base.save_pretrained(str(tmp_path / "model"))
     texts = list(dict.fromkeys(make_sentences(220)))[:160]
     (tmp_path / "my.txt").write_text("\n".join(texts) + "\n")
-    small = ["--set", "args.max_steps=2", "--set", "args.use_cpu=true", "--set", "stages.adapted.args.eval_steps=1"]
+    small = [
+        "--set",
+        "args.max_steps=2",
+        "--set",
+        "args.use_cpu=true",
+        "--set",
+        "stages.adapted.args.eval_steps=1",
+    ]
     small += ["--set", "stages.adapted.args.max_steps=2"]
     own = ["--set", "data.train=my.txt", "--set", "model=./model", "--output-dir", "out"]
     assert main(["adapt", *own, *small, "--set", "cache_dir=cache"]) == 0
     found = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert [stage["name"] for stage in found["stages"]] == ["start", "ranked_cls", "ranked_first_last", "adapted"]
+    assert [stage["name"] for stage in found["stages"]] == [
+        "start",
+        "ranked_cls",
+        "ranked_first_last",
+        "adapted",
+    ]
     assert [verdict["set"] for verdict in found["verdicts"]] == ["everyday_test"]
     adapted = SentenceTransformer(str(tmp_path / "out" / "adapted"))
     assert [type(module) for module in adapted] == [type(module) for module in base]

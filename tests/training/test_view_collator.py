@@ -33,11 +33,16 @@ def collator(model, first, second="dropout", **settings):
 
 def rows_of(batch, key="input_ids"):
     """The tokens of each view, without padding."""
-    return [row[mask > 0].tolist() for row, mask in zip(batch[f"sentence_{key}"], batch["sentence_attention_mask"])]
+    return [
+        row[mask > 0].tolist()
+        for row, mask in zip(batch[f"sentence_{key}"], batch["sentence_attention_mask"])
+    ]
 
 
 def test_the_shuffle_moves_words_alone_and_the_mask_hides_its_share(model):
-    plain = [row["input_ids"] for row in map(dict, [model.preprocess([text]) for text in SENTENCES])]
+    plain = [
+        row["input_ids"] for row in map(dict, [model.preprocess([text]) for text in SENTENCES])
+    ]
     moved = 0
     for ids, view in zip(plain, rows_of(collator(model, "shuffle")(ROWS))):
         ids = ids[0].tolist()
@@ -46,13 +51,17 @@ def test_the_shuffle_moves_words_alone_and_the_mask_hides_its_share(model):
     assert moved == len(SENTENCES)
     for ids, view in zip(plain, rows_of(collator(model, "mask")(ROWS))):
         assert view.count(MASK) == round(0.15 * 10) and view[0] == CLS and view[-1] == SEP
-        assert [token for token in view if token != MASK] == [t for t, v in zip(ids[0].tolist(), view) if v != MASK]
+        assert [token for token in view if token != MASK] == [
+            t for t, v in zip(ids[0].tolist(), view) if v != MASK
+        ]
 
 
 def test_a_prompt_stays_before_what_a_view_makes(model):
     batch = collator(model, "shuffle", "mask", prompts="the one two ")(ROWS)
     prompt = model.preprocess(["the one two"])["input_ids"][0, 1:-1].tolist()
-    assert all(row[1:4] == prompt for row in rows_of(batch)) and any(MASK in row for row in rows_of(batch))
+    assert all(row[1:4] == prompt for row in rows_of(batch)) and any(
+        MASK in row for row in rows_of(batch)
+    )
 
 
 @pytest.mark.parametrize("name", ["token_cutoff", "feature_cutoff"])
@@ -62,9 +71,13 @@ def test_a_cutoff_hides_its_share_of_tokens_or_components(model, name):
     assert whole.all() and cut[:, 0].all() and cut[:, 11:].all()
     hidden = ~cut[:, 1:11]
     if name == "token_cutoff":
-        assert (hidden.all(dim=2).sum(dim=1) == round(0.15 * 10)).all() and torch.equal(hidden.any(2), hidden.all(2))
+        assert (hidden.all(dim=2).sum(dim=1) == round(0.15 * 10)).all() and torch.equal(
+            hidden.any(2), hidden.all(2)
+        )
     else:
-        assert (hidden.all(dim=1).sum(dim=1) == round(0.2 * 32)).all() and torch.equal(hidden.any(1), hidden.all(1))
+        assert (hidden.all(dim=1).sum(dim=1) == round(0.2 * 32)).all() and torch.equal(
+            hidden.any(1), hidden.all(1)
+        )
 
 
 @pytest.mark.parametrize("name", ["crop", "repeat", "shuffle", "mask", "feature_cutoff"])
@@ -80,7 +93,9 @@ def test_a_view_follows_from_seed_epoch_and_sentence_alone(model, name):
     halves = views(ROWS[:3]), views(ROWS[3:])
     assert whole == halves[0][:3] + halves[1][:5] + halves[0][3:] + halves[1][5:]
     assert views(ROWS, epoch=0.9) == whole
-    assert whole[:8] != whole[8:] and views(ROWS, seed=2) != whole and views(ROWS, epoch=1.5) != whole
+    assert (
+        whole[:8] != whole[8:] and views(ROWS, seed=2) != whole and views(ROWS, epoch=1.5) != whole
+    )
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -93,26 +108,52 @@ def test_two_views_differ_without_dropout_and_gradients_flow(model_folders, name
     features = {key.removeprefix("sentence_"): value for key, value in batch.items()}
     seen = []
     loss = SimCSELoss(model, length_chunks=3)
-    loss.compute_loss_from_embeddings = lambda views, labels=None: seen.extend(views) or (views[0] * views[1]).sum()
+    loss.compute_loss_from_embeddings = lambda views, labels=None: (
+        seen.extend(views) or (views[0] * views[1]).sum()
+    )
     loss([features]).backward()
     differ = (seen[0] - seen[1]).abs().amax(dim=1) > 1e-4
     assert differ.sum() >= 5 if name == "repeat" else differ.all()  # ESimCSE's may repeat no word.
     with torch.no_grad():  # The views of dropout are the sentences themselves.
-        torch.testing.assert_close(seen[1], model(model.preprocess(SENTENCES))["sentence_embedding"])
-    assert all(weight.grad.abs().max() > 0 for weight in model[0].model.encoder.parameters() if weight.dim() > 1)
+        torch.testing.assert_close(
+            seen[1], model(model.preprocess(SENTENCES))["sentence_embedding"]
+        )
+    assert all(
+        weight.grad.abs().max() > 0
+        for weight in model[0].model.encoder.parameters()
+        if weight.dim() > 1
+    )
 
 
 @pytest.fixture
 def project(tmp_path):
-    save_encoder(tmp_path / "a", 1, num_hidden_layers=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    save_encoder(
+        tmp_path / "a",
+        1,
+        num_hidden_layers=2,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
     (tmp_path / "text.txt").write_text("\n".join([*make_sentences(15), "dog"]) + "\n")
     return tmp_path
 
 
 def write(project, views, loss="SimCSELoss", **more):
-    args = {"max_steps": 6, "per_device_train_batch_size": 8, "use_cpu": True, "disable_tqdm": True, "save_steps": 1}
+    args = {
+        "max_steps": 6,
+        "per_device_train_batch_size": 8,
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "save_steps": 1,
+    }
     model = {"base": "./a", "pooling": "cls"}
-    stage = {"name": "one", "model": model, "loss": {"type": loss} if loss else None, "views": views, **more}
+    stage = {
+        "name": "one",
+        "model": model,
+        "loss": {"type": loss} if loss else None,
+        "views": views,
+        **more,
+    }
     stage["loss"] = loss if isinstance(loss, dict) else stage["loss"]
     recipe = {"name": "tiny", "args": args, "data": {"train": "text.txt"}, "stages": [stage]}
     (project / "recipe.yaml").write_text(json.dumps(recipe))
@@ -127,10 +168,15 @@ def run(project, folder, *options):
 
 @pytest.mark.parametrize("loss", [QUEUE, READING], ids=["queue", "reading"])
 def test_a_resumed_run_sees_the_same_views_past_and_reader(project, capsys, monkeypatch, loss):
-    """Without dropout views, and queue or reader, alone make the weights; the stop is in the third of three epochs."""
+    """Without dropout views, and queue or reader, alone make the weights; the stop is in the third
+    of three epochs.
+    """
     write(project, "crop", loss)
     _, straight = run(project, "straight")
-    assert straight["kept_whole"] == 1 and "one: 1 sentences of one word are kept whole" in capsys.readouterr().err
+    assert (
+        straight["kept_whole"] == 1
+        and "one: 1 sentences of one word are kept whole" in capsys.readouterr().err
+    )
     with monkeypatch.context() as patch:
         ends = Interrupt.on_step_end
 
@@ -146,7 +192,9 @@ def test_a_resumed_run_sees_the_same_views_past_and_reader(project, capsys, monk
         project / "straight" / "one" / "model.safetensors"
     ).read_bytes()
     if loss is READING:  # The saved model is the encoder that it was.
-        kept = [load_file(project / name / "model.safetensors").keys() for name in ("a", "straight/one")]
+        kept = [
+            load_file(project / name / "model.safetensors").keys() for name in ("a", "straight/one")
+        ]
         assert kept[0] == kept[1] and not [*(project / "straight" / "one").glob("loss*")]
     write(project, ["crop", "dropout"], loss)
     assert run(project, "other")[1]["weights_sha256"] != straight["weights_sha256"]
@@ -156,12 +204,18 @@ def test_the_third_view_is_the_soft_negative_of_the_other_two(project, model):
     write(project, ["dropout", "crop", "negate"], SOFT, args={"logging_steps": 1})
     status, record = run(project, "run")
     assert status == 0 and {"nce", "soft_negatives"} <= record["log"][0].keys()
-    collate = ViewCollator(model.preprocess, model=model, views=[ViewSpec(type=name) for name in ("dropout",) * 3])
+    collate = ViewCollator(
+        model.preprocess, model=model, views=[ViewSpec(type=name) for name in ("dropout",) * 3]
+    )
     batch = {key.removeprefix("sentence_"): value for key, value in collate(ROWS).items()}
     loss = SimCSELoss(model.eval(), soft_negatives=0.5, least_gap=0.25, most_gap=0.75)
-    found = loss([batch])  # Of three equal views, without dropout: the gap is 0 and the least of it is missing.
+    found = loss(
+        [batch]
+    )  # Of three equal views, without dropout: the gap is 0 and the least of it is missing.
     assert found["soft_negatives"].item() == pytest.approx(0.5 * 0.25, abs=1e-6)
-    torch.testing.assert_close(found["nce"], SimCSELoss(model)([model.preprocess(SENTENCES)]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        found["nce"], SimCSELoss(model)([model.preprocess(SENTENCES)]), atol=1e-6, rtol=0
+    )
 
 
 @pytest.mark.parametrize("loss", ["MultipleNegativesRankingLoss", "DenoisingAutoEncoderLoss"])
@@ -169,28 +223,59 @@ def test_a_loss_of_two_columns_gets_a_view_in_each(project, model, loss):
     write(project, ["delete", "token_cutoff"], loss)
     status, record = run(project, "run")
     assert status == 0 and record["steps"] == 6
-    batch = collator(model, "delete", "dropout", in_one=False)([row | {"label": 1.0} for row in ROWS])
+    batch = collator(model, "delete", "dropout", in_one=False)(
+        [row | {"label": 1.0} for row in ROWS]
+    )
     assert batch["sentence_input_ids"].shape[0] == batch["view_b_input_ids"].shape[0] == len(ROWS)
-    assert [len(row) for row in rows_of(batch)] == [6] * 8 and (batch["view_b_attention_mask"].sum(1) == 12).all()
+    assert [len(row) for row in rows_of(batch)] == [6] * 8 and (
+        batch["view_b_attention_mask"].sum(1) == 12
+    ).all()
     assert batch["label"].tolist() == [1.0] * 8
 
 
 @pytest.mark.parametrize(
     ("views", "more", "message"),
     [
-        ("neighbour", {}, "the view 'neighbour' needs blank lines between documents, found none in the training text"),
-        ("mask", {"mask_token": None}, "the view 'mask' needs a mask token in the model's vocabulary, found none"),
+        (
+            "neighbour",
+            {},
+            "the view 'neighbour' needs blank lines between documents, found none in the training "
+            "text",
+        ),
+        (
+            "mask",
+            {"mask_token": None},
+            "the view 'mask' needs a mask token in the model's vocabulary, found none",
+        ),
         (
             "template",
             {"mask_token": None, "model": {"base": "./a", "template": "the [X] reads [MASK]"}},
             "needs a mask token in the vocabulary of a fast tokenizer, found none",
         ),
-        ("dropout", {}, "it has no active dropout. Give its model 'dropout: 0.1', or views that differ in another way"),
+        (
+            "dropout",
+            {},
+            "it has no active dropout. Give its model 'dropout: 0.1', or views that differ in "
+            "another way",
+        ),
         ("crob", {}, "Did you mean 'crop'?"),
-        ([{"type": "shuffle", "share": 0.5}], {}, "expected no 'share' beside 'shuffle', found 0.5. Remove 'share'."),
+        (
+            [{"type": "shuffle", "share": 0.5}],
+            {},
+            "expected no 'share' beside 'shuffle', found 0.5. Remove 'share'.",
+        ),
         (["crop"] * 4, {}, "stages[0].views: expected a list of at most 3"),
-        (["crop"] * 3, {}, "stages[0].views: expected one view or two for SimCSELoss, found 3. Choose SimCSELoss with"),
-        ("crop", {"loss": SOFT}, "loss.soft_negatives: expected a third view for it, the soft negative, found 1. Add"),
+        (
+            ["crop"] * 3,
+            {},
+            "stages[0].views: expected one view or two for SimCSELoss, found 3. Choose SimCSELoss "
+            "with",
+        ),
+        (
+            "crop",
+            {"loss": SOFT},
+            "loss.soft_negatives: expected a third view for it, the soft negative, found 1. Add",
+        ),
         (
             "crop",
             {"loss": "MSELoss"},
@@ -199,22 +284,33 @@ def test_a_loss_of_two_columns_gets_a_view_in_each(project, model, loss):
         (
             "crop",
             {"loss": QUEUE | {"queue_size": 9}},
-            "loss.queue_size is 9, too many beside batches of 8 for 16 training sentences, which would be negatives of "
+            "loss.queue_size is 9, too many beside batches of 8 for 16 training sentences, which "
+            "would be negatives of "
             "themselves; lower it to 8 at most, or add sentences.",
         ),
         (
             "crop",
             {"loss": {"type": "SimCSELoss", "whitening_groups": 5}},
-            "whitening_groups: expected a divisor of the embedding's size, 32, found 5. Choose another.",
+            "whitening_groups: expected a divisor of the embedding's size, 32, found 5. Choose "
+            "another.",
         ),
-        ("crop", {"loss": {"type": "SimCSELoss", "momentum": 0.9}}, "loss.momentum: expected 'queue_size' beside it"),
+        (
+            "crop",
+            {"loss": {"type": "SimCSELoss", "momentum": 0.9}},
+            "loss.momentum: expected 'queue_size' beside it",
+        ),
         (
             "crop",
             {"loss": {"type": "SimCSELoss", "queue_size": 7, "matryoshka_dims": [32, 8]}},
-            "loss.matryoshka_dims: expected a loss that takes embeddings of any size, found SimCSELoss",
+            "loss.matryoshka_dims: expected a loss that takes embeddings of any size, found "
+            "SimCSELoss",
         ),
         ("crop", {"loss": None}, "expected a loss beside 'views', found null."),
-        ("crop", {"augment": {"pivots": ["fr"]}}, "expected the sentences themselves beside 'views', found 'augment'."),
+        (
+            "crop",
+            {"augment": {"pivots": ["fr"]}},
+            "expected the sentences themselves beside 'views', found 'augment'.",
+        ),
     ],
     ids=str,
 )
@@ -234,11 +330,18 @@ TEMPLATES = [{"type": "template"}, {"type": "template", "text": "a [X] sleeps ne
 
 
 def test_templates_are_read_in_pairs_and_their_biases_subtracted(tower_folders):
-    """By hand: the mask token's state, less that of the same tokens of which the sentence's are hidden."""
-    model = load_sentence_transformer(tower_folders[0], template="the book [X] reads [MASK] in", device="cpu").eval()
+    """By hand: the mask token's state, less that of the same tokens of which the sentence's are
+    hidden.
+    """
+    model = load_sentence_transformer(
+        tower_folders[0], template="the book [X] reads [MASK] in", device="cpu"
+    ).eval()
     views = [ViewSpec.model_validate(view) for view in TEMPLATES]
     collate = ViewCollator(
-        model.preprocess, model=model, views=views, templates=TemplateViews(model, views, "sentence")
+        model.preprocess,
+        model=model,
+        views=views,
+        templates=TemplateViews(model, views, "sentence"),
     )
     texts = [SENTENCES[0], "dog"]
     batch = collate([{"sentence": text} for text in texts])
@@ -255,7 +358,8 @@ def test_templates_are_read_in_pairs_and_their_biases_subtracted(tower_folders):
             with torch.inference_mode():
                 at = ids[0].tolist().index(MASK)
                 states = [
-                    encoder(ids, attention_mask=seen).last_hidden_state[0, at] for seen in (hidden * 0 + 1, hidden)
+                    encoder(ids, attention_mask=seen).last_hidden_state[0, at]
+                    for seen in (hidden * 0 + 1, hidden)
                 ]
             expected.append(states[0] - states[1])
     torch.testing.assert_close(found, torch.stack(expected), rtol=1e-4, atol=1e-4)
@@ -270,18 +374,30 @@ def test_a_stage_trains_on_templates_and_refuses_them_where_they_cannot_be(proje
     assert status == 0 and record["steps"] == 6
     saved = SentenceTransformer(str(project / "run" / "one"), device="cpu")
     assert (
-        saved.tokenizer.decode(saved.preprocess(["dog"])["input_ids"][0]) == "[CLS] the book dog reads [MASK] in [SEP]"
+        saved.tokenizer.decode(saved.preprocess(["dog"])["input_ids"][0])
+        == "[CLS] the book dog reads [MASK] in [SEP]"
     )
     capsys.readouterr()
     refused = [
-        (dict(views=TEMPLATES), "needs a model that reads every text within one, found another; say model.template."),
-        (dict(views=["template", "crop"], model=model), "the view 'template' goes with its like alone"),
+        (
+            dict(views=TEMPLATES),
+            "needs a model that reads every text within one, found another; say model.template.",
+        ),
+        (
+            dict(views=["template", "crop"], model=model),
+            "the view 'template' goes with its like alone",
+        ),
         (
             dict(views="template", model=model | {"pooling": "cls"}),
             "expected no 'pooling' beside 'template', found 'cls'",
         ),
-        (dict(views=[{"type": "crop", "text": "x"}]), "expected no 'text' beside 'crop', found one."),
+        (
+            dict(views=[{"type": "crop", "text": "x"}]),
+            "expected no 'text' beside 'crop', found one.",
+        ),
     ]
     for given, message in refused:
         write(project, **given)
-        assert run(project, "other")[0] == 2 and message in " ".join(capsys.readouterr().err.split())
+        assert run(project, "other")[0] == 2 and message in " ".join(
+            capsys.readouterr().err.split()
+        )
