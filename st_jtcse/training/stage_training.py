@@ -32,8 +32,9 @@ from st_jtcse.training.checkpoints import (
     state_of,
 )
 from st_jtcse.training.model_kinds import kind_of
+from st_jtcse.training.row_order import ReleaseRows
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.stage_arguments import RowOrder, memory_told, training_arguments
+from st_jtcse.training.stage_arguments import memory_told, training_arguments
 from st_jtcse.training.stage_inputs import Inputs, LiveTeachers, training_set
 from st_jtcse.training.two_views import views_of
 
@@ -78,7 +79,8 @@ def train(
         keeper,
         clock,
     ]
-    beside.append(RowOrder(getattr(inputs.sentences, "release", None)))
+    if release := getattr(inputs.sentences, "release", None):
+        beside.append(ReleaseRows(release))
     if (
         len(dataset) > 100_000
     ):  # A card's examples are else drawn from all rows, which are read from the disk for it.
