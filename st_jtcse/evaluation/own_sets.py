@@ -29,8 +29,9 @@ from st_jtcse.data.images import IMAGE, image_column
 from st_jtcse.data.pairs import Pairs, load_pairs
 from st_jtcse.data.rows import Row, Source, checked_rows, number, rows_sha256, texts_of
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.jobs import Context, Record
+from st_jtcse.evaluation.jobs import Context
 from st_jtcse.evaluation.unique_texts import Vectors, encode_apart, encode_columns
+from st_jtcse.records import TaskRecord
 
 # From indices of a set's items, (n,) int64, to the score on those: 0 to 1, or a correlation.
 Statistic = Callable[[npt.NDArray[np.int64]], float]
@@ -418,8 +419,8 @@ class OwnSetJob:
         self.statistics: dict[str, Statistic] = {}
 
     def run(
-        self, context: Context, earlier: Record | None, keep: Callable[[Record], object]
-    ) -> Record:
+        self, context: Context, earlier: TaskRecord | None, keep: Callable[[TaskRecord], object]
+    ) -> TaskRecord:
         """Measure the model, also where an earlier run did: the verdict needs more than
         its score.
         """
@@ -430,6 +431,10 @@ class OwnSetJob:
         if math.isfinite(score):
             metrics[self.own.metric], self.statistics[context.evaluated.name] = score, statistic
         seconds = round(time.perf_counter() - began, 1)
-        return Record(
-            self._source, self.data, self.own.metric, {"test": {"default": metrics}}, seconds
+        return TaskRecord(
+            source=self._source,
+            sha256=self.data,
+            main_score=self.own.metric,
+            scores={"test": {"default": metrics}},
+            seconds=seconds,
         )
