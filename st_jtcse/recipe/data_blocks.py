@@ -19,8 +19,8 @@ from pydantic import (
 )
 
 from st_jtcse.recipe.extends import FOREIGN
+from st_jtcse.wording import NAME_PATTERN
 
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 Text = Annotated[str, Field(min_length=1)]
 Folder = Annotated[Text, AfterValidator(os.path.expanduser)]
 # Name of the set that chooses checkpoints, and all by which a stage's record calls data that are

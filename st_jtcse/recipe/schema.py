@@ -18,7 +18,6 @@ from pydantic import (
 
 from st_jtcse.pooling_names import PoolingName, TowerPoolingName, TrainedPoolingName
 from st_jtcse.recipe.data_blocks import (
-    NAME_PATTERN,
     AugmentSpec,
     Block,
     DataSpec,
@@ -31,7 +30,7 @@ from st_jtcse.recipe.data_blocks import (
 from st_jtcse.recipe.extends import FOREIGN
 from st_jtcse.recipe.sentence_blocks import NeighboursSpec, Views, WhiteningSpec
 from st_jtcse.recipe.yaml_source import Loc
-from st_jtcse.wording import shown
+from st_jtcse.wording import NAME_PATTERN, shown
 
 if TYPE_CHECKING:
     from st_jtcse.losses.declaration import LossDeclaration

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.table import Table as TerminalTable
@@ -100,14 +100,16 @@ def scale(sets: Iterable[str], metrics: Mapping[str, str]) -> str:
     return f"Spearman x 100 ({', '.join(others)})"
 
 
-def shipped_rows(results: Mapping[str, Any], sets: Sequence[str]) -> list[list[str]]:
+def shipped_rows(
+    as_shipped: Mapping[str, Mapping[str, float]], sets: Sequence[str]
+) -> list[list[str]]:
     """Return the rows that a table of a run's, or a stage's, results begins with: its start models
-    as shipped.
+    as shipped, by name.
     """
     return [
         [
             f"{name}, as shipped" if scores else f"{name}, a plain encoder",
             *(number(scores.get(each)) for each in sets),
         ]
-        for name, scores in results.get("as_shipped", {}).items()
+        for name, scores in as_shipped.items()
     ]

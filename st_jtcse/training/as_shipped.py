@@ -4,11 +4,9 @@ make of them.
 
 from __future__ import annotations
 
-import json
 import logging
 import os.path
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from st_jtcse.modules.shipped_form import ShippedForm, shipped_form
 from st_jtcse.modules.tower_form import shared_form
 from st_jtcse.pooling_names import SPOKEN
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec, WeightedModelSpec
+from st_jtcse.records import RunResults, read
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import load_frozen
 from st_jtcse.training.stage_inputs import Inputs
@@ -120,22 +119,27 @@ class ShippedScores:
     data_sha256: dict[str, str] = field(default_factory=dict)  # Of the sets
     keep: Callable[[], None] = lambda: None  # Called by a stage once it is known to begin
 
-    def take(self, told: Mapping[str, Any]) -> None:
-        """Take up what is known already, by a stage's record or the results of a run."""
-        for name, scores in told.get("as_shipped", {}).items():
+    def take(
+        self, scores: Mapping[str, Mapping[str, float]], data_sha256: Mapping[str, str]
+    ) -> None:
+        """Take up what is known already: scores by model and set, and the hashes of the sets."""
+        for name, found in scores.items():
             own = self.scores.setdefault(name, {})
-            for key, score in scores.items():
-                digest = told["data_sha256"][key]
-                if self.data_sha256.setdefault(key, digest) == digest:
+            for key, score in found.items():
+                digest = data_sha256.get(key)
+                if digest and self.data_sha256.setdefault(key, digest) == digest:
                     own.setdefault(key, score)
 
     def take_up(self, path: Path) -> None:
         """Take up the results that an earlier start of the run left, if there are any."""
-        if path.is_file():
-            with suppress(
-                ValueError, TypeError, KeyError, AttributeError
-            ):  # A damaged file is written anew.
-                self.take(json.loads(path.read_text(encoding="utf-8")))
+        if not path.is_file():
+            return
+        try:
+            found = read(RunResults, path, "it is written anew")
+        except UserError as error:  # What it holds can be computed again.
+            logger.warning("%s", error)
+            return
+        self.take(found.as_shipped, found.data_sha256)
 
     def of(self, stage: StageSpec, inputs: Inputs) -> dict[str, dict[str, float]]:
         """Return the scores of a stage's start models on its evaluation sets; a plain encoder has
@@ -164,7 +168,7 @@ class ShippedScores:
                 logger.warning("the table lacks the row 'as shipped': %s", error)
                 continue
             told[name] = {key: known[key] for key in inputs.evaluators if key in known}
-        self.take({"as_shipped": told, "data_sha256": inputs.hashes})
+        self.take(told, inputs.hashes)
         return told
 
 
@@ -212,7 +216,7 @@ def beside_start(
         return {"verdicts": []}
     try:
         base = load_frozen(starts[0], embedded.place)
-        told = [verdict.as_dict() for verdict in verdicts(base, model, tests)]
+        told = [verdict.as_record().plain() for verdict in verdicts(base, model, tests)]
         return {"verdicts": told, "examples": _examples(base, model, tests)}
     except UserError as error:
         logger.warning("no verdict: %s", error)

@@ -70,5 +70,6 @@ def run_stage(
         found |= train(stage, stage.loss, model, inputs, folder, seed, loaded.cache_dir, watching)
     if processes.rank() == 0:
         save_stage(loaded, stage, inputs, folder, found, model, start)
-        tell_end(folder.record(stage.name) or found)
+        if record := folder.record(stage.name):
+            tell_end(record)
     processes.wait_for_all()

@@ -391,7 +391,14 @@ def test_results_of_other_weights_are_refused(copied):
 
 def test_an_evaluation_of_other_weights_is_refused(copied):
     (copied / "evaluation").mkdir()
-    found = {"model": {"files": {"model.safetensors": "0" * 64}}, "suites": {}}
+    about = {"name": "x", "sha256": "0" * 64, "parameters": 1, "dimension": 1, "max_seq_length": 1}
+    found = {
+        "model": about | {"files": {"model.safetensors": "0" * 64}},
+        "versions": {},
+        "suites": {},
+        "tasks": {},
+        "missing": {},
+    }
     (copied / "evaluation" / "results.json").write_text(json.dumps(found))
     with pytest.raises(
         UserError, match=r"evaluation/results.json is not of the weights in .*model.safetensors"
@@ -427,7 +434,9 @@ def test_a_family_is_that_of_the_terms_that_are_on(loss, twin, family):
 
 def test_what_cannot_be_read_is_told_by_name(copied):
     (copied / "training_results.json").write_text("{")
-    with pytest.raises(UserError, match=r"training_results.json cannot be read"):
+    with pytest.raises(
+        UserError, match=r"training_results.json is damaged, or not a stage's record"
+    ):
         updated_card(copied)
     (copied / "training_results.json").unlink()
     (copied / "README.md").write_text("---\n- no\n---\n")
