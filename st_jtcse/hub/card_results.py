@@ -16,6 +16,7 @@ from st_jtcse.evaluation.results import RESULTS
 from st_jtcse.hashing import sha256
 from st_jtcse.hub.model_form import read_json
 from st_jtcse.reports.evaluation_report import suite_table
+from st_jtcse.reports.markdown import as_text
 from st_jtcse.reports.table import Table, number, scale, shipped_rows
 
 # Written by st-train beside the weights, and the folder for st-eval's results there.
@@ -104,7 +105,9 @@ def _metric(record: Mapping[str, Any], name: str) -> str:
 
 
 def _verdicts(record: Mapping[str, Any]) -> list[str]:
-    told = [(one["sentence"], one["verdict"] == "worse") for one in record.get("verdicts", ())]
+    told = [
+        (as_text(one["sentence"]), one["verdict"] == "worse") for one in record.get("verdicts", ())
+    ]
     return [f"**{sentence}**" if worse else sentence for sentence, worse in told]
 
 

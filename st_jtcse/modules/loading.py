@@ -164,8 +164,8 @@ def _as_shipped(
     unknown = next((kind for kind in foreign if kind not in own), None)
     if unknown is not None:
         raise CodeNotTrusted(
-            f"The model '{name}' cannot be loaded: it needs the class {unknown}, whose code runs "
-            "only if you allow it",
+            f"The model '{name}' cannot be loaded: it needs the class {unknown[:60]}, whose code "
+            "runs only if you allow it",
             "if you trust it, load it with trust_remote_code=True",
         )
     with reading(name) as place:

@@ -28,7 +28,9 @@ SETTINGS = "config_sentence_transformers.json"
 # What Sentence-Transformers calls a model that embeds sentences; and one of transformers alone.
 EMBEDDER, PLAIN = "SentenceTransformer", "plain encoder"
 # The endings of files that libraries open.
-_OPENED = (".json", ".safetensors", ".bin", ".txt", ".model", ".jinja")
+_OPENED = (".json", ".safetensors", ".bin", ".txt", ".model", ".jinja", ".md")
+# The longest name that disks take.
+_LONGEST = 255
 # The short ones of them: vocabularies and lists of weights are left to the libraries.
 _SETTINGS_FILES = (
     CONFIG,
@@ -196,13 +198,24 @@ def read_listing(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
     if len(set(names)) < len(names):
         raise UserError(f"{path} lists two modules of one name; save the model again.")
     for entry in entries:
-        inside = PureWindowsPath(entry["path"])
-        if inside.anchor or ".." in inside.parts or "\0" in entry["path"]:
+        if not _is_inside(entry["path"]):
             raise UserError(
-                f"{path} names {shown(entry['path'])}, which is outside the model's folder; save "
-                "the model again."
+                f"{path} names {shown(entry['path'])}, which is no place in the model's folder; "
+                "save the model again."
             )
     return entries
+
+
+def _is_inside(path: str) -> bool:
+    """Tell whether a path stays in the folder that it is relative to, and can be one at all."""
+    try:
+        length = len(path.encode())
+    except UnicodeEncodeError:  # Half a character.
+        return False
+    # Both kinds of slashes: a folder may have been written anywhere.
+    parts = PureWindowsPath(path)
+    is_outside = bool(parts.anchor) or ".." in parts.parts
+    return not is_outside and "\0" not in path and length <= _LONGEST
 
 
 def read_settings(place: str, revision: str | None = None) -> Settings:
@@ -235,8 +248,8 @@ def own_class(folder: str | os.PathLike[str]) -> str | None:
 
 
 def kind_in(place: str, revision: str | None = None) -> str:
-    """Return what was saved: :data:`EMBEDDER`, another kind of Sentence-Transformers' by its class's
-    name, or :data:`PLAIN`.
+    """Return what was saved: :data:`EMBEDDER`, another kind of Sentence-Transformers' by its
+    class's name, or :data:`PLAIN`.
 
     Sentence-Transformers would make an embedder of any of them, by a pooling of its own choice.
     """

@@ -246,9 +246,8 @@ def check_model(model: nn.Module, name: str | os.PathLike[str]) -> None:
             size, wanted = module.embedding_dimension, before.get_embedding_dimension()
             if size != wanted:
                 raise UserError(
-                    f"The Pooling of {name} is for embeddings of size {size}, and its encoder's "
-                    f"have {wanted}; restore "
-                    "the configuration that it was saved with."
+                    f"The Pooling of {name} is for embeddings of size {shown(size)}, and its "
+                    f"encoder's have {wanted}; restore the configuration that it was saved with."
                 )
         if not isinstance(module, Transformer):
             check_finite(module, name)
@@ -346,6 +345,8 @@ def first_outputs(model: BaseModel) -> Tensor | None:
     }
     # It needs an accelerator, to which a model may be moved later.
     is_early = model.device.type == "cpu" and any("flash" in each for each in attention)
+    if not model.modalities:
+        raise ValueError("sentence_bert_config.json names nothing that the model reads")
     if is_early or not model.supports("text"):
         return None
     is_cross = isinstance(model, CrossEncoder)
