@@ -15,6 +15,7 @@ from st_jtcse.evaluation.results import RESULTS
 from st_jtcse.hashing import sha256
 from st_jtcse.records import EvaluationResults, StageRecord, VerdictRecord, read
 from st_jtcse.reports.evaluation_report import suite_table
+from st_jtcse.reports.markdown import as_text
 from st_jtcse.reports.table import Table, number, scale, shipped_rows
 
 # Written by st-train beside the weights, and the folder for st-eval's results there.
@@ -101,7 +102,8 @@ def _metric(record: StageRecord, name: str) -> str:
 
 
 def _sentence(verdict: VerdictRecord) -> str:
-    return f"**{verdict.sentence}**" if verdict.verdict == "worse" else verdict.sentence
+    sentence = as_text(verdict.sentence)
+    return f"**{sentence}**" if verdict.verdict == "worse" else sentence
 
 
 def _own_and_reported(table: Table, paper: str | None) -> Table:

@@ -112,7 +112,7 @@ class ModelSpec(Block):
     cross_encoder: Text | None = Field(
         None, description="Backbone of a cross-encoder, written as for `base`."
     )
-    num_labels: int = Field(1, ge=1, description="Outputs of a cross-encoder.")
+    num_labels: int = Field(1, ge=1, le=1_000_000, description="Outputs of a cross-encoder.")
     cross_attention_every: int | None = Field(
         2,
         ge=1,

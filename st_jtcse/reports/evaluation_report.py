@@ -23,6 +23,7 @@ from st_jtcse.reports.drawing import (
     save,
     series,
 )
+from st_jtcse.reports.markdown import as_text
 from st_jtcse.reports.page import Picture, Section, grouped, render_page, verdict_section
 from st_jtcse.reports.table import Table, best_by_column, best_of, millions, number
 
@@ -79,7 +80,7 @@ def evaluation_markdown(data: EvaluationResults) -> str:
     """Write results as Markdown."""
     model = data.model
     parts = [
-        f"# Evaluation of {model.name}",
+        f"# Evaluation of {as_text(model.name)}",
         f"{_size(model)}, inputs of up to {model.max_seq_length} tokens; SHA-256 "
         f"`{model.sha256}`. "
         "Scores are in percent.",
@@ -89,17 +90,18 @@ def evaluation_markdown(data: EvaluationResults) -> str:
         others = {
             key: mean for key, mean in suite.reported_average.items() if key not in table.columns
         }
-        parts += [f"## {name}", beside, table.markdown()]
+        parts += [f"## {as_text(name)}", as_text(beside), table.markdown()]
         if others:
-            parts.append(f"Further means reported: {_listed(others)}.")
+            parts.append(f"Further means reported: {as_text(_listed(others))}.")
         for told, more in _further_tables(suite):
             parts += [told, more.markdown()]
-        parts.append("\n".join(f"- {note}" for note in notes))
+        parts.append("\n".join(f"- {as_text(note)}" for note in notes))
     if data.beside is not None:
-        verdicts = [f"- {verdict.sentence}" for verdict in data.beside.verdicts]
-        parts += [f"## Beside {data.beside.model}", "\n".join(verdicts)]
+        verdicts = [f"- {as_text(verdict.sentence)}" for verdict in data.beside.verdicts]
+        parts += [f"## Beside {as_text(data.beside.model)}", "\n".join(verdicts)]
     if data.missing:
-        parts += ["## Without a result", "\n".join(f"- {told}" for told in _missing(data))]
+        told = [f"- {as_text(each)}" for each in _missing(data)]
+        parts += ["## Without a result", "\n".join(told)]
     versions = ", ".join(f"{library} {version}" for library, version in data.versions.items())
     parts.append(f"Versions: {versions}.")
     return "\n\n".join(filter(None, parts)) + "\n"

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from st_jtcse.reports.markdown import as_text
+
 if TYPE_CHECKING:
     from rich.table import Table as TerminalTable
 
@@ -48,7 +50,7 @@ class Table:
 
     def markdown(self) -> str:
         """Return it as Markdown, without the title."""
-        lines = [[cell.replace("|", "\\|") for cell in line] for line in (self.columns, *self.rows)]
+        lines = [[as_text(cell) for cell in line] for line in (self.columns, *self.rows)]
         heading, *rows = (f"| {' | '.join(line)} |" for line in lines)
         rule = "".join([":--|"] * self.names + ["--:|"] * (len(self.columns) - self.names))
         return "\n".join([heading, f"|{rule}", *rows])

@@ -16,15 +16,17 @@ from sentence_transformers import SentenceTransformer
 
 from st_jtcse import embedded, processes
 from st_jtcse.diagnostics import unit_vectors
-from st_jtcse.errors import UserError
+from st_jtcse.errors import UserError, ways_out
 from st_jtcse.evaluation.verdict import verdicts
+from st_jtcse.modules.loading import saved_as
+from st_jtcse.modules.model_folders import PLAIN
 from st_jtcse.modules.shipped_form import ShippedForm, shipped_form
 from st_jtcse.modules.tower_form import shared_form
 from st_jtcse.pooling_names import SPOKEN
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec, WeightedModelSpec
 from st_jtcse.records import RunResults, read
 from st_jtcse.training.model_kinds import kind_of
-from st_jtcse.training.models import load_frozen
+from st_jtcse.training.models import KEYS, load_frozen
 from st_jtcse.training.stage_inputs import Inputs
 
 logger = logging.getLogger(__name__)
@@ -70,7 +72,8 @@ def begins_as(spec: ModelSpec) -> str:
         and spec.pooling is None
         and not any(name.startswith(STAGE_PREFIX) for name in names)
     ):
-        shared_form(names, revision=spec.revision)
+        with ways_out(KEYS):
+            shared_form(names, revision=spec.revision)
     source = " and ".join(map(_short, names)) + (
         ", twice" if spec.towers and len(names) == 1 else ""
     )
@@ -97,7 +100,8 @@ def _way(name: str, spec: ModelSpec) -> str:
         return own or "as that stage leaves it"
     form = shipped_form(name, revision=spec.revision)
     if form is None:
-        return f"{own or 'no pooling'}, a plain encoder"
+        kind = saved_as(name, spec.revision)
+        return f"{own or 'no pooling'}, a {kind if kind == PLAIN else f'{kind} by its encoder'}"
     if own is None:
         return ", ".join(
             filter(None, (str(form), "as shipped"))

@@ -14,6 +14,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from st_jtcse.data.teachers import label_size
+from st_jtcse.modules.shared_words import share_words
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import STAGE_PREFIX, StageSpec
@@ -22,7 +23,7 @@ from st_jtcse.training.models import load_frozen, start_model
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs, check_size
 from st_jtcse.training.stage_training import train
-from st_jtcse.training.stand_ins import ROWS, few_inputs, share_words, small_copy
+from st_jtcse.training.stand_ins import ROWS, few_inputs, small_copy
 
 # Arguments that are given other values for the step: they say how long and how much, or where logs
 # go.
