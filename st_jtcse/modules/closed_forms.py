@@ -151,9 +151,8 @@ class AffineMap:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `matrix` and `bias` as float32 into a safetensors file."""
-        arrays = {"matrix": self.matrix, "bias": self.bias}
-        rounded = {name: np.float32(array).copy(order="C") for name, array in arrays.items()}
-        save_file(rounded, os.fspath(path))
+        matrix, bias = (np.ascontiguousarray(part, np.float32) for part in (self.matrix, self.bias))
+        save_file({"matrix": matrix, "bias": bias}, os.fspath(path))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AffineMap:
@@ -385,8 +384,13 @@ def _about_the_mean(moments: Moments, matrix: Matrix) -> AffineMap:
 def _dense(fitted: AffineMap) -> Dense:
     weight, bias = (torch.from_numpy(np.float32(part)) for part in (fitted.matrix.T, fitted.bias))
     size, found = fitted.matrix.shape
-    layer = {"init_weight": weight.contiguous(), "init_bias": bias}
-    return Dense(size, found, activation_function=None, **layer)
+    return Dense(
+        size,
+        found,
+        activation_function=None,
+        init_weight=weight.contiguous(),
+        init_bias=bias,
+    )
 
 
 def _expect(holds: bool, expected: str, found: float) -> None:

@@ -138,7 +138,7 @@ def test_targets_of_another_size_and_mixtures_with_the_identity(rows, moments):
     np.testing.assert_allclose(
         fitted(rows), unit(np.concatenate([rows, -rows[:, :2]], axis=1)), rtol=0, atol=1e-6
     )
-    with pytest.raises(UserError, match="of 10 components are not in the coordinates of .* of 8"):
+    with pytest.raises(UserError, match=r"of 10 components are not in the coordinates of .* of 8"):
         regression(wide, 1.0, towards_identity=True)
     with pytest.raises(UserError, match="from 8 to 10 components cannot be mixed"):
         fitted.mixed(0.5)
