@@ -51,7 +51,7 @@ KINDS = {
         {"model": {"base": "./tower", "pooling": "mean"}, "args": WITHOUT_DEV},
         {"data": {"train": "pictures"}},
     ),
-    "whitening": ({"whitening": {"dimensions": 4}, "loss": None}, {}),
+    "whitening": ({"whitening": {"dimensions": 8}, "loss": None}, {}),
 }
 ADAPT = {
     "model": "./a",
