@@ -51,7 +51,7 @@ KINDS = {
         {"model": {"base": "./tower", "pooling": "mean"}, "args": WITHOUT_DEV},
         {"data": {"train": "pictures"}},
     ),
-    "whitening": ({"whitening": {"dimensions": 8}, "loss": None}, {}),
+    "whitening": ({"whitening": {"dimensions": 4}, "loss": None}, {}),
 }
 ADAPT = {
     "model": "./a",
@@ -125,7 +125,7 @@ def test_every_kind_of_run_that_is_killed_resumes_to_the_same_bytes(
     straight = Undisturbed(runs, project)
     kept = [] if kind == "whitening" else ["run/encoder/checkpoint-4"]
     moments = moments_of(straight, every, kept)
-    check_resumes(runs, straight, moments, loads=kind != "images")
+    check_resumes(runs, straight, moments, loads=kind not in ("images", "whitening"))
     record_property("cases", len(moments))
 
 
