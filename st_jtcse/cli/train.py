@@ -87,7 +87,7 @@ def _run(options: argparse.Namespace) -> None:
     from st_jtcse.cli import running
     from st_jtcse.recipe.load import load_recipe, resolved_yaml
     from st_jtcse.training import plan, sweep
-    from st_jtcse.training.run_folder import RunFolder
+    from st_jtcse.training.run_folder import RunFolder, tell_if_nothing_to_resume
 
     if options.show is not None:
         console.say(resolved_yaml(load_recipe(options.show, options.overrides).recipe).rstrip())
@@ -101,11 +101,13 @@ def _run(options: argparse.Namespace) -> None:
     names = loaded.choose(options.stages)
     runs = sweep.plan_runs(loaded, options.recipe, overrides)
     if options.dry_run:
+        place, folders = Path(loaded.recipe.output_dir), [run.folder for run in runs]
         with console.own_lines():
+            if options.resume:
+                stages = [stage.name for stage in loaded.stages]
+                tell_if_nothing_to_resume(place, folders or [place], stages)
             table, told = plan.plan([run.loaded for run in runs] or [loaded], names)
-        files = [run.folder for run in runs] or RunFolder(Path(loaded.recipe.output_dir)).expected(
-            names
-        )
+        files = folders or RunFolder(place).expected(names)
         console.show(table)
         for heading, lines in (told | {"Files": list(map(str, files))}).items():
             console.say("\n  ".join([f"{heading}:", *lines]))

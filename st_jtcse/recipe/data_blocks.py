@@ -36,31 +36,35 @@ _OPUS_MT_PREFIXES = {"zh": ">>cmn_Hans<< "}
 class Block(BaseModel):
     """Base of every block: unknown keys are refused and values are not coerced across types."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    # Infinity is a value like others, as of args.max_grad_norm; JSON would have null in its place.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, ser_json_inf_nan="constants"
+    )
 
     # By the key that says what kind of block it is: the keys that it may then not give.
     kinds: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def _foreign(self) -> tuple[str, ...]:
-        return next(
-            (keys for kind, keys in self.kinds.items() if getattr(self, kind) is not None), ()
-        )
+        return next((keys for kind, keys in self.kinds.items() if getattr(self, kind)), ())
 
     def _given(self, keys: tuple[str, ...]) -> str | None:
-        """Return the first of the keys that is given."""
-        return next((key for key in keys if key in self.model_fields_set), None)
+        """Return the first of the keys whose value is not its default."""
+        fields = type(self).model_fields
+        for key in keys:
+            if getattr(self, key) != fields[key].get_default(call_default_factory=True):
+                return key
+        return None
+
+    def _unwritten(self) -> set[str]:
+        """Name the keys that say nothing in a file: foreign ones, and nulls that are defaults."""
+        fields = type(self).model_fields
+        nulls = {key for key in fields if fields[key].default is getattr(self, key) is None}
+        return nulls.union(self._foreign())
 
     @model_serializer(mode="wrap")
     def _loadable(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what could not be loaded again or says nothing: foreign keys, and nulls that
-        are defaults.
-        """
-        fields, foreign = type(self).model_fields, self._foreign()
-        return {
-            key: value
-            for key, value in dump(self).items()
-            if key not in foreign and (value is not None or fields[key].default is not None)
-        }
+        unwritten = self._unwritten()
+        return {key: value for key, value in dump(self).items() if key not in unwritten}
 
 
 class SourceSpec(Block):
@@ -121,6 +125,8 @@ class SourceSpec(Block):
 class DevSpec(SourceSpec):
     """What chooses the checkpoint: a set, or held-out training text without labels."""
 
+    kinds = {"unlabelled": tuple(SourceSpec.model_fields), **SourceSpec.kinds}
+
     unlabelled: bool = Field(
         False,
         description="Choose by held-out training sentences, without labels; 'dev: unlabelled' is "
@@ -130,7 +136,7 @@ class DevSpec(SourceSpec):
     def _check_origin(self) -> None:
         if not self.unlabelled:
             super()._check_origin()
-        elif key := self._given(tuple(SourceSpec.model_fields)):
+        elif key := self._given(self._foreign()):
             raise ValueError(
                 f"expected no '{key}' beside 'unlabelled', found one. Remove one of them."
             )
@@ -230,6 +236,13 @@ class DataSpec(Block):
                 "remove 'bins'."
             )
         return self
+
+    def _unwritten(self) -> set[str]:
+        if self.sources:
+            return super()._unwritten()
+        # Each key that is written changes the recipe's, a default or a null too.
+        unset = type(self).model_fields.keys() - self.model_fields_set
+        return {"train", "pairs", *unset}
 
     @property
     def sources(self) -> list[SourceSpec]:

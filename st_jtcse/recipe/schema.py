@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from st_jtcse.losses.declaration import LossDeclaration
 
 STAGE_PREFIX = "stage:"
+# Far above any sweep, far below what takes the memory of a machine.
+_MOST_SEEDS = 10_000
 _ATTENTION: Any = Field(
     None,
     min_length=1,
@@ -460,9 +462,14 @@ class PushSpec(Block):
 
 
 def _range_shorthand(value: Any) -> Any:
-    if isinstance(value, str) and (ends := re.fullmatch(r"(\d+)\.\.(\d+)", value)):
-        return list(range(int(ends[1]), int(ends[2]) + 1))
-    return value
+    ends = re.fullmatch(r"(\d{1,10})\.\.(\d{1,10})", value) if isinstance(value, str) else None
+    if ends is None:
+        return value
+    first, last = int(ends[1]), int(ends[2])
+    if last - first >= _MOST_SEEDS:
+        found = f"found {last - first + 1:,}"
+        raise ValueError(f"expected at most {_MOST_SEEDS:,} seeds, {found}. Write fewer.")
+    return list(range(first, last + 1))
 
 
 class Recipe(Block):

@@ -15,7 +15,7 @@ import numpy as np
 from datasets import Dataset, IterableDataset, concatenate_datasets
 from sentence_transformers import SentenceTransformer
 
-from st_jtcse import data
+from st_jtcse import data, processes
 from st_jtcse.data.arrow_files import DEFAULT_CACHE
 from st_jtcse.data.neighbours import with_neighbourhood_means
 from st_jtcse.data.teachers import Form, encoder_of, label_size, with_teacher_labels
@@ -107,7 +107,9 @@ def load_inputs(stages: Sequence[StageSpec], cache_dir: Path | None = None) -> d
     # full.
     for stage in stages:
         if (rows := inputs[stage.name].sentences) is not None:
-            _check_batch(stage, rows)
+            streams = stage.data is not None and stage.data.streaming
+            # A stream has no end.
+            _check_batch(stage, sys.maxsize if streams else len(rows.dataset))
             _check_classes(stage, rows)
             _check_documents(stage, rows)
     return inputs
@@ -149,6 +151,7 @@ def training_set(
         trip = round_trip(dataset, digest, pivots, settings.pop("mode"), cache, **settings)
         dataset, told["round_trip"] = trip.dataset, trip.counts
         digest = data.sentences_sha256(dataset)
+        _check_batch(stage, len(dataset))  # What comes back empty is left out.
     if any(teacher.cache for teacher in stage.teachers):
         teachers, weights, form = _teachers(stage, loss, folder)
         dataset = with_teacher_labels(dataset, digest, teachers, weights, cache, form=form)
@@ -217,15 +220,19 @@ def _read(spec: DataSpec, cache_dir: Path | None) -> data.Sentences | data.Label
     return data.load_labelled(sources, spec.labels, spec.score_range, spec.mapping, spec.bins)
 
 
-def _check_batch(stage: StageSpec, rows: data.Sentences | data.Labelled) -> None:
-    batch = int(stage.args.get("per_device_train_batch_size", 8)) if stage.loss else 0
-    # A stream has no end.
-    sentences = sys.maxsize if stage.data and stage.data.streaming else len(rows.dataset)
+def _check_batch(stage: StageSpec, sentences: int) -> None:
+    own = int(stage.args.get("per_device_train_batch_size", 8)) if stage.loss else 0
+    # In a distributed run the trainer leaves out what does not fill a batch of every process.
+    batch = own * processes.count()
     if sentences < batch:
+        of_all, fewer = "", ""
+        if processes.count() > 1:
+            of_all = f" ({own} in each of {processes.count()} processes)"
+            fewer = ", or start fewer processes"
         raise UserError(
             f"Stage {stage.name!r} has {sentences} training sentences, fewer than one batch of "
-            f"{batch}; "
-            "add sentences or lower args.per_device_train_batch_size."
+            f"{batch}{of_all}; "
+            f"add sentences or lower args.per_device_train_batch_size{fewer}."
         )
     past = stage.declaration.past(stage.loss.arguments) if stage.loss else 0
     if past and past + batch > sentences:
@@ -235,7 +242,7 @@ def _check_batch(stage: StageSpec, rows: data.Sentences | data.Labelled) -> None
             f"{sentences} training sentences, which would be negatives of themselves; lower it to "
             f"{sentences - batch} at most, or add sentences."
         )
-    if batch == 1 and stage.loss and stage.declaration.in_batch:
+    if own == 1 and stage.loss and stage.declaration.in_batch:
         raise UserError(
             f"Stage {stage.name!r}: {stage.loss.type} compares the sentences of a batch, found "
             "batches of 1; raise "

@@ -11,6 +11,7 @@ from sentence_transformers.base.model_card import BaseModelCardCallback
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainerState, set_seed
 
 from st_jtcse import processes
+from st_jtcse.errors import UserError
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec, StageSpec
@@ -21,6 +22,7 @@ from st_jtcse.training.callbacks import (
     LossWeights,
     Patience,
     TrainingTime,
+    TrainLoss,
     reading_embeddings,
 )
 from st_jtcse.training.checkpoints import (
@@ -65,10 +67,11 @@ def train(
     views = views_of(stage, model, dataset, arguments, seed)
     if stage.model.lora is not None:
         add_adapter(model, stage.model.lora, folder.stage(stage.name))
-    own_weights = LossWeights(inner, model)
+    own_weights, mean_loss = LossWeights(inner, model), TrainLoss(loss)
     if checkpoint := last_whole(folder.stage(stage.name)):
         check_circumstances(checkpoint, inputs.hashes)
         own_weights.load(checkpoint)
+        mean_loss.load(checkpoint)
     keeper = Checkpoints(inputs.hashes, arguments.save_total_limit)
     arguments.save_total_limit = None
     clock, patience = TrainingTime(), Patience(stage.evaluate.patience if stage.evaluate else None)
@@ -76,6 +79,7 @@ def train(
         patience,
         FiniteLoss(stage.name, loss),
         own_weights,
+        mean_loss,
         keeper,
         clock,
     ]
@@ -102,6 +106,8 @@ def train(
             PrinterCallback,
         ):  # What is told of a run is up to the callbacks given.
             trainer.remove_callback(printing)
+        if "batch_sampler" in stage.args and not len(trainer.get_train_dataloader()):
+            raise UserError(_no_batch(stage))
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
         set_seed(seed)
         began = time.perf_counter()
@@ -109,11 +115,21 @@ def train(
         seconds = clock.before + time.perf_counter() - began
     if interrupt.requested:
         raise KeyboardInterrupt(f"stage {stage.name!r} at step {trainer.state.global_step}")
+    if not trainer.state.global_step:
+        raise UserError(_no_batch(stage))
     _take_weights(stage, model, trainer, folder.stage(stage.name), was_over)
     if stage.model.lora is not None:
         merge_adapter(model, stage.model, folder.stage(stage.name))
     return (
         {"sentences": len(dataset)} | told | {"seconds": round(seconds, 1), **_story(trainer.state)}
+    )
+
+
+def _no_batch(stage: StageSpec) -> str:
+    return (
+        f"Stage {stage.name!r} cannot take a step: its training rows make no batch; add rows, "
+        "lower args.per_device_train_batch_size, or remove args.batch_sampler or "
+        "args.dataloader_drop_last."
     )
 
 
