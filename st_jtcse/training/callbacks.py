@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from st_jtcse import processes
 from st_jtcse.errors import UserError
 from st_jtcse.losses.declaration import LossDeclaration
 from st_jtcse.modules.first_row import first_row_alone
@@ -99,8 +100,9 @@ class Interrupt(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
     ) -> None:
-        """Ask the trainer to save and stop."""
-        if self.requested:
+        """Ask the trainer to save and stop, in all processes after the same step."""
+        if processes.in_any(self.requested):
+            self.requested = True
             control.should_save = control.should_training_stop = True
 
 
