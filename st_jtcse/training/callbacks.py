@@ -101,8 +101,9 @@ class Interrupt(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
     ) -> None:
-        """Ask the trainer to save and stop."""
-        if self.requested:
+        """Ask the trainer to save and stop, in all processes after the same step."""
+        if processes.in_any(self.requested):
+            self.requested = True
             control.should_save = control.should_training_stop = True
 
 

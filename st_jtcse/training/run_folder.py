@@ -47,10 +47,10 @@ class RunFolder:
         """
         # In a distributed run one process writes; the others must not look before it has.
         claimed = processes.rank() == 0 and self._claim(recipe, resume)
-        processes.wait_for_all()
         try:
             with self.in_use() if claimed else nullcontext():
                 try:
+                    processes.wait_for_all()
                     yield
                 except BaseException:
                     if claimed and self._files() <= {RECIPE} | _BEGUN:
@@ -58,8 +58,9 @@ class RunFolder:
                         self._clear()
                     raise
         finally:
-            with suppress(OSError):
-                self.path.rmdir()  # Which only an empty folder lets do.
+            if processes.rank() == 0:
+                with suppress(OSError):
+                    self.path.rmdir()  # Which only an empty folder lets do.
 
     def _files(self) -> set[str]:
         return {

@@ -85,7 +85,9 @@ def run(
             if first and name in finished and folder.record(name) is None:
                 folder.adopt(name, finished[name])
             processes.wait_for_all()
-            if folder.record(name) is None:
+            is_finished = folder.record(name) is not None
+            processes.wait_for_all()  # Until all have looked: one may finish it soon.
+            if not is_finished:
                 run_stage(loaded, stages[name], inputs[name], folder, shipped, callbacks)
             write_results(recipe, folder, shipped)
         return leave_report(recipe, folder, shipped, inputs)

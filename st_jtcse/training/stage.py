@@ -68,6 +68,7 @@ def run_stage(
     if stage.loss is not None:
         watching = [StageLines(stage), *callbacks]
         found |= train(stage, stage.loss, model, inputs, folder, seed, loaded.cache_dir, watching)
+    processes.wait_for_all()  # Until nobody reads the checkpoints any more.
     if processes.rank() == 0:
         save_stage(loaded, stage, inputs, folder, found, model, start)
         if record := folder.record(stage.name):

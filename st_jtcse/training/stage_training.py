@@ -101,6 +101,10 @@ def train(
         )
         if not all(teacher.cache for teacher in stage.teachers):
             trainer.data_collator = LiveTeachers(stage, loss, folder, trainer.data_collator)
+        if processes.rank() > 0:
+            # 2026-11: transformers 5.23 calls this in every process, and Sentence-Transformers 6.2
+            # takes it for the first's: all would write the same files at the same time.
+            trainer._save = lambda *_: None
         for printing in (
             ProgressCallback,
             PrinterCallback,
@@ -113,7 +117,7 @@ def train(
         began = time.perf_counter()
         was_over = _go(trainer, patience, checkpoint, stage)
         seconds = clock.before + time.perf_counter() - began
-    if interrupt.requested:
+    if processes.in_any(interrupt.requested):
         raise KeyboardInterrupt(f"stage {stage.name!r} at step {trainer.state.global_step}")
     if not trainer.state.global_step:
         raise UserError(_no_batch(stage))
