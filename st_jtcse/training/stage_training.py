@@ -83,8 +83,7 @@ def train(
         keeper,
         clock,
     ]
-    if release := getattr(inputs.sentences, "release", None):
-        beside.append(ReleaseRows(release))
+    beside.append(ReleaseRows(getattr(inputs.sentences, "release", None)))
     if (
         len(dataset) > 100_000
     ):  # A card's examples are else drawn from all rows, which are read from the disk for it.

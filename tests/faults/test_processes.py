@@ -1,13 +1,8 @@
 """Faults that one of a run's two processes meets: both end alike, and one says why."""
 
-import json
-import os
-import signal
-
 import pytest
-from processes import group_of_two
 
-from faults.conftest import ENCODER, sampled, told, weights, write_project
+from faults.conftest import ENCODER, write_project
 
 SAVING = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
 LOSS = {"type": "SimCSELoss", "gather_across_devices": True}
