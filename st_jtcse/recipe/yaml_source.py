@@ -67,6 +67,13 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _text_node(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    # PyYAML reads each of these as a line break, and a broken line as a space.
+    style = '"' if re.search("[\x85\u2028\u2029]", text) else None
+    return dumper.represent_scalar(_STR, text, style)
+
+
+_Dumper.add_representer(str, _text_node)
 for _tag, (_pattern, _) in _SCALARS.items():
     if _tag != _STR:
         _Loader.add_implicit_resolver(

@@ -45,8 +45,9 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
     if strategy != "no":
         # The checkpoint that scores best on dev is the result, so each evaluation needs one.
         settings = {"save_strategy": strategy, "save_total_limit": 1} | settings
-        if stage.args.get("eval_steps") is not None:
-            settings = {"save_steps": stage.args["eval_steps"]} | settings
+        # Where nothing says how often it evaluates, the trainer does as often as it logs.
+        if steps := stage.args.get("eval_steps") or stage.args.get("logging_steps"):
+            settings = {"save_steps": steps} | settings
         settings |= {"load_best_model_at_end": True, "greater_is_better": True}
     if settings.get("fsdp") or parse_flag_from_env("ACCELERATE_USE_FSDP"):
         raise UserError(
