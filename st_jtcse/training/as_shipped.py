@@ -23,7 +23,8 @@ from st_jtcse.evaluation.verdict import verdicts
 from st_jtcse.modules.shipped_form import ShippedForm, shipped_form
 from st_jtcse.modules.tower_form import shared_form
 from st_jtcse.pooling_names import SPOKEN
-from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec, WeightedModelSpec
+from st_jtcse.recipe.blocks import WeightedModelSpec
+from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import load_frozen
 from st_jtcse.training.stage_inputs import Inputs

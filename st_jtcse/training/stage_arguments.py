@@ -34,10 +34,6 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
     # asked about it at every step.
     defaults: dict[str, Any] = {"report_to": "none", "logging_nan_inf_filter": False}
     defaults["dataloader_pin_memory"] = torch.accelerator.is_available()
-    if stage.data is not None and stage.data.streaming:
-        defaults["accelerator_config"] = {
-            "dispatch_batches": False
-        }  # Every process reads, and takes its own rows.
     settings: dict[str, Any] = defaults | stage.args | {"seed": seed, "data_seed": seed}
     if settings.get("bf16") == "auto":
         settings |= bf16_choice()
