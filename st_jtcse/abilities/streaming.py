@@ -77,9 +77,12 @@ class Streaming(Ability):
         job.stream = job.sentences.stream(job.seed)
 
     def wrap(self, job: Job) -> None:
-        """Let every process read, and take its own rows."""
+        """Let every process read, and take its own rows, in the order in which they come."""
+        from sentence_transformers.base.sampler import BatchSamplers
+
         if "accelerator_config" not in job.stage.args:
             job.arguments.accelerator_config.dispatch_batches = False
+        job.arguments.batch_sampler = BatchSamplers.BATCH_SAMPLER
 
 
 def is_streamed(stage: StageSpec) -> bool:

@@ -1,24 +1,21 @@
-"""The training arguments of one stage, its recipe's completed by what follows from it, and the
-order of its rows.
-"""
+"""The training arguments of one stage: its recipe's, completed by what follows from it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.data_loader import SeedableRandomSampler
 from accelerate.utils import parse_flag_from_env
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils.import_utils import is_torch_bf16_gpu_available
 
 from st_jtcse.errors import UserError, short_of_memory
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.length_groups import LengthGroupedBatchSampler
 from st_jtcse.training.model_kinds import kind_of
+from st_jtcse.training.row_order import random_batches
 
 _FLAGS = Path("/proc/cpuinfo")
 
@@ -34,6 +31,7 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
     # asked about it at every step.
     defaults: dict[str, Any] = {"report_to": "none", "logging_nan_inf_filter": False}
     defaults["dataloader_pin_memory"] = torch.accelerator.is_available()
+    defaults["batch_sampler"] = random_batches
     settings: dict[str, Any] = defaults | stage.args | {"seed": seed, "data_seed": seed}
     if settings.get("bf16") == "auto":
         settings |= bf16_choice()
@@ -155,43 +153,3 @@ def memory_told(stage: StageSpec, loss: Any, arguments: Any) -> Iterator[None]:
         raise UserError(
             f"Stage {stage.name!r}: {short}; {', '.join(ways[:-1])} or {ways[-1]}."
         ) from error
-
-
-class _LeanSampler(SeedableRandomSampler):  # type: ignore[misc]  # accelerate wraps it without its types
-    """Gives the order that its base gives, in 4 bytes a row instead of 48."""
-
-    def __iter__(self) -> Iterator[int]:
-        self.generator.manual_seed(self.epoch + self.initial_seed)
-        # The same numbers as in 8 bytes; more rows than these hold, torch refuses.
-        order = torch.randperm(len(self.data_source), generator=self.generator, dtype=torch.int32)
-        for some in order.split(4096):
-            yield from some.tolist()
-        self.set_epoch(self.epoch + 1)
-
-
-class RowOrder(TrainerCallback):
-    """Puts a lean sampler in the place of accelerate's, which lists all rows; releases what a step
-    read of the disk.
-    """
-
-    def __init__(self, release: Callable[[], None] | None = None) -> None:
-        self._release = release or (lambda: None)
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
-    ) -> None:
-        """Exchange the sampler; another kind than the default stays."""
-        loader = kw["train_dataloader"]
-        sampler = loader.get_sampler()
-        if type(sampler) is SeedableRandomSampler:
-            lean = _LeanSampler(
-                sampler.data_source, generator=sampler.generator, data_seed=sampler.initial_seed
-            )
-            loader.set_sampler(lean)
-        self._release()
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
-    ) -> None:
-        """Release what the step read."""
-        self._release()

@@ -32,7 +32,8 @@ from st_jtcse.training.checkpoints import (
 )
 from st_jtcse.training.job import Job
 from st_jtcse.training.model_kinds import kind_of
-from st_jtcse.training.stage_arguments import RowOrder, memory_told, training_arguments
+from st_jtcse.training.row_order import ReleaseRows
+from st_jtcse.training.stage_arguments import memory_told, training_arguments
 
 # Rows that the examples of a model card are drawn from.
 _ROWS_OF_CARD = 100_000
@@ -62,14 +63,15 @@ def train(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
         check_circumstances(checkpoint, job.inputs.hashes)
         own_weights.load(checkpoint)
     clock, patience = TrainingTime(), Patience(stage.evaluate.patience if stage.evaluate else None)
-    beside = [
+    beside: list[TrainerCallback] = [
         patience,
         FiniteLoss(stage.name, job.loss),
         own_weights,
         Checkpoints(job.inputs.hashes, job.arguments.save_total_limit),
         clock,
-        RowOrder(getattr(job.inputs.sentences, "release", None)),
     ]
+    if release := getattr(job.inputs.sentences, "release", None):
+        beside.append(ReleaseRows(release))
     job.arguments.save_total_limit = None
     # A card's examples are else drawn from all rows, which are read from the disk for it.
     if len(job.dataset) > _ROWS_OF_CARD:
