@@ -55,16 +55,17 @@ class Need(Enum):
 class Ability:
     """Base of all abilities. What a method does not say, the ability does not do.
 
-    The engine calls the methods of the abilities that a stage uses, in the order of `after`, and
-    knows nothing else about them.
+    The engine calls the methods of the abilities that a stage uses, in the order of `after` and
+    `before`, and knows nothing else about them.
     """
 
     # The block of the recipe that the keys stand in, one of BLOCKS, and each key's type and field;
     # the first key is the ability's name in messages.
     block: ClassVar[str] = "stage"
     fields: ClassVar[Mapping[str, tuple[Any, Any]]] = {}
-    # Names of the classes whose turn comes before.
+    # Names of the classes whose turn comes before its own, and of those whose turn comes later.
     after: ClassVar[tuple[str, ...]] = ()
+    before: ClassVar[tuple[str, ...]] = ()
     needing: ClassVar[tuple[Need, ...]] = ()
     # Names under which records hold the hashes of data that it reads.
     data_names: ClassVar[tuple[str, ...]] = ()
@@ -154,6 +155,9 @@ def abilities() -> tuple[Ability, ...]:
         own = _installed(point)
         found[type(own).__name__] = own
     order = TopologicalSorter({name: own.after for name, own in sorted(found.items())})
+    for name, own in found.items():
+        for later in own.before:
+            order.add(later, name)
     return tuple(found[name] for name in order.static_order() if name in found)
 
 
