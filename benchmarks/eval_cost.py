@@ -114,7 +114,7 @@ def main() -> None:
         results = Results(evaluated, None)
         tables = [named_suite(suite)]
         results.run(tables, select(tables, folder), BATCH, lambda key, outcome: None)
-        assert not results.data["missing"], results.data["missing"]
+        assert not results.data.missing, results.data.missing
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+# What may be called by a name, as a stage and its folder are, and the rule in words.
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 NAME_RULE = "letters, digits, '_', '.' or '-', starting with a letter or digit"
 
 _WORDS = {
@@ -33,6 +35,19 @@ _BOUNDS = {
     "string_pattern_mismatch": NAME_RULE,
     "too_short": "a list of at least {min_length}",
     "too_long": "a list of at most {max_length}",
+}
+# What pydantic's errors about a value of another type say.
+_TYPES = {
+    "missing": "a value",
+    "model_type": "a mapping",
+    "dict_type": "a mapping",
+    "list_type": "a list",
+    "string_type": _WORDS[str],
+    "int_type": _WORDS[int],
+    "float_type": _WORDS[float],
+    "bool_type": _WORDS[bool],
+    "literal_error": "{expected}",
+    "json_invalid": "JSON",
 }
 _MANY = 6  # Choices listed in a message that can name the near one instead.
 
@@ -73,6 +88,17 @@ def unknown(what: str, word: str, known: Iterable[str], otherwise: str | None = 
     )
 
 
+def dotted(loc: tuple[str | int, ...]) -> str:
+    """Write a location as people read it, e.g. ``stages[1].args.learning_rate``."""
+    keys = (
+        f"[{part}]"
+        if isinstance(part, int)
+        else f".{part if part and part.isprintable() else repr(part)}"
+        for part in loc
+    )
+    return "".join(keys).removeprefix(".")
+
+
 def is_enum(annotation: Any) -> bool:
     """Whether an annotation is an enumeration."""
     return isinstance(annotation, type) and issubclass(annotation, Enum)
@@ -102,18 +128,38 @@ def misfit(error: ErrorDetails, annotation: Any, found: Any, about: str | None =
 
     `about` says what the key is for, None if nothing is written about it.
     """
-    if bounds := _BOUNDS.get(error["type"]):
-        # pydantic turns the bounds of a number into floats; 0 reads better than 0.0.
-        bound = {
-            key: int(to) if to == int(to) else to
-            for key, to in error.get("ctx", {}).items()
-            if key in bounds
-        }
-        expected, remedy = bounds.format(**bound), None
-    else:
+    remedy = None
+    if (expected := _bounds(error)) is None:
         expected, remedy = words(annotation), _remedy(annotation, found)
     otherwise = f"Correct it ({about.rstrip('.')})." if about else "Correct the value."
     return f"expected {expected}, found {shown(found)}. {remedy or otherwise}"
+
+
+def expected_and_found(error: ErrorDetails) -> str:
+    """Tell an error of pydantic's about a file that no person writes, without a remedy."""
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    expected = _bounds(error) or _TYPES.get(error["type"], "another value")
+    found = shown(error["input"])
+    if error["type"] == "missing":
+        found = "none"
+    if error["type"] == "json_invalid":
+        found = f"something else ({error['ctx']['error']})"
+    return f"expected {expected.format(**error.get('ctx', {}))}, found {found}"
+
+
+def _bounds(error: ErrorDetails) -> str | None:
+    """Say what a value of the right type may be; None where an error is about the type."""
+    bounds = _BOUNDS.get(error["type"])
+    if bounds is None:
+        return None
+    # pydantic turns the bounds of a number into floats; 0 reads better than 0.0.
+    bound = {
+        key: int(to) if to == int(to) else to
+        for key, to in error.get("ctx", {}).items()
+        if key in bounds
+    }
+    return bounds.format(**bound)
 
 
 def _remedy(annotation: Any, found: Any) -> str | None:

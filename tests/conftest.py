@@ -391,6 +391,39 @@ def make_pairs(count, seed, **more):
     ]
 
 
+def stage_record(name, **told):
+    """What a finished stage's record says, as little as 0.1.0 did."""
+    record = {
+        "name": name,
+        "environment": {"torch": "2.13.0", "threads": 1},
+        "seed": 1,
+        "loss": {"type": "SimCSELoss"},
+        "data_sha256": {},
+        "spearman_start": {},
+        "steps": 2,
+        "seconds": 1.0,
+        "best_step": 2,
+        "parameters": 1000,
+        "gmac": 0.0,
+        "spearman": {},
+        "weights_sha256": {"model.safetensors": "0" * 64},
+    }
+    return record | told
+
+
+def run_results(recipe, seed, *stages, **told):
+    """What a run's results.json says."""
+    record = {
+        "recipe": recipe,
+        "seed": seed,
+        "finished": True,
+        "written": "2026-11-22T06:03:11Z",
+        "environment": {"torch": "2.13.0", "threads": 1},
+        "stages": list(stages),
+    }
+    return record | told
+
+
 def make_labelled(count, seed, classes=(0, 1)):
     """Sentences whose class is told by their last word, so that there is something to learn."""
     return [

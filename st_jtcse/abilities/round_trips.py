@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from st_jtcse.recipe.ability import Ability, Need
-from st_jtcse.recipe.blocks import NAME_PATTERN, Block, Text
+from st_jtcse.recipe.blocks import Block, Text
 from st_jtcse.recipe.yaml_source import Loc
+from st_jtcse.wording import NAME_PATTERN
 
 if TYPE_CHECKING:
     from st_jtcse.recipe.consistency import PlacedStage

@@ -158,13 +158,14 @@ def _evaluate(options: argparse.Namespace) -> int:
         evaluate_one(options, at, tables, {**jobs, **own}, list(own.values()))
         for at in range(len(options.models))
     ]
-    missing = list(dict.fromkeys(key for found in evaluated for key in found))
+    missing = list(dict.fromkeys(key for found in evaluated for key in found.keys))
     if missing:
         console.err.print(
             f"{len(missing)} of {len(jobs) + len(own)} tasks have no result: {', '.join(missing)}."
         )
-        return NO_DATA
-    return 0
+    if faults := [fault for found in evaluated for fault in found.faults]:
+        raise UserError(*faults)
+    return NO_DATA if missing else 0
 
 
 KEPT = "to go on after the finished tasks, repeat the command"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -20,7 +20,15 @@ from st_jtcse.evaluation.results import Results
 from st_jtcse.evaluation.suites import Suite
 from st_jtcse.evaluation.verdict import compare
 from st_jtcse.hub.cards import update_card
+from st_jtcse.records import Beside
 from st_jtcse.reports.evaluation_report import FEW, suite_table, write_evaluation, write_markdown
+
+
+class WithoutScore(NamedTuple):
+    """What has no score of one model."""
+
+    keys: list[str]  # of tasks
+    faults: list[str]  # of the model or the set, in sentences
 
 
 def evaluate_one(
@@ -29,10 +37,8 @@ def evaluate_one(
     tables: Sequence[Suite],
     jobs: Mapping[str, Any],
     own: Sequence[OwnSetJob],
-) -> list[str]:
-    """Evaluate one of the models, beside the first of several, and return the keys of tasks without
-    a result.
-    """
+) -> WithoutScore:
+    """Evaluate one of the models, beside the first of several."""
     model, folder = options.models[at], options.output_dirs[at]
     with choices_by_flag():
         how = ("pooling", "revision", "trust_remote_code", "device")
@@ -59,15 +65,15 @@ def evaluate_one(
 
         results.run(tables, jobs, options.batch_size, progress)
     for suite in tables:
-        console.show(suite_table(suite.name, results.data["suites"][suite.name], most=FEW))
+        console.show(suite_table(suite.name, results.data.suites[suite.name], most=FEW))
     base = options.models[0]
     both = [job for job in own if {base, model} <= job.statistics.keys()]
     if at > 0 and both:
         found = compare(
             {job.own.name: (job.own, job.statistics[base], job.statistics[model]) for job in both}
         )
-        told = [verdict.as_dict() for verdict in found]
-        results.data["beside"] = {"model": Path(base).name, "verdicts": told}
+        told = [verdict.as_record() for verdict in found]
+        results.data.beside = Beside(model=Path(base).name, verdicts=told)
         results.write()
         for verdict in found:
             console.verdict(verdict.sentence, verdict.word)
@@ -77,7 +83,8 @@ def evaluate_one(
             update_card(Path(model))
         console.say(f"Wrote {folder}; open {folder / 'index.html'}.")
     # In a folder of earlier calls other tasks may be missing too.
-    return [key for key in jobs if key in results.data["missing"]]
+    missing = [key for key in jobs if key in results.data.missing]
+    return WithoutScore(missing, results.undefined)
 
 
 @contextmanager

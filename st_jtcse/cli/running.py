@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from st_jtcse.hub.model_form import model_form
 from st_jtcse.hub.upload import check_repo, check_token, push
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import STAGE_PREFIX, PushSpec, Recipe
+from st_jtcse.records import RunResults
 from st_jtcse.reports.run_report import PAGE, results_table
 from st_jtcse.training import runner, sweep
 from st_jtcse.training.run_results import best_stage
@@ -100,19 +101,19 @@ def _pushed(recipe: Recipe, plan: PushSpec) -> list[str]:
     ]
 
 
-def _tell_end(loaded: LoadedRecipe, results: Mapping[str, Any]) -> None:
+def _tell_end(loaded: LoadedRecipe, results: RunResults) -> None:
     """Print the table, the best model's folder and how it is used."""
     folder = Path(loaded.recipe.output_dir)
     console.show(results_table(results))
-    for told in results["verdicts"]:
-        console.verdict(told["sentence"], told["verdict"])
+    for told in results.verdicts:
+        console.verdict(told.sentence, told.verdict)
     if best := best_stage(results):
         place = folder / best
         console.say(f"Best model: {place}")
         console.say(f"Use it: {model_form(place).usage(str(place))}")
         named = {name for stage in loaded.stages for name in stage.model.models.values()}
         starts = [name for name in named if not name.startswith(STAGE_PREFIX)]
-        beside = starts if len(starts) == 1 and any(results["as_shipped"].values()) else []
+        beside = starts if len(starts) == 1 and any(results.as_shipped.values()) else []
         models = shlex.join([*beside, str(place)])
         console.say(f"Next: st-eval {models} --data FILE, with labelled text of your own")
     console.say(f"Curves and examples: {folder / PAGE}")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from st_jtcse import diagnostics
+from st_jtcse.correlation import spearman
 from st_jtcse.data import Pairs
 from st_jtcse.diagnostics.embedding_space import FIFTHS, CosineDensity, MapMethod, SentenceMap
 from st_jtcse.diagnostics.encoders import GROUPS, AttentionSink, CLSEnergy, Modulus
@@ -167,8 +168,6 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
     """Find out everything about a model, which is left as it is; raises UserError for embeddings
     without direction.
     """
-    from scipy.stats import spearmanr
-
     pairs = plan.pairs
     corpus = list(dict.fromkeys([*pairs.sentences1, *pairs.sentences2]))
     try:
@@ -191,7 +190,7 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
         parameters=diagnostics.parameters(model),
         gmac=diagnostics.gmac(model),
         sentences_per_second=diagnostics.encode_speed(model, sentences),
-        spearman=100 * float(spearmanr(cosines, pairs.scores).statistic),
+        spearman=100 * spearman(cosines, pairs.scores),
         alignment=diagnostics.alignment(first[positive], second[positive])
         if positive.any()
         else None,

@@ -17,6 +17,7 @@ from st_jtcse.errors import PoolingNeeded
 from st_jtcse.evaluation.published import as_published
 from st_jtcse.hashing import embedding_sha256, weight_files_sha256
 from st_jtcse.modules.loading import load_sentence_transformer
+from st_jtcse.records import TaskRecord
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,11 @@ def load_model(name: str, **how: Any) -> Evaluated:
 class Job(Protocol):
     """A task with its data at hand."""
 
-    data: str  # as `Record.data` has it
+    data: str  # as `TaskRecord.data` has it
 
     def run(
-        self, context: Context, earlier: Record | None, keep: Callable[[Record], object]
-    ) -> Record:
+        self, context: Context, earlier: TaskRecord | None, keep: Callable[[TaskRecord], object]
+    ) -> TaskRecord:
         """Evaluate the model.
 
         Args:
@@ -68,36 +69,6 @@ class Job(Protocol):
             earlier: What an earlier run gave on the same data.
             keep: Takes what is known so far, for a run that is cut off.
         """
-
-
-@dataclass(frozen=True)
-class Record:
-    """What one task gave."""
-
-    # where the data came from; of local data the name alone, for results are shown to others
-    source: str
-    sha256: (
-        str | None
-    )  # hash of local data; None for data on the Hub, whose revision `source` names
-    main_score: str  # metric shown where a table names none
-    scores: dict[str, dict[str, dict[str, float]]]  # metrics from 0 to 1 by split and subset
-    seconds: float  # how long it took
-
-    @property
-    def data(self) -> str:
-        """Which data they were: the hash of local ones, the revision of the Hub's."""
-        return self.sha256 or self.source
-
-    @property
-    def is_defined(self) -> bool:
-        """Whether the main score is there in every part; what is not finite is left out of a
-        record.
-        """
-        return all(
-            self.main_score in metrics
-            for subsets in self.scores.values()
-            for metrics in subsets.values()
-        )
 
 
 @dataclass

@@ -12,10 +12,11 @@ from typing import Any
 from datasets import Dataset, DatasetDict
 
 from st_jtcse.errors import DataUnavailable, UserError
-from st_jtcse.evaluation.jobs import Context, Record
+from st_jtcse.evaluation.jobs import Context
 from st_jtcse.evaluation.mteb_models import TASK_LIST, ResultCache, TaskResult, mteb, quietly
 from st_jtcse.evaluation.senteval_data import load_sts
 from st_jtcse.hashing import sha256
+from st_jtcse.records import TaskRecord
 from st_jtcse.wording import unknown
 
 # MTEB tasks with the very pairs of a SentEval set, which a local folder may hold for both.
@@ -72,11 +73,11 @@ class MTEBJob:
             self._fill(pairs, folder)
         elif folder is not None:
             self._find_data(folder)
-        self.data = self.sha256 or self.source  # which data it runs on, as `Record.data` has it
+        self.data = self.sha256 or self.source  # which data it runs on, as `TaskRecord.data` has it
 
     def run(
-        self, context: Context, earlier: Record | None, keep: Callable[[Record], object]
-    ) -> Record:
+        self, context: Context, earlier: TaskRecord | None, keep: Callable[[TaskRecord], object]
+    ) -> TaskRecord:
         """Evaluate the model on what an earlier run on the same data has not, which MTEB adds to
         the others.
 
@@ -107,17 +108,17 @@ class MTEBJob:
         self._task.unload_data()
         return self._record(result.task_results[0])
 
-    def _record(self, result: TaskResult) -> Record:
+    def _record(self, result: TaskResult) -> TaskRecord:
         scores = {
             split: {str(entry["hf_subset"]): _figures(entry) for entry in entries}
             for split, entries in result.scores.items()
         }
-        return Record(
-            self.source,
-            self.sha256,
-            self.main_score,
-            scores,
-            round(result.evaluation_time or 0.0, 1),
+        return TaskRecord(
+            source=self.source,
+            sha256=self.sha256,
+            main_score=self.main_score,
+            scores=scores,
+            seconds=round(result.evaluation_time or 0.0, 1),
         )
 
     def _find_data(self, folder: Path) -> None:

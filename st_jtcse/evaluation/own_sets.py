@@ -24,16 +24,18 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from st_jtcse.correlation import pair_cosines, places, spearman_of_draws
 from st_jtcse.data.images import IMAGE, image_column
 from st_jtcse.data.pairs import Pairs, load_pairs
 from st_jtcse.data.rows import Row, Source, checked_rows, number, rows_sha256, texts_of
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.jobs import Context, Record
-from st_jtcse.evaluation.unique_texts import Vectors, encode_columns
+from st_jtcse.evaluation.jobs import Context
+from st_jtcse.evaluation.unique_texts import Vectors, encode_apart, encode_columns
+from st_jtcse.records import TaskRecord
 
 # From indices of a set's items, (n,) int64, to the score on those: 0 to 1, or a correlation.
 Statistic = Callable[[npt.NDArray[np.int64]], float]
-# From the unit vectors of a set's columns of texts to the statistic.
+# From the vectors of a set's columns to the statistic; they are at length 1 but for graded pairs.
 Measure = Callable[..., Statistic]
 NEIGHBOURS = 10
 FOLDS = 5
@@ -49,7 +51,7 @@ class OwnSet:
         columns: Columns of texts, or of images, to encode.
         items: How many items the statistic is over.
         sha256: Hash of its rows.
-        measure: From the columns' unit vectors to the statistic.
+        measure: From the columns' vectors to the statistic; unit vectors but for graded pairs.
         pairs: Graded pairs as they were read; None of a set of another kind.
     """
 
@@ -63,6 +65,10 @@ class OwnSet:
 
     def statistic(self, model: SentenceTransformer, batch_size: int = 64) -> Statistic:
         """Return a model's statistic; raises UserError where its embeddings cannot be used."""
+        if self.pairs is not None:
+            # Each side by itself, as in Sentence-Transformers' evaluator of a training: where many
+            # cosines are equal, the last bit of an embedding decides their order.
+            return self.measure(*encode_apart(model, self.columns, batch_size))
         return self.measure(
             *(_unit(vectors) for vectors in encode_columns(model, self.columns, batch_size))
         )
@@ -318,37 +324,16 @@ def _cosines(first: Vectors, second: Vectors) -> npt.NDArray[np.float64]:
     return np.einsum("nh,nh->n", first.astype(np.float64), second.astype(np.float64))
 
 
-def _places(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return each value's place among the different ones: a draw of items is then ranked by
-    counting.
-    """
-    places: npt.NDArray[np.int64] = np.unique(values, return_inverse=True)[1]
-    return places
-
-
-def _centred_ranks(places: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    counts = np.bincount(places)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]  # Of equal ones their mean.
-    return np.asarray(ranks - ranks.mean())
-
-
 def _spearman(scores: npt.NDArray[np.float64], first: Vectors, second: Vectors) -> Statistic:
-    said, found = _places(scores), _places(_cosines(first, second))
-
-    def statistic(items: npt.NDArray[np.int64]) -> float:
-        x, y = _centred_ranks(found[items]), _centred_ranks(said[items])
-        spread = math.sqrt((x @ x) * (y @ y))
-        return float(x @ y / spread) if spread else math.nan
-
-    return statistic
+    return spearman_of_draws(pair_cosines(first, second), scores)
 
 
 def _average_precision(labels: npt.NDArray[np.int64], first: Vectors, second: Vectors) -> Statistic:
-    places = _places(-_cosines(first, second))
+    ranked = places(-_cosines(first, second))
 
     def statistic(items: npt.NDArray[np.int64]) -> float:
-        same = np.bincount(places[items], weights=labels[items])
-        precision = np.cumsum(same) / np.maximum(np.cumsum(np.bincount(places[items])), 1)
+        same = np.bincount(ranked[items], weights=labels[items])
+        precision = np.cumsum(same) / np.maximum(np.cumsum(np.bincount(ranked[items])), 1)
         return float(same @ precision / same.sum()) if same.any() else math.nan
 
     return statistic
@@ -434,8 +419,8 @@ class OwnSetJob:
         self.statistics: dict[str, Statistic] = {}
 
     def run(
-        self, context: Context, earlier: Record | None, keep: Callable[[Record], object]
-    ) -> Record:
+        self, context: Context, earlier: TaskRecord | None, keep: Callable[[TaskRecord], object]
+    ) -> TaskRecord:
         """Measure the model, also where an earlier run did: the verdict needs more than
         its score.
         """
@@ -446,6 +431,10 @@ class OwnSetJob:
         if math.isfinite(score):
             metrics[self.own.metric], self.statistics[context.evaluated.name] = score, statistic
         seconds = round(time.perf_counter() - began, 1)
-        return Record(
-            self._source, self.data, self.own.metric, {"test": {"default": metrics}}, seconds
+        return TaskRecord(
+            source=self._source,
+            sha256=self.data,
+            main_score=self.own.metric,
+            scores={"test": {"default": metrics}},
+            seconds=seconds,
         )

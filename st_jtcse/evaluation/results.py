@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import DataUnavailable, UserError
-from st_jtcse.evaluation.jobs import Context, Evaluated, Job, Record
+from st_jtcse.evaluation.jobs import Context, Evaluated, Job
 from st_jtcse.evaluation.suites import Suite, suite_scores
+from st_jtcse.records import EvaluatedModel, EvaluationResults, TaskRecord, read
 
 RESULTS = "results.json"
 _LIBRARIES = ("st-jtcse", "mteb", "sentence-transformers", "transformers", "torch", "scikit-learn")
 # What a task gave, or why it gave nothing.
-Outcome = Record | str
+Outcome = TaskRecord | str
 
 
 class Results:
@@ -33,58 +31,54 @@ class Results:
     def __init__(self, evaluated: Evaluated, folder: Path | None) -> None:
         model = evaluated.model
         self.evaluated, self.folder = evaluated, folder
+        # A sentence for each task whose main score is not defined.
+        self.undefined: list[str] = []
         versions = {"python": platform.python_version()}
         for library in _LIBRARIES:
             with suppress(PackageNotFoundError):
                 versions[library] = version(library)
-        self.data: dict[str, Any] = {
-            "model": {
-                "name": evaluated.name,
-                "sha256": evaluated.sha256,
-                "files": evaluated.files,
-                "parameters": sum(parameter.numel() for parameter in model.parameters()),
-                "dimension": model.get_embedding_dimension(),
-                "max_seq_length": model.max_seq_length,
-            },
-            "versions": versions,
-            "suites": {},
-            "tasks": {},
-            "missing": {},
-        }
+        about = EvaluatedModel(
+            name=evaluated.name,
+            sha256=evaluated.sha256,
+            files=evaluated.files,
+            parameters=sum(parameter.numel() for parameter in model.parameters()),
+            dimension=model.get_embedding_dimension(),
+            max_seq_length=model.max_seq_length,
+        )
+        self.data = EvaluationResults(
+            model=about, versions=versions, suites={}, tasks={}, missing={}
+        )
         if folder is not None and (folder / RESULTS).is_file():
             self._go_on(folder / RESULTS)
         self.write()
 
-    def keep(self, key: str, record: Record) -> None:
+    def keep(self, key: str, record: TaskRecord) -> None:
         """Keep a task's result."""
-        self.data["tasks"][key] = asdict(record)
-        self.data["missing"].pop(key, None)
+        self.data.tasks[key] = record
+        self.data.missing.pop(key, None)
 
     def write(self) -> None:
         """Write the file, whole or not at all."""
         if self.folder is not None:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                write_atomically(self.folder / RESULTS, to_json(self.data))
+                write_atomically(self.folder / RESULTS, to_json(self.data.plain()))
             except OSError as error:
                 raise UserError(
                     f"{self.folder} cannot be written ({error.strerror}); choose another folder."
                 ) from error
 
     def _go_on(self, path: Path) -> None:
-        try:
-            earlier = json.loads(path.read_text(encoding="utf-8"))
-            name, sha256 = earlier["model"]["name"], earlier["model"]["sha256"]
-            kept = {part: dict(earlier[part]) for part in ("suites", "tasks", "missing")}
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise UserError(f"{path} was not written by st-eval; choose another folder.") from None
-        if sha256 != self.data["model"]["sha256"]:
+        earlier = read(EvaluationResults, path, "restore it, or choose another folder")
+        there, here = earlier.model, self.data.model
+        if there.sha256 != here.sha256:
             raise UserError(
-                f"{path.parent} holds the results of another model ({name}, {sha256[:8]}; this one "
-                "is "
-                f"{self.data['model']['sha256'][:8]}); choose another folder."
+                f"{path.parent} holds the results of another model ({there.name}, "
+                f"{there.sha256[:8]}; this one is {here.sha256[:8]}); choose another folder."
             )
-        self.data |= kept
+        self.data.suites = earlier.suites
+        self.data.tasks = earlier.tasks
+        self.data.missing = earlier.missing
 
     def run(
         self,
@@ -100,30 +94,31 @@ class Results:
         Raises UserError where the model's embeddings cannot be used.
         """
         context = Context(self.evaluated, batch_size)
-        records: dict[str, Record] = {}
+        records: dict[str, TaskRecord] = {}
         for key, job in jobs.items():
             progress(key, None)
             outcome = job if isinstance(job, str) else self._outcome(key, job, context)
             if isinstance(outcome, str):
-                self.data["missing"][key] = outcome
+                self.data.missing[key] = outcome
             else:
                 records[key] = outcome
                 self.keep(key, outcome)
             for suite in tables:
-                self.data["suites"][suite.name] = suite_scores(suite, records)
+                self.data.suites[suite.name] = suite_scores(suite, records)
             self.write()
             progress(key, outcome)
 
     def _outcome(self, key: str, job: Job, context: Context) -> Outcome:
-        def keep(record: Record) -> None:
+        def keep(record: TaskRecord) -> None:
             if record.is_defined:
                 self.keep(key, record)
                 self.write()
 
-        known = self.data["tasks"].get(key)
-        before = known and Record(**known)
+        before = self.data.tasks.get(key)
+        if before is not None and not (before.is_defined and before.data == job.data):
+            before = None
         try:
-            record = job.run(context, before if before and before.data == job.data else None, keep)
+            record = job.run(context, before, keep)
         except DataUnavailable as reason:
             return f"{reason}."
         except UserError:
@@ -134,6 +129,9 @@ class Results:
                 f"it failed with {type(error).__name__}: "
                 f"{' '.join(str(error).split())[:200].rstrip('.')}."
             )
-        if not record.is_defined:
-            return f"{record.main_score} is undefined, as when all texts have the same embedding."
-        return record
+        if record.is_defined:
+            return record
+        undefined = f"{record.main_score} is undefined, as when all texts have the same embedding"
+        where = f"{key}, {self.evaluated.name}"
+        self.undefined.append(f"{where}: {undefined}; check the model's weights and the set.")
+        return f"{undefined}."

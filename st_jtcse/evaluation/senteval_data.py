@@ -19,9 +19,10 @@ from st_jtcse.data import Source
 from st_jtcse.data.rows import Row, checked_rows, number, texts_of
 from st_jtcse.errors import DataUnavailable, UserError
 from st_jtcse.evaluation import senteval_files
-from st_jtcse.evaluation.jobs import Context, Record
+from st_jtcse.evaluation.jobs import Context
 from st_jtcse.evaluation.senteval_sts import SentEvalSTSEvaluator
 from st_jtcse.evaluation.senteval_transfer import LabelledTexts, SentEvalTransferEvaluator
+from st_jtcse.records import TaskRecord
 
 STS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSB", "SICKR")
 # The splits of each transfer set. MRPC has pairs, the others single texts; TREC has question types,
@@ -71,8 +72,8 @@ class SentEvalJob:
             raise UserError(f"{found.source}: {error}") from None
 
     def run(
-        self, context: Context, earlier: Record | None, keep: Callable[[Record], object]
-    ) -> Record:
+        self, context: Context, earlier: TaskRecord | None, keep: Callable[[TaskRecord], object]
+    ) -> TaskRecord:
         """Evaluate the model, unless an earlier run did."""
         if earlier is not None:
             return earlier
@@ -84,8 +85,12 @@ class SentEvalJob:
             found: dict[str, float] = self._evaluator(context.evaluated.model)
         metrics = {name: value for name, value in found.items() if math.isfinite(value)}
         seconds = round(time.perf_counter() - began, 1)
-        return Record(
-            self._source, self.data, self._metric, {"test": {"default": metrics}}, seconds
+        return TaskRecord(
+            source=self._source,
+            sha256=self.data,
+            main_score=self._metric,
+            scores={"test": {"default": metrics}},
+            seconds=seconds,
         )
 
 

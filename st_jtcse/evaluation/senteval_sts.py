@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy.stats import pearsonr, spearmanr
+import numpy.typing as npt
+from scipy.stats import pearsonr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
-from sentence_transformers.util import pairwise_cos_sim
-from torch import from_numpy
 
+from st_jtcse.correlation import pair_cosines, spearman
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.unique_texts import encode_columns
 
@@ -88,21 +88,20 @@ class SentEvalSTSEvaluator(SentenceEvaluator):
         columns = [
             column for first, second, _ in self.subsets.values() for column in (first, second)
         ]
-        vectors = [from_numpy(column) for column in encode_columns(model, columns, self.batch_size)]
+        vectors = encode_columns(model, columns, self.batch_size)
         pairs = zip(self.subsets, zip(vectors[::2], vectors[1::2]))
-        cosines = {subset: pairwise_cos_sim(*both).numpy() for subset, both in pairs}
+        cosines = {subset: pair_cosines(*both) for subset, both in pairs}
         gold = {
             subset: np.asarray(scores, dtype=float)
             for subset, (_, _, scores) in self.subsets.items()
         }
         sizes = [len(scores) for scores in gold.values()]
         metrics: dict[str, float] = {}
-        for measure, correlate in (("spearman", spearmanr), ("pearson", pearsonr)):
-            each = [float(correlate(cosines[subset], gold[subset])[0]) for subset in gold]
-            together = correlate(
+        for measure, correlate in (("spearman", spearman), ("pearson", _pearson)):
+            each = [correlate(cosines[subset], gold[subset]) for subset in gold]
+            metrics[f"{measure}_all"] = correlate(
                 np.concatenate(list(cosines.values())), np.concatenate(list(gold.values()))
             )
-            metrics[f"{measure}_all"] = float(together[0])
             metrics[f"{measure}_mean"] = float(np.mean(each))
             metrics[f"{measure}_wmean"] = float(np.average(each, weights=sizes))
             if len(gold) > 1:
@@ -115,3 +114,7 @@ class SentEvalSTSEvaluator(SentenceEvaluator):
     def description(self) -> str:
         """What the model card calls this evaluation."""
         return "Semantic Similarity"
+
+
+def _pearson(values: npt.NDArray[np.float32], others: npt.NDArray[np.float64]) -> float:
+    return float(pearsonr(values, others).statistic)

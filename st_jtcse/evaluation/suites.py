@@ -7,13 +7,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, Field, model_validator
 
-if TYPE_CHECKING:
-    from st_jtcse.evaluation.jobs import Record
+from st_jtcse.records import (
+    Aggregations,
+    SuiteRow,
+    SuiteScores,
+    TaskRecord,
+    TransferScores,
+)
 
 Protocol = Literal["mteb", "senteval", "data"]
 # The fifteen metrics of JTCSE's Table VI.
@@ -53,7 +58,7 @@ class Row(BaseModel, extra="forbid", frozen=True):
             f" with the pairs of {self.pairs}" if self.pairs else ""
         )
 
-    def score(self, record: Record, metric: str | None = None) -> float | None:
+    def score(self, record: TaskRecord, metric: str | None = None) -> float | None:
         """Return a metric in percent: the mean over the row's splits of the mean over its
         subsets.
         """
@@ -116,66 +121,65 @@ def suites() -> dict[str, Suite]:
     return {name: Suite.model_validate({**found, "name": name}) for name, found in data.items()}
 
 
-def suite_scores(suite: Suite, records: Mapping[str, Record]) -> dict[str, Any]:
-    """Return a table and its paper's means as plain data; scores are in percent, None where a task
-    has no result.
+def suite_scores(suite: Suite, records: Mapping[str, TaskRecord]) -> SuiteScores:
+    """Return a table and its paper's means; scores are in percent, None where a task has no
+    result.
     """
     known = [(row, records.get(row.job)) for row in suite.rows]
-    rows: list[dict[str, Any]] = [
-        {
-            "label": row.paper,
-            "task": row.job,
-            "metric": row.metric or (record.main_score if record else None),
-            "score": _rounded(row.score(record)) if record else None,
-            "reported": row.reported,
-            "note": row.note,
-        }
+    rows = [
+        SuiteRow(
+            label=row.paper,
+            task=row.job,
+            metric=row.metric or (record.main_score if record else None),
+            score=_rounded(row.score(record)) if record else None,
+            reported=row.reported,
+            note=row.note,
+        )
         for row, record in known
     ]
     retrieval = [(row, record) for row, record in known if row.metric in RETRIEVAL]
     finished = [(row, record) for row, record in known if record]
-    return {
-        "source": suite.source,
-        "note": suite.note,
-        "rows": rows,
+    return SuiteScores(
+        source=suite.source,
+        note=suite.note,
+        rows=rows,
         # The mean of tasks asked for one by one would mean nothing.
-        "average": _mean([cells["score"] for cells in rows]) if suite.source else None,
-        "reported_average": suite.average,
-        "by_metric": {
+        average=_mean([row.score for row in rows]) if suite.source else None,
+        reported_average=suite.average,
+        by_metric={
             metric: _mean(
                 [row.score(record, metric) if record else None for row, record in retrieval]
             )
             for metric in (RETRIEVAL if retrieval else ())
         },
-        "aggregations": {
+        aggregations={
             row.paper: _aggregations(record)
             for row, record in finished
             if row.metric == "spearman_all"
         },
-        "transfer": {row.paper: found for row, record in finished if (found := _transfer(record))},
-    }
+        transfer={row.paper: found for row, record in finished if (found := _transfer(record))},
+    )
 
 
-def _aggregations(record: Record) -> dict[str, Any]:
+def _aggregations(record: TaskRecord) -> Aggregations:
     """Return SentEval's three aggregations of an STS set, and the subsets' own correlations."""
     metrics = {
-        name.removeprefix("spearman_"): _rounded(100 * value)
-        for name, value in record.scores["test"]["default"].items()
+        name.removeprefix("spearman_"): round(100 * value, 4)
+        for name, value in record.scores.get("test", {}).get("default", {}).items()
         if name.startswith("spearman_")
     }
-    return {
-        **{kind: metrics.pop(kind, None) for kind in ("all", "mean", "wmean")},
-        "subsets": metrics,
-    }
+    three = {kind: metrics.pop(kind, None) for kind in ("all", "mean", "wmean")}
+    return Aggregations(**three, subsets=metrics)
 
 
-def _transfer(record: Record) -> dict[str, float | None]:
-    """Return the three figures of a transfer set; none for any other task."""
+def _transfer(record: TaskRecord) -> TransferScores | None:
+    """Return the three figures of a transfer set; None for any other task."""
     metrics = record.scores.get("test", {}).get("default", {})
     if "dev_accuracy" not in metrics:
-        return {}
+        return None
     names = ("accuracy", "dev_accuracy", "f1")
-    return {name: _rounded(100 * metrics[name]) if name in metrics else None for name in names}
+    known = {name: round(100 * metrics[name], 4) for name in names if name in metrics}
+    return TransferScores(**{name: known.get(name) for name in names})
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

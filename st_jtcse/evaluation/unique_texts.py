@@ -62,11 +62,7 @@ def encode_columns(
     """
     how: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": False}
     kind = "text" if isinstance(columns[0][0], str) else "image"
-    if kind not in getattr(model, "modalities", [kind]):
-        raise UserError(
-            f"The set is one of {kind}s, which the model does not read; give another set, or "
-            "another model."
-        )
+    _check_kind(model, kind)
     if kind == "image":
         return [np.concatenate(list(_of_images(model, column, how))) for column in columns]
     vectors = UniqueTexts(model.get_embedding_dimension()).encode(
@@ -74,6 +70,26 @@ def encode_columns(
         lambda missing: model.encode(missing, **how),
     )
     return np.split(vectors, np.cumsum([len(column) for column in columns])[:-1])
+
+
+def encode_apart(
+    model: SentenceTransformer, columns: Sequence[Sequence[str]], batch_size: int
+) -> list[Vectors]:
+    """Return the vectors of columns of texts, each column encoded by itself as it is, which is what
+    Sentence-Transformers' evaluators do; UserError as `UniqueTexts` does.
+    """
+    _check_kind(model, "text")
+    how: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": False}
+    dimension = model.get_embedding_dimension()
+    return [_checked(model.encode(list(texts), **how), texts, dimension) for texts in columns]
+
+
+def _check_kind(model: SentenceTransformer, kind: str) -> None:
+    if kind not in getattr(model, "modalities", [kind]):
+        raise UserError(
+            f"The set is one of {kind}s, which the model does not read; give another set, or "
+            "another model."
+        )
 
 
 def _of_images(

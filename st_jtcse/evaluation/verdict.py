@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from scipy.stats import bootstrap
 from sentence_transformers import SentenceTransformer
 
 from st_jtcse.evaluation.own_sets import OwnSet, Statistic
+from st_jtcse.records import VerdictRecord
 
 WHOLE = "all sets"
 RESAMPLES = 999
@@ -37,11 +38,13 @@ class Verdict:
     high: float
 
     @property
-    def word(self) -> str:
+    def word(self) -> Literal["better", "equal", "worse"]:
         """Whether it is better, equal or worse: the interval leaves zero on one side, or
         holds it.
         """
-        return "better" if self.low > 0 else "worse" if self.high < 0 else "equal"
+        if self.low > 0:
+            return "better"
+        return "worse" if self.high < 0 else "equal"
 
     @property
     def sentence(self) -> str:
@@ -51,10 +54,17 @@ class Verdict:
             f"({self.score - self.base:+.2f}, 95 % interval {self.low:+.2f} to {self.high:+.2f})"
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_record(self) -> VerdictRecord:
         """Return what a results file keeps."""
-        figures = {key: round(getattr(self, key), 4) for key in ("base", "score", "low", "high")}
-        return {"set": self.name, "verdict": self.word, "sentence": self.sentence, **figures}
+        return VerdictRecord(
+            set=self.name,
+            verdict=self.word,
+            sentence=self.sentence,
+            base=round(self.base, 4),
+            score=round(self.score, 4),
+            low=round(self.low, 4),
+            high=round(self.high, 4),
+        )
 
 
 def verdicts(

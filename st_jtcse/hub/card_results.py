@@ -7,15 +7,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import EvalResult
 
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.results import RESULTS
 from st_jtcse.hashing import sha256
-from st_jtcse.hub.model_form import read_json
+from st_jtcse.records import EvaluationResults, StageRecord, VerdictRecord, read
 from st_jtcse.reports.evaluation_report import suite_table
+from st_jtcse.reports.markdown import as_text
 from st_jtcse.reports.table import Table, number, scale, shipped_rows
 
 # Written by st-train beside the weights, and the folder for st-eval's results there.
@@ -45,67 +45,65 @@ def card_results(folder: Path) -> CardResults:
     Raises UserError where a file of results cannot be read, or is of other weights than those in
     the folder.
     """
-    fault = "cannot be read; a card shows only what it holds, so restore it or delete it"
-    training = read_json(folder / TRAINING_RECORD, fault) or {}
-    evaluation = read_json(folder / EVALUATION / RESULTS, fault) or {
-        "model": {"files": {}},
-        "suites": {},
-    }
-    _of_these_weights(folder, TRAINING_RECORD, training.get("weights_sha256", {}))
-    _of_these_weights(folder, f"{EVALUATION}/{RESULTS}", evaluation["model"]["files"])
+    way_out = "a card shows only what it holds, so restore it or delete it"
     tables: list[tuple[Table, str | None]] = []
     figures: list[EvalResult] = []
-    if scores := training.get("spearman"):
-        tables.append((_training_table(training), None))
+    title, paper, verdicts = folder.absolute().name, None, []
+    if (path := folder / TRAINING_RECORD).is_file():
+        training = read(StageRecord, path, way_out)
+        _of_these_weights(folder, path, training.weights_sha256)
+        title, paper = training.title or title, training.reported_as
+        verdicts = [_sentence(verdict) for verdict in training.verdicts]
+        if training.spearman:
+            tables.append((_training_table(training), None))
         figures += [
-            _figure(name, name, _metric(training, name), score) for name, score in scores.items()
+            _figure(name, name, _metric(training, name), score)
+            for name, score in training.spearman.items()
         ]
-    for name, suite in evaluation["suites"].items():
-        picture = f"{EVALUATION}/{name}.png"
-        paper = training.get("reported_as")
-        table = _own_and_reported(suite_table(name, suite, also=paper), paper)
-        tables.append((table, picture if (folder / picture).is_file() else None))
-        figures += [
-            _figure(row["label"], row["task"], row["metric"], row["score"])
-            for row in suite["rows"]
-            if row["score"] is not None
-        ]
-    return CardResults(
-        tables, figures, training.get("title") or folder.absolute().name, _verdicts(training)
-    )
+    if (path := folder / EVALUATION / RESULTS).is_file():
+        evaluation = read(EvaluationResults, path, way_out)
+        _of_these_weights(folder, path, evaluation.model.files)
+        for name, suite in evaluation.suites.items():
+            picture = f"{EVALUATION}/{name}.png"
+            table = _own_and_reported(suite_table(name, suite, also=paper), paper)
+            tables.append((table, picture if (folder / picture).is_file() else None))
+            figures += [
+                _figure(row.label, row.task, row.metric, row.score)
+                for row in suite.rows
+                if row.metric is not None and row.score is not None
+            ]
+    return CardResults(tables, figures, title, verdicts)
 
 
-def _of_these_weights(folder: Path, results: str, hashes: Mapping[str, str]) -> None:
+def _of_these_weights(folder: Path, results: Path, hashes: Mapping[str, str]) -> None:
     for name, digest in hashes.items():
         if not (folder / name).is_file() or sha256(folder / name) != digest:
             raise UserError(
-                f"{folder / results} is not of the weights in {folder / name}; restore them, or "
+                f"{results} is not of the weights in {folder / name}; restore them, or "
                 "delete it, and the "
                 "card claims nothing."
             )
 
 
-def _training_table(record: Mapping[str, Any]) -> Table:
-    sets = list(record["spearman"])
-    rows = shipped_rows(record, sets)
-    told = {"before this training": "spearman_start", "this model": "spearman"}
-    rows += [
-        [name, *(number(record[key].get(each)) for each in sets)]
-        for name, key in told.items()
-        if record["steps"] or key == "spearman"
-    ]
-    title = scale(sets, record.get("metrics", {})).replace("Spearman", "Spearman correlation")
+def _training_table(record: StageRecord) -> Table:
+    sets = list(record.spearman)
+    rows = shipped_rows(record.as_shipped, sets)
+    if record.steps:
+        before = [number(record.spearman_start.get(name)) for name in sets]
+        rows.append(["before this training", *before])
+    rows.append(["this model", *map(number, record.spearman.values())])
+    title = scale(sets, record.metrics).replace("Spearman", "Spearman correlation")
     return Table(["model", *sets], rows, title)
 
 
-def _metric(record: Mapping[str, Any], name: str) -> str:
-    metric: str = record.get("metrics", {}).get(name, "spearman")
+def _metric(record: StageRecord, name: str) -> str:
+    metric = record.metrics.get(name, "spearman")
     return "spearmanr" if metric.startswith("spearman") else metric
 
 
-def _verdicts(record: Mapping[str, Any]) -> list[str]:
-    told = [(one["sentence"], one["verdict"] == "worse") for one in record.get("verdicts", ())]
-    return [f"**{sentence}**" if worse else sentence for sentence, worse in told]
+def _sentence(verdict: VerdictRecord) -> str:
+    sentence = as_text(verdict.sentence)
+    return f"**{sentence}**" if verdict.verdict == "worse" else sentence
 
 
 def _own_and_reported(table: Table, paper: str | None) -> Table:

@@ -20,6 +20,7 @@ from st_jtcse.atomic import write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.hub.card_results import CardResults, card_results
 from st_jtcse.hub.model_form import model_form
+from st_jtcse.reports.markdown import as_text, fence
 from st_jtcse.reports.page import templates
 
 CARD = "README.md"
@@ -57,8 +58,11 @@ def write_card(model: Any, folder: Path, facts: CardFacts, record: Mapping[str, 
     data.local_files_only = True
     data.base_model = None
     data.register_model(model)
-    for rows in data.train_datasets if form.images else ():
-        rows.update(examples=None, examples_table=None)  # They show files that no one else has.
+    for rows in data.train_datasets:
+        if form.images:
+            rows.update(examples=None, examples_table=None)  # They show files that no one else has.
+        elif rows.get("examples"):
+            rows["examples"] = {key: _as_texts(cells) for key, cells in rows["examples"].items()}
     card = ModelCard(generate_model_card(model), ignore_metadata_errors=True)
     text = _template(facts.family).render(
         facts=facts,
@@ -134,6 +138,11 @@ def _with_results(card: ModelCard, found: CardResults) -> str:
     return card.content
 
 
+def _as_texts(cells: Sequence[Any]) -> list[Any]:
+    # Sentence-Transformers marks the bars of its tables itself.
+    return [as_text(cell).replace("\\|", "|") if isinstance(cell, str) else cell for cell in cells]
+
+
 def _sections(text: str) -> dict[str, str]:
     """Return the sections of a card by their headings, without the placeholders for
     people to fill.
@@ -144,5 +153,7 @@ def _sections(text: str) -> dict[str, str]:
 
 
 def _template(name: str) -> Template:
-    # Markdown, for which there is no escaping.
-    return templates(bundled.folder("model_cards"), autoescape=False).get_template(f"{name}.md")
+    # Markdown: what comes from outside goes through the filter `as_text` instead.
+    made = templates(bundled.folder("model_cards"), autoescape=False)
+    made.filters |= {"as_text": as_text, "fence": fence}
+    return made.get_template(f"{name}.md")

@@ -13,7 +13,7 @@ from sentence_transformers.base.modules import Transformer
 
 from st_jtcse.errors import UserError
 from st_jtcse.modules.joining import JOINED_TYPES
-from st_jtcse.modules.loading import CONFIG, SETTINGS, own_class, read_listing
+from st_jtcse.modules.model_folders import CONFIG, SETTINGS, own_class, read_listing
 from st_jtcse.pooling_names import PoolingName
 
 # plain: by Sentence-Transformers alone; registered: after `import st_jtcse`, or with the flag;

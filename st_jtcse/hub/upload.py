@@ -18,7 +18,7 @@ from st_jtcse.errors import PushFailed, UserError
 from st_jtcse.hub.cards import CARD, updated_card
 from st_jtcse.hub.model_files import ADAPTER, check_whole, files_to_push
 from st_jtcse.hub.model_form import ModelForm, model_form
-from st_jtcse.modules.loading import CONFIG, MODULES
+from st_jtcse.modules.model_folders import CONFIG, MODULES
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")

@@ -83,5 +83,5 @@ class AttentionPooling(Module):
             for key in ("token", "cache_folder", "revision", "local_files_only")
             if key in kwargs
         }
-        own = cls(**cls.load_config(model_name_or_path, subfolder=subfolder, **hub))
+        own = super().load(model_name_or_path, subfolder=subfolder, **hub)
         return cls.load_torch_weights(model_name_or_path, subfolder=subfolder, model=own, **hub)

@@ -12,7 +12,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 
 from st_jtcse.modules.joining import JOINED_TYPES, JoinedEncoder
-from st_jtcse.modules.loading import MODULES, own_class, read_listing
+from st_jtcse.modules.model_folders import MODULES, own_class, read_listing
 from st_jtcse.modules.pooler_head import PoolerModulusHead
 from st_jtcse.modules.training_head import TrainingHead
 

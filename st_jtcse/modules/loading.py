@@ -6,7 +6,8 @@ the same everywhere:
 - A Sentence-Transformers model, told by its `modules.json`, is itself: modules, prompts, length and
   similarity.
 - A plain encoder does not say how its tokens make an embedding: its pooling must be named, and is
-  nowhere assumed.
+  nowhere assumed. Neither does what was saved as a CrossEncoder, or as another kind of model that
+  embeds no sentences.
 - A named pooling takes the encoder of either alone, and pools its tokens so; what else came with it
   is left. So does a template, which pools the mask token of a prompt around each text.
 - A twin and an ensemble pool their encoders themselves: a named pooling changes how.
@@ -14,40 +15,49 @@ the same everywhere:
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 from sentence_transformers.util import import_from_string, load_file_path
 from torch import nn
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
 from st_jtcse import embedded
 from st_jtcse.errors import CodeNotTrusted, PoolingNeeded, UserError
 from st_jtcse.modules.attention_pooling import AttentionPooling
 from st_jtcse.modules.mask_prompts import mask_prompt
+from st_jtcse.modules.model_folders import (
+    CONFIG,
+    EMBEDDER,
+    MODULES,
+    PLAIN,
+    kind_in,
+    located,
+    read_listing,
+    read_settings,
+)
 from st_jtcse.modules.padding import check_padding
+from st_jtcse.modules.shared_words import share_words
 from st_jtcse.modules.whole_models import (
     check_length,
     check_model,
+    first_outputs,
     is_unreadable,
     loading_whole,
     reason_of,
+    within_files,
 )
 from st_jtcse.pooling_names import TrainedPoolingName
 from st_jtcse.towers import TwinEncoderModel
-from st_jtcse.towers.modeling_tower_pooling import TOWER_POOLINGS, SumConfig
-
-CONFIG = "config.json"
-MODULES = "modules.json"
-SETTINGS = "config_sentence_transformers.json"
+from st_jtcse.towers.modeling_tower_pooling import TOWER_POOLINGS, SumConfig, tower_class
 
 
 def load_sentence_transformer(
@@ -76,7 +86,7 @@ def load_sentence_transformer(
             ``attn_implementation``, ``dtype``.
 
     Raises:
-        PoolingNeeded: It is a plain encoder, and no pooling is named.
+        PoolingNeeded: It is a plain encoder or a cross-encoder, and no pooling is named.
         UserError: It cannot be loaded, is not whole, or cannot be pooled so, or has no positions
             for such a length.
 
@@ -94,23 +104,40 @@ def load_sentence_transformer(
         )
         check_length(encoder, max_seq_length)
         pooled = pooling_of(encoder, pooling, name, revision, template)
-        return SentenceTransformer(modules=[encoder, *pooled], device=device)
-    if not _listing(name, revision):
-        with reading(name) as place:
-            is_encoder = load_file_path(place, CONFIG, revision=revision) is not None
-        if not is_encoder:
-            raise UserError(_not_found(name))
-        raise PoolingNeeded(
-            f"{name} has no {MODULES}: it is a plain encoder, and nothing says how its tokens make "
-            "an embedding",
-            "name its pooling, e.g. pooling='cls'",
-        )
-    model = _as_shipped(name, device, hub, dict(model_kwargs or {}))
-    check_model(model, name)
-    check_length(model, max_seq_length)
-    if max_seq_length is not None:
-        model.max_seq_length = max_seq_length
+        model = SentenceTransformer(modules=[encoder, *pooled], device=device)
+    else:
+        check_embeds(name, revision)
+        model = _as_shipped(name, device, hub, dict(model_kwargs or {}))
+        check_model(model, name)
+        check_length(model, max_seq_length)
+        if max_seq_length is not None:
+            model.max_seq_length = max_seq_length
+    try_out(model, name)
     return model
+
+
+def saved_as(name: str | os.PathLike[str], revision: str | None = None) -> str:
+    """Return what a model was saved as, as :func:`~st_jtcse.modules.model_folders.kind_in` says it.
+
+    Raises UserError where there is no model.
+    """
+    with reading(name) as place:
+        kind = kind_in(place, revision)
+        if kind != PLAIN or load_file_path(place, CONFIG, revision=revision) is not None:
+            return kind
+    raise UserError(_not_found(name))
+
+
+def check_embeds(name: str | os.PathLike[str], revision: str | None = None) -> None:
+    """Refuse with PoolingNeeded a model whose tokens nothing makes an embedding."""
+    kind = saved_as(name, revision)
+    if kind == EMBEDDER:
+        return
+    told = f"has no {MODULES}: it is a {kind}" if kind == PLAIN else f"was saved as a {kind}"
+    raise PoolingNeeded(
+        f"{name} {told}, and nothing says how its tokens make an embedding",
+        "name its pooling, e.g. pooling='cls'",
+    )
 
 
 def _as_shipped(
@@ -126,6 +153,7 @@ def _as_shipped(
     folder: they are built here.
     """
     entries = _listing(name, hub["revision"])
+    _check_kinds(name, entries)
     foreign = [
         entry["type"] for entry in entries if not entry["type"].startswith("sentence_transformers.")
     ]
@@ -136,8 +164,8 @@ def _as_shipped(
     unknown = next((kind for kind in foreign if kind not in own), None)
     if unknown is not None:
         raise CodeNotTrusted(
-            f"The model '{name}' cannot be loaded: it needs the class {unknown}, whose code runs "
-            "only if you allow it",
+            f"The model '{name}' cannot be loaded: it needs the class {unknown[:60]}, whose code "
+            "runs only if you allow it",
             "if you trust it, load it with trust_remote_code=True",
         )
     with reading(name) as place:
@@ -149,12 +177,15 @@ def _as_shipped(
             kind.load(place, subfolder=entry["path"], **given)
             for kind, entry in zip(kinds, entries)
         ]
-        settings = load_file_path(place, SETTINGS, revision=hub["revision"])
-        told = json.loads(Path(settings).read_text(encoding="utf-8")) if settings else {}
-    kept = ("prompts", "default_prompt_name", "similarity_fn_name")
-    return SentenceTransformer(
-        modules=modules, device=device, **{key: told[key] for key in kept if key in told}
-    )
+        settings = read_settings(place, hub["revision"])
+        return SentenceTransformer(
+            modules=modules,
+            device=device,
+            prompts={key: text for key, text in settings.prompts.items() if text is not None},
+            default_prompt_name=settings.default_prompt_name,
+            similarity_fn_name=settings.similarity_fn_name,
+            truncate_dim=settings.truncate_dim,
+        )
 
 
 def own_modules() -> list[Any]:
@@ -212,6 +243,7 @@ def load_cross_encoder(
         )
     check_model(model, name)
     check_length(model, max_seq_length)
+    try_out(model, name)
     return model
 
 
@@ -226,6 +258,36 @@ def load_config(
         return AutoConfig.from_pretrained(
             place, revision=revision, trust_remote_code=trust_remote_code
         )
+
+
+def build(
+    name: str | os.PathLike[str],
+    config: Any,
+    *,
+    cross_encoder: bool = False,
+    to_blame: str | None = None,
+    trust_remote_code: bool = False,
+) -> PreTrainedModel:
+    """Build a model with weights drawn from the global generator, or with none where torch's device
+    is ``meta``.
+
+    Args:
+        name: The model that the configuration is of.
+        config: The configuration.
+        cross_encoder: Whether it scores pairs.
+        to_blame: What changed the configuration; None: it is as the model came with it.
+        trust_remote_code: Whether code that comes with the model may run.
+
+    Raises:
+        UserError: There is no such model, or it would be far larger than the files that it came in.
+    """
+    kind: Any = AutoModelForSequenceClassification if cross_encoder else tower_class(config)
+    with (
+        reading(name, to_blame) as place,
+        within_files(place if to_blame is None else None),
+    ):
+        model: PreTrainedModel = kind.from_config(config, trust_remote_code=trust_remote_code)
+    return model
 
 
 def pooling_of(
@@ -337,63 +399,14 @@ def _has_poolers(model: Any) -> bool:
     return isinstance(model, TwinEncoderModel) and bool(model.tower_poolers())
 
 
-def located(name: str | os.PathLike[str]) -> str:
-    """Return where a model lies: a folder, which is looked through for what a model needs, or a Hub
-    id.
-    """
-    place = embedded.place(os.fspath(name))
-    folder = Path(place)
-    if not folder.exists():
-        return place
-    if not folder.is_dir():
-        raise UserError(f"{folder} is a file; give the folder of a saved model.")
-    entries = read_listing(folder)
-    if not entries and not (folder / CONFIG).is_file():
-        raise UserError(
-            f"{folder} holds neither {MODULES} nor {CONFIG}; give the folder of a saved model."
-        )
-    for entry in entries:
-        # Normalisation has nothing to save, and git keeps no empty folder.
-        if not (folder / entry["path"]).is_dir() and not entry["type"].endswith("Normalize"):
-            missing = folder / entry["path"]
-            raise UserError(
-                f"{missing} does not exist, but {folder / MODULES} names it; copy the whole folder."
-            )
-    for entry in entries:
-        settings = folder / entry["path"] / CONFIG
-        if entry["type"].endswith("Pooling") and not settings.is_file():
-            raise UserError(
-                f"{settings} does not exist, so nothing says how tokens are pooled; copy the whole "
-                "folder."
-            )
-    first = folder / entries[0]["path"] if entries else folder
-    if (
-        entries
-        and entries[0]["type"].endswith("Transformer")
-        and not list(first.glob("*r_config.json"))
-    ):
-        raise UserError(
-            f"{first} lacks its tokenizer's settings (tokenizer_config.json); copy the whole "
-            "folder."
-        )
-    if (first / CONFIG).is_file() and not [
-        *first.glob("*.safetensors"),
-        *first.glob("pytorch_model*.bin"),
-    ]:
-        raise UserError(
-            f"{first} holds a configuration but no weights (model.safetensors); copy the whole "
-            "folder."
-        )
-    return place
-
-
 @contextmanager
-def reading(name: str | os.PathLike[str]) -> Iterator[str]:
+def reading(name: str | os.PathLike[str], to_blame: str | None = None) -> Iterator[str]:
     """Give where a model lies, have only whole ones loaded, and tell in one sentence what the
     libraries cannot read.
 
     Args:
         name: ``embedded``, a folder or a Hub id.
+        to_blame: What to correct where the model itself was read already; None: the model.
 
     Raises:
         UserError: They could not, or something is missing there.
@@ -402,7 +415,7 @@ def reading(name: str | os.PathLike[str]) -> Iterator[str]:
     try:
         with loading_whole():
             yield place
-    except Exception as error:
+    except BaseException as error:
         if not is_unreadable(error):
             raise
         if "trust_remote_code" in str(error):
@@ -412,11 +425,36 @@ def reading(name: str | os.PathLike[str]) -> Iterator[str]:
                 "if you trust it, load it with trust_remote_code=True",
             ) from error
         reason = reason_of(error, Path(place))
+        if to_blame is not None:
+            raise UserError(
+                f"No model like '{name}' can be built with {to_blame} ({reason[:300]}); correct it."
+            ) from error
         if Path(name).exists() or name == embedded.NAME:
             raise UserError(
                 f"The model '{name}' cannot be loaded ({reason[:300]}); give a complete one."
             ) from error
         raise UserError(_not_found(name, f" ({reason[:200]})")) from error
+
+
+def try_out(model: BaseModel, name: str | os.PathLike[str]) -> None:
+    """Have a loaded model read two short inputs, and refuse one that cannot, or gives what is not
+    finite.
+
+    Many values of a configuration make sense or not only where something is computed with them.
+    Nothing is drawn and no state of the model changes.
+
+    Args:
+        model: A SentenceTransformer or a CrossEncoder.
+        name: What it was loaded by.
+    """
+    with reading(name):
+        share_words(model)
+        found = first_outputs(model)
+    if found is not None and not found.isfinite().all():
+        raise UserError(
+            f"The model '{name}' gives numbers that are not finite for a short text; restore the "
+            "configuration and weights that it was saved with."
+        )
 
 
 def _not_found(name: str | os.PathLike[str], reason: str = "") -> str:
@@ -433,19 +471,35 @@ def _listing(name: str | os.PathLike[str], revision: str | None) -> list[dict[st
     return [] if path is None else read_listing(Path(path).parent)
 
 
+def _check_kinds(name: str | os.PathLike[str], entries: Sequence[Mapping[str, str]]) -> None:
+    """Refuse classes of Sentence-Transformers that are no modules."""
+    for entry in entries:
+        if entry["type"].startswith("sentence_transformers."):
+            with reading(name):
+                kind: Any = import_from_string(entry["type"])
+            if not isinstance(kind, type) or not issubclass(kind, nn.Module):
+                raise UserError(
+                    f"{name}: {MODULES} names {entry['type']}, which is no module; save the model "
+                    "again."
+                )
+
+
 def _check_encoder(name: str | os.PathLike[str], revision: str | None) -> None:
     """Refuse a model that begins with no encoder, such as static embeddings: it has no states to
     pool.
     """
-    first = next((entry["type"] for entry in _listing(name, revision)), "")
-    if first.startswith("sentence_transformers.") and not issubclass(
-        import_from_string(first), Transformer
-    ):
-        raise UserError(
-            f"{name} begins with {first.rpartition('.')[2]} and has no encoder whose states could "
-            "be pooled otherwise; "
-            "leave its pooling as it is, or choose a model with an encoder."
-        )
+    entries = _listing(name, revision)[:1]
+    _check_kinds(name, entries)
+    for entry in entries:
+        first = entry["type"]
+        if first.startswith("sentence_transformers.") and not issubclass(
+            import_from_string(first), Transformer
+        ):
+            raise UserError(
+                f"{name} begins with {first.rpartition('.')[2]} and has no encoder whose states "
+                "could be pooled otherwise; leave its pooling as it is, or choose a model with an "
+                "encoder."
+            )
 
 
 def _learned_attention(
@@ -461,28 +515,3 @@ def _learned_attention(
         return (
             AttentionPooling.load(place, subfolder=paths[0], revision=revision) if paths else None
         )
-
-
-def read_listing(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return a saved model's entries in order, each with its type and path; none for a plain
-    encoder.
-    """
-    path = Path(folder, MODULES)
-    if not path.is_file():
-        return []
-    try:
-        entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        complete = all(isinstance(entry[key], str) for entry in entries for key in ("type", "path"))
-    except (ValueError, TypeError, KeyError, RecursionError):
-        complete = False
-    if not complete:
-        raise UserError(f"{path} is not a list of modules; save the model again.")
-    return entries
-
-
-def own_class(folder: str | os.PathLike[str]) -> str | None:
-    """Return the name of the first class of this package, which Sentence-Transformers takes with
-    the flag only.
-    """
-    types = (entry["type"] for entry in read_listing(folder))
-    return next((name.rpartition(".")[2] for name in types if name.startswith("st_jtcse.")), None)

@@ -26,6 +26,7 @@ from st_jtcse.modules.whole_models import check_length
 from st_jtcse.pooling_names import PoolingName
 from st_jtcse.towers.modeling_ensemble_encoder import check_weights
 from st_jtcse.towers.modeling_tower_pooling import SumConfig
+from st_jtcse.wording import shown
 
 _PART_KWARGS = ("model_kwargs", "processor_kwargs", "config_kwargs")
 
@@ -158,13 +159,24 @@ class MultiTokenizerEnsemble(InputModule):
             for key in ("token", "cache_folder", "revision", "local_files_only")
             if key in kwargs
         }
-        weights = cls.load_config(model_name_or_path, subfolder=subfolder, **hub)["weights"]
+        weights = cls.load_config(model_name_or_path, subfolder=subfolder, **hub).get("weights")
+        is_list = isinstance(weights, list) and weights
+        if not is_list or not all(isinstance(weight, int | float) for weight in weights):
+            raise UserError(
+                f"{model_name_or_path}: {cls.config_file_name}: weights: expected a number for "
+                f"each member, found {shown(weights)}. Copy the whole folder again."
+            )
         members = []
         options = {key: kwargs.get(key, False) for key in ("trust_remote_code", "local_files_only")}
         for number in range(1, len(weights) + 1):
             folder = cls.load_dir_path(
                 model_name_or_path, os.path.join(subfolder, _name(number)), **hub
             )
+            if folder is None:
+                raise UserError(
+                    f"{model_name_or_path} lacks {_name(number)}, the folder of one of its "
+                    f"{len(weights)} members; copy the whole folder."
+                )
             # Copies, because from_pretrained takes arguments out of what it is given.
             parts: dict[str, Any] = {
                 key: dict(kwargs[key]) for key in _PART_KWARGS if kwargs.get(key)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import load_file_path
 
-from st_jtcse.modules.loading import CONFIG, MODULES, SETTINGS, read_listing, reading
+from st_jtcse.modules.loading import reading
+from st_jtcse.modules.model_folders import (
+    CONFIG,
+    EMBEDDER,
+    MODULES,
+    kind_in,
+    read_listing,
+    read_object,
+    read_settings,
+)
 from st_jtcse.pooling_names import SPOKEN
 from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
 
@@ -52,21 +59,22 @@ class ShippedForm:
 def shipped_form(
     name: str | os.PathLike[str], *, revision: str | None = None
 ) -> ShippedForm | None:
-    """Return the form of a model, ``embedded``, a folder or a Hub id; None for a plain encoder.
+    """Return the form of a model, ``embedded``, a folder or a Hub id; None for one whose tokens
+    nothing makes an embedding, such as a plain encoder.
 
     Raises UserError where it cannot be read.
     """
     with reading(name) as place:
         listing = load_file_path(place, MODULES, revision=revision)
-        if listing is None:
+        if listing is None or kind_in(place, revision) != EMBEDDER:
             return None
         entries = read_listing(Path(listing).parent)
         kinds = [entry["type"].rpartition(".")[2] for entry in entries]
         places = [entry["path"] for kind, entry in zip(kinds, entries) if kind == "Pooling"]
         poolings = [Pooling.load(place, subfolder=path, revision=revision) for path in places]
-        settings, config = (
-            _read(load_file_path(place, file, revision=revision)) for file in (SETTINGS, CONFIG)
-        )
+        settings = read_settings(place, revision)
+        found = load_file_path(place, CONFIG, revision=revision)
+        config = read_object(Path(found)) if found else {}
         limits = Transformer.load_config(place, subfolder=entries[0]["path"], revision=revision)
     is_sum = config.get("model_type") in _SUMS
     mode = (
@@ -81,12 +89,8 @@ def shipped_form(
         pooling=mode if isinstance(mode, str) else None,
         include_prompt=all(pooling.include_prompt for pooling in poolings),
         is_sum=is_sum,
-        prompts={key: text for key, text in (settings.get("prompts") or {}).items() if text},
-        default_prompt_name=settings.get("default_prompt_name"),
-        similarity_fn_name=settings.get("similarity_fn_name"),
+        prompts={key: text for key, text in settings.prompts.items() if text},
+        default_prompt_name=settings.default_prompt_name,
+        similarity_fn_name=settings.similarity_fn_name,
         max_seq_length=limits.get("max_seq_length"),
     )
-
-
-def _read(path: str | None) -> dict[str, Any]:
-    return json.loads(Path(path).read_text(encoding="utf-8")) if path else {}

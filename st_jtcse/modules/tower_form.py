@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from st_jtcse.errors import PoolingNeeded, UserError
+from st_jtcse.errors import UserError
+from st_jtcse.modules.loading import check_embeds
 from st_jtcse.modules.shipped_form import ShippedForm, shipped_form
 from st_jtcse.towers.modeling_tower_pooling import TOWER_POOLINGS, TowerPooling
 
@@ -79,21 +80,16 @@ def tower_form(name: str | os.PathLike[str], form: ShippedForm) -> TowerForm:
 
 def shared_form(
     names: Sequence[str | os.PathLike[str]], *, revision: str | None = None
-) -> TowerForm | None:
-    """Read how several saved models pool; None where all are plain encoders.
+) -> TowerForm:
+    """Read how several saved models pool.
 
     Raises:
-        PoolingNeeded: Some of them are.
+        PoolingNeeded: One is a plain encoder, or of a kind that embeds no sentences.
         UserError: They differ, which is named.
     """
+    for name in names:
+        check_embeds(name, revision)
     shipped = {name: shipped_form(name, revision=revision) for name in names}
-    if not any(shipped.values()):
-        return None
-    if plain := [name for name, form in shipped.items() if form is None]:
-        raise PoolingNeeded(
-            f"{plain[0]} is a plain encoder, and nothing says how its tokens make an embedding",
-            "name its pooling, e.g. pooling='cls'",
-        )
     forms = {name: tower_form(name, form) for name, form in shipped.items() if form}
     first = forms[names[0]]
     for name, form in forms.items():

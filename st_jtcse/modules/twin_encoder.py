@@ -16,7 +16,8 @@ from st_jtcse.atomic import new_folder
 from st_jtcse.errors import UserError
 from st_jtcse.modules.inference import save_for_inference
 from st_jtcse.modules.joining import Encoder, JoinedEncoder, tokenizer_of, transformer_of, twin_of
-from st_jtcse.modules.loading import load_config, reading
+from st_jtcse.modules.loading import load_config, reading, saved_as, try_out
+from st_jtcse.modules.model_folders import PLAIN
 from st_jtcse.modules.padding import check_padding
 from st_jtcse.modules.tower_form import TowerForm, shared_form
 from st_jtcse.modules.whole_models import check_length
@@ -177,12 +178,15 @@ def join_towers(
     nothing.
     """
     with new_folder(output) as folder:
-        form = shared_form([tower_1, tower_2]) or TowerForm()
+        towers = [tower_1, tower_2]
+        are_plain = all(saved_as(tower) == PLAIN for tower in towers)
+        form = TowerForm() if are_plain else shared_form(towers)
         own: dict[str, Any] = {"pooler_seed": pooler_seed, "max_seq_length": form.max_seq_length}
         options = form.of_towers | own | options
         encoder = TwinCrossAttentionEncoder.from_towers(tower_1, tower_2, **options)
         pooling = Pooling(encoder.get_embedding_dimension(), "cls")
         model = SentenceTransformer(modules=[encoder, pooling], **form.of_model, device="cpu")
+        try_out(model, tower_1)
         save_for_inference(model, folder)
 
 

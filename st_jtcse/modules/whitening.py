@@ -8,9 +8,10 @@ from collections.abc import Iterable
 
 import torch
 from sentence_transformers.sentence_transformer.modules import Dense
-from torch import Tensor, nn
+from torch import Tensor
 
 from st_jtcse.errors import UserError
+from st_jtcse.modules.closed_forms import Moments
 
 # Of the largest variance: below it a direction is noise of single precision.
 _SMALLEST = 1e-10
@@ -47,14 +48,11 @@ def whitening_of(embeddings: Iterable[Tensor], dimensions: int) -> Dense:
         Su et al., Whitening Sentence Representations for Better Semantics and Faster Retrieval,
         2021, Eq. 7 and 8.
     """
-    moments = torch.zeros(1, 1, dtype=torch.double)
+    moments = Moments()
     for batch in embeddings:
-        rows = nn.functional.pad(batch.detach().cpu().double(), (0, 1), value=1.0)
-        moments = moments + rows.T @ rows  # Behind the products the sums, and then the count.
-    mean = moments[-1, :-1] / moments[-1, -1]
-    variances, directions = torch.linalg.eigh(
-        moments[:-1, :-1] / moments[-1, -1] - mean.outer(mean)
-    )
+        moments.add(batch)
+    mean = moments.mean
+    variances, directions = torch.linalg.eigh(moments.covariance)
     varying = int((variances > _SMALLEST * variances[-1].clamp_min(1e-300)).sum())
     if varying < dimensions:
         raise UserError(

@@ -7,26 +7,45 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from operator import itemgetter
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
+from sentence_transformers import CrossEncoder
+from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 from transformers import PreTrainedModel
 
 from st_jtcse.errors import UserError
+from st_jtcse.modules.shared_words import WORDS_OF_WHOLE, share_words
+from st_jtcse.wording import shown
 
 _PACKAGE = Path(__file__).parents[1]
 _SAVE_AGAIN = "copy the whole folder, or save the model again"
 _checking = ContextVar("_checking", default=False)
+
+_WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin")
+# A weight of a file takes more than these bytes for its name and place alone, and a byte holds two
+# numbers at most, each of which is counted twice: when the model is built, and when it is filled.
+_LEAST_ENTRY, _NUMBERS_OF_A_BYTE = 64, 4
+# What is drawn beside a checkpoint: heads and poolers.
+_SLACK, _SLACK_NUMBERS = 500, 2**24
+# Keys that are named where a message does not tell which of them it means.
+_FEW = 3
+# More than any model has.
+_MOST_WEIGHTS = 50_000
 
 
 @contextmanager
@@ -47,7 +66,18 @@ def loading_whole() -> Iterator[None]:
     ) -> Any:
         # Sizes that differ are in the report too, where they have names.
         asked = {"ignore_mismatched_sizes": True} | kwargs | {"output_loading_info": True}
-        model, report = plain.__func__(kind, *args, **asked)
+        if not kwargs.get("trust_remote_code"):
+            # A model's own files may ask for it, by way of Sentence-Transformers: to run what its
+            # weights are pickled with, or anyone's kernels, and to write wherever they like.
+            asked |= {"weights_only": True, "allow_all_kernels": False}
+            if "offload_folder" in asked:
+                raise UserError(
+                    "offload_folder says where weights are written, which is left to models that "
+                    "are trusted (trust_remote_code)."
+                )
+        place = args[0] if args else kwargs.get("pretrained_model_name_or_path")
+        with within_files(place):
+            model, report = plain.__func__(kind, *args, **asked)
         _check_weights(model, report)
         check_finite(model, model.name_or_path)
         return (model, report) if output_loading_info else model
@@ -63,6 +93,54 @@ def loading_whole() -> Iterator[None]:
         setattr(PreTrainedModel, "from_pretrained", plain)  # noqa: B010
         logger.removeFilter(_is_no_table)
         _checking.reset(token)
+
+
+@contextmanager
+def within_files(place: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Refuse a model that outgrows the files of its weights while it is built, before that takes
+    hours and all memory.
+
+    Args:
+        place: The model's folder; of a Hub id, whose files are not here, only what no model has is
+            refused.
+    """
+    files = _weight_files(place)
+    size = sum(path.stat().st_size for path in files)
+    most_weights = _SLACK + size // _LEAST_ENTRY if files else _MOST_WEIGHTS
+    most_numbers = _SLACK_NUMBERS + size * _NUMBERS_OF_A_BYTE if files else None
+    weights = numbers = 0
+
+    def count(module: nn.Module, name: str, weight: Any) -> None:
+        nonlocal weights, numbers
+        if weight is None:
+            return
+        weights += 1
+        numbers += weight.numel()
+        if weights > most_weights or (most_numbers is not None and numbers > most_numbers):
+            held = f"its files of {size / 2**20:.1f} MiB can hold" if files else "any model has"
+            raise UserError(
+                f"{place}: config.json asks for far more weights than {held}; restore the "
+                "configuration that it was saved with."
+            )
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _weight_files(place: str | os.PathLike[str] | None) -> list[Path]:
+    folder = Path(place or "")
+    if place is None or not folder.is_dir():
+        return []
+    adapter = folder / "adapter_config.json"
+    if adapter.is_file():  # The weights are those of its base.
+        base = json.loads(adapter.read_text(encoding="utf-8")).get("base_model_name_or_path")
+        is_further = isinstance(base, str) and not (Path(base) / "adapter_config.json").exists()
+        return _weight_files(base) if is_further else []
+    found = [path for pattern in _WEIGHT_FILES for path in folder.glob(pattern)]
+    return [path for path in found if path.is_file()]
 
 
 def _is_no_table(record: logging.LogRecord) -> bool:
@@ -159,20 +237,51 @@ def check_model(model: nn.Module, name: str | os.PathLike[str]) -> None:
     for module in model.modules():
         if isinstance(module, Transformer) and module.tokenizer is not None:
             check_tokenizer(module.tokenizer, name)
+            _check_words(module, name)
             lower_length(module)
+            _check_room(module, module.max_seq_length, f"The max_seq_length of {name}")
     before: Any = None
     for module in model.children() if isinstance(model, nn.Sequential) else ():
         if isinstance(module, Pooling) and isinstance(before, Transformer):
             size, wanted = module.embedding_dimension, before.get_embedding_dimension()
             if size != wanted:
                 raise UserError(
-                    f"The Pooling of {name} is for embeddings of size {size}, and its encoder's "
-                    f"have {wanted}; restore "
-                    "the configuration that it was saved with."
+                    f"The Pooling of {name} is for embeddings of size {shown(size)}, and its "
+                    f"encoder's have {wanted}; restore the configuration that it was saved with."
                 )
         if not isinstance(module, Transformer):
             check_finite(module, name)
         before = module
+
+
+def _check_words(encoder: Transformer, name: str | os.PathLike[str]) -> None:
+    """Refuse a tokenizer with words for which the encoder has no vectors."""
+    config = encoder.model.config
+    rows = getattr(config.get_text_config(), "vocab_size", None)
+    if share_words(encoder):
+        rows = getattr(config, WORDS_OF_WHOLE, None)
+    tokenizer: Any = encoder.tokenizer
+    if not isinstance(rows, int) or not hasattr(tokenizer, "get_vocab"):
+        return
+    word, number = max(tokenizer.get_vocab().items(), key=itemgetter(1))
+    if number >= rows:
+        raise UserError(
+            f"The tokenizer of {name} gives {shown(word)} the number {number}, and the model has "
+            f"vectors for {rows} words, 0 to {rows - 1}; restore the tokenizer that it was saved "
+            "with."
+        )
+
+
+def _check_room(encoder: Transformer, length: Any, what: str) -> None:
+    """Refuse a length, called `what`, that leaves no room for words."""
+    if length is None:
+        return
+    special = encoder.tokenizer.num_special_tokens_to_add() if encoder.tokenizer else 0
+    if not isinstance(length, int | float) or length <= special:
+        raise UserError(
+            f"{what} is {shown(length)}, and {special} tokens of each text are special; expected a "
+            f"number of at least {special + 1}."
+        )
 
 
 def check_tokenizer(tokenizer: Any, name: str | os.PathLike[str]) -> None:
@@ -190,9 +299,12 @@ def check_tokenizer(tokenizer: Any, name: str | os.PathLike[str]) -> None:
 
 
 def check_length(model: nn.Module, max_seq_length: int | None) -> None:
-    """Refuse a length in tokens for which a model has learned no positions; None is the model's
-    own.
+    """Refuse a length in tokens for which a model has learned no positions, or which leaves no room
+    for words; None is the model's own.
     """
+    for module in model.modules() if max_seq_length is not None else ():
+        if isinstance(module, Transformer):
+            _check_room(module, max_seq_length, "max_seq_length")
     positions = _positions(model)
     if max_seq_length is not None and positions is not None and max_seq_length > positions:
         raise UserError(
@@ -206,8 +318,8 @@ def lower_length(encoder: Transformer) -> None:
     """Have an encoder cut its inputs where its positions end, if the length that it came with is
     more.
     """
-    positions = _positions(encoder)
-    if positions is not None and (encoder.max_seq_length or 0) > positions:
+    positions, length = _positions(encoder), encoder.max_seq_length
+    if positions is not None and isinstance(length, int | float) and length > positions:
         encoder.max_seq_length = positions
 
 
@@ -221,12 +333,46 @@ def _positions(model: nn.Module) -> int | None:
     return min(found, default=None)
 
 
-def is_unreadable(error: Exception) -> bool:
+@torch.no_grad()
+def first_outputs(model: BaseModel) -> Tensor | None:
+    """Return what a model gives for two short inputs of unequal length: embeddings, or scores of
+    pairs. None where it is not known what it reads, or that it could be read here.
+    """
+    attention = {
+        str(getattr(part.config, "_attn_implementation", None))
+        for part in model.modules()
+        if isinstance(part, PreTrainedModel)
+    }
+    # It needs an accelerator, to which a model may be moved later.
+    is_early = model.device.type == "cpu" and any("flash" in each for each in attention)
+    if not model.modalities:
+        raise ValueError("sentence_bert_config.json names nothing that the model reads")
+    if is_early or not model.supports("text"):
+        return None
+    is_cross = isinstance(model, CrossEncoder)
+    given: Any = [("One.", "Two three."), ("One.", "Two.")] if is_cross else ["One.", "Two three."]
+    prompt = model.prompts.get(model.default_prompt_name or "") or None
+    kept = {part: part.training for part in model.modules()}
+    try:
+        model.eval()
+        with torch.random.fork_rng(devices=()):
+            features = batch_to_device(model.preprocess(given, prompt=prompt), model.device)
+            found = model(features)
+    finally:
+        for part, training in kept.items():
+            part.training = training
+    return cast(Tensor, found["scores" if is_cross else "sentence_embedding"])
+
+
+def is_unreadable(error: BaseException) -> bool:
     """Tell whether an error is what the libraries say of files they cannot read, not a defect or
     want of memory.
     """
     if isinstance(error, UserError | MemoryError | torch.OutOfMemoryError):
         return False
+    if not isinstance(error, Exception):
+        # How a library in Rust tells that it gave up; it is no Exception.
+        return type(error).__name__ == "PanicException"
     if isinstance(error, OSError | ValueError | KeyError | ImportError | SafetensorError):
         return True
     # Anything can come of a configuration whose values make no sense, here in the towers alone.
@@ -236,7 +382,7 @@ def is_unreadable(error: Exception) -> bool:
     )
 
 
-def reason_of(error: Exception, folder: Path) -> str:
+def reason_of(error: BaseException, folder: Path) -> str:
     """Say in a few words why the libraries could not read a model: the file that is damaged, else
     what they say.
     """
@@ -245,7 +391,30 @@ def reason_of(error: Exception, folder: Path) -> str:
             return f"{path.relative_to(folder)} {fault}"
     if isinstance(error, UnpicklingError):
         return "its pickled weights are damaged, or more than weights, which is not read"
-    return " ".join(str(error).split()) or type(error).__name__
+    told = " ".join(str(error).split()) or type(error).__name__
+    return f"{_settings_named(told, folder)}{told}"
+
+
+def _settings_named(told: str, folder: Path) -> str:
+    """Name the file and the keys that a library's message speaks of, as far as one can tell: by
+    their names in it, else by their values.
+    """
+    said = set(re.findall(r"[\w.+-]*\w", told))
+    for path in (folder / "config.json", *sorted(folder.glob("*config.json"))):
+        if not path.is_file():
+            continue
+        settings = {
+            key: value
+            for key, value in json.loads(path.read_text(encoding="utf-8")).items()
+            if isinstance(value, str | int | float)
+        }
+        named = [key for key in settings if key in said]
+        valued = [key for key, value in settings.items() if value and str(value) in said]
+        alike = [key for key in valued if said & set(key.split("_"))]
+        found = named or alike or valued
+        if 0 < len(found) <= _FEW:
+            return f"{path.name}: {', '.join(found)}: "
+    return ""
 
 
 def fault_of(path: Path) -> str | None:

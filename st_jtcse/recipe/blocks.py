@@ -19,7 +19,6 @@ from pydantic import (
 
 from st_jtcse.pooling_names import PoolingName
 
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 Text = Annotated[str, Field(min_length=1)]
 Folder = Annotated[Text, AfterValidator(os.path.expanduser)]
 # The name of the set that chooses checkpoints.

@@ -18,8 +18,8 @@ from st_jtcse.recipe.data_blocks import DataSpec
 from st_jtcse.recipe.faults import Fault
 from st_jtcse.recipe.named_arguments import argument_faults, loss_faults, model_faults
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
-from st_jtcse.recipe.yaml_source import Loc, dotted
-from st_jtcse.wording import nearest, shown, unknown
+from st_jtcse.recipe.yaml_source import Loc
+from st_jtcse.wording import dotted, nearest, shown, unknown
 
 
 @dataclass(frozen=True)

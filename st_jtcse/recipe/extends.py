@@ -12,8 +12,8 @@ from pathlib import Path
 from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import yaml_source
-from st_jtcse.recipe.yaml_source import Source, dotted
-from st_jtcse.wording import shown, unknown
+from st_jtcse.recipe.yaml_source import Source
+from st_jtcse.wording import dotted, shown, unknown
 
 _OF_TWINS = ("cross_attention_every", "cross_residual", "random_pooler")
 _OF_ENCODERS = ("pooling", "template", "training_head", "tower", "layers", "fresh")

@@ -14,8 +14,8 @@ from typing import Any
 
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.faults import schema_place
-from st_jtcse.recipe.yaml_source import Loc, Source, Written, dotted, grown, parse_value
-from st_jtcse.wording import shown, unknown
+from st_jtcse.recipe.yaml_source import Loc, Source, Written, grown, parse_value
+from st_jtcse.wording import dotted, shown, unknown
 
 
 def apply(

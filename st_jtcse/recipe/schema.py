@@ -21,7 +21,6 @@ from st_jtcse.recipe.ability import Need, given, with_abilities
 from st_jtcse.recipe.blocks import (
     ATTENTION,
     DTYPE,
-    NAME_PATTERN,
     Block,
     Dtype,
     Folder,
@@ -32,7 +31,7 @@ from st_jtcse.recipe.blocks import (
 from st_jtcse.recipe.data_blocks import DataSpec, EvaluateSpec
 from st_jtcse.recipe.extends import FOREIGN
 from st_jtcse.recipe.yaml_source import Loc
-from st_jtcse.wording import shown
+from st_jtcse.wording import NAME_PATTERN, shown
 
 if TYPE_CHECKING:
     from st_jtcse.losses.declaration import LossDeclaration
@@ -73,7 +72,7 @@ class ModelSpec(Block):
     cross_encoder: Text | None = Field(
         None, description="Backbone of a cross-encoder, written as for `base`."
     )
-    num_labels: int = Field(1, ge=1, description="Outputs of a cross-encoder.")
+    num_labels: int = Field(1, ge=1, le=1_000_000, description="Outputs of a cross-encoder.")
     cross_attention_every: int | None = Field(
         2,
         ge=1,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from st_jtcse.errors import UserError
+from st_jtcse.wording import dotted
 
 Loc = tuple[str | int, ...]
 
@@ -72,17 +73,6 @@ for _tag, (_pattern, _) in _SCALARS.items():
             _tag, _pattern, None
         )  # Whatever character the scalar starts with.
         _Dumper.add_implicit_resolver(_tag, _pattern, None)
-
-
-def dotted(loc: Loc) -> str:
-    """Write a location as people read it, e.g. ``stages[1].args.learning_rate``."""
-    keys = (
-        f"[{part}]"
-        if isinstance(part, int)
-        else f".{part if part and part.isprintable() else repr(part)}"
-        for part in loc
-    )
-    return "".join(keys).removeprefix(".")
 
 
 class Written(NamedTuple):

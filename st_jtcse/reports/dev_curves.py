@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
-
-from pydantic import BaseModel, BeforeValidator, ValidationError, ValidationInfo
+from typing import Any, NamedTuple
 
 from st_jtcse.errors import UserError
+from st_jtcse.records import RunResults, StageRecord, read
 
 # Of runs that do not say it: of a bi-encoder's cosines or of a cross-encoder's scores.
 _SPEARMAN = ("spearman_cosine", "spearman")
@@ -84,10 +82,10 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
                 "one recipe."
             )
         for stage in run.stages:
-            curve, hashes = stage.curve(run.seed), stage.data_sha256
+            curve, hashes = _curve(stage, run.seed), stage.data_sha256
             if not curve.evaluations:
                 continue
-            _check_finite(curve, folder)
+            _check_scores(curve, folder)
             key = curve.stage, curve.seed
             if key in taken:
                 raise UserError(
@@ -115,76 +113,33 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
     return curves
 
 
-class _Logged(BaseModel):
-    step: int
-    train_seconds: float
-    score: float
-
-
-def _on_dev(log: Any, told: ValidationInfo) -> Any:
-    """Keep the entries that hold a score on dev, and what is no entry, which is then refused."""
-    if not isinstance(log, list):
-        return log
-    metric = told.data.get("metrics", {}).get("dev")
+def _curve(stage: StageRecord, seed: int) -> Curve:
+    metric = stage.metrics.get("dev")
     keys = [f"eval_dev_{name}" for name in ([metric] if metric else _SPEARMAN)]
-    kept = []
-    for entry in log:
-        if not isinstance(entry, dict):
-            kept.append(entry)
-        elif key := next((key for key in keys if key in entry), None):
-            kept.append({**entry, "score": entry[key]})
-    return kept
+    found = [
+        Evaluation(int(entry["step"]), entry["train_seconds"], round(100 * entry[key], 4))
+        for entry in stage.log
+        if (key := next((key for key in keys if key in entry), None))
+    ]
+    if found and found[0].step and "dev" in stage.spearman_start:
+        found.insert(0, Evaluation(0, 0.0, stage.spearman_start["dev"]))
+    return Curve(stage.name, seed, tuple(found), stage.spearman, stage.as_shipped, stage.metrics)
 
 
-class _Stage(BaseModel):
-    name: str
-    spearman: dict[str, float]
-    spearman_start: dict[str, float] = {}
-    as_shipped: dict[str, dict[str, float]] = {}
-    metrics: dict[str, str] = {}
-    data_sha256: dict[str, str]
-    log: Annotated[list[_Logged], BeforeValidator(_on_dev)] = []
-
-    def curve(self, seed: int) -> Curve:
-        found = [
-            Evaluation(entry.step, entry.train_seconds, round(100 * entry.score, 4))
-            for entry in self.log
-        ]
-        if found and found[0].step and "dev" in self.spearman_start:
-            found.insert(0, Evaluation(0, 0.0, self.spearman_start["dev"]))
-        return Curve(self.name, seed, tuple(found), self.spearman, self.as_shipped, self.metrics)
-
-
-class _Run(BaseModel):
-    recipe: str
-    seed: int
-    stages: list[_Stage]
-
-
-def _run(folder: Path) -> _Run:
+def _run(folder: Path) -> RunResults:
     path = folder / "results.json"
     if not path.is_file():
         raise UserError(
             f"{folder}: no {path.name} there; give the output folder of a run of st-train."
         )
-    try:
-        return _Run.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        what = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
-        raise UserError(
-            f"{path}: not the results of st-train ({what}); run the recipe again."
-        ) from error
+    return read(RunResults, path, "restore it, or run the recipe again")
 
 
-def _check_finite(curve: Curve, folder: Path) -> None:
-    scores = {
-        f"dev at step {evaluation.step}": evaluation.score for evaluation in curve.evaluations
-    }
-    for place, score in {**scores, **curve.final}.items():
-        if not math.isfinite(score):
+def _check_scores(curve: Curve, folder: Path) -> None:
+    for step, _, score in curve.evaluations:
+        if not abs(score) <= 100:  # NaN is none either.
             raise UserError(
-                f"{folder / 'results.json'}: the score of the stage {curve.stage!r} on {place} is "
-                f"{score}, which no "
-                "mean can hold; leave the run out, or train it again."
+                f"{folder / 'results.json'}: the score of the stage {curve.stage!r} on dev at step "
+                f"{step} is {score}, which is no correlation and no share; leave the run out, or "
+                "train it again."
             )

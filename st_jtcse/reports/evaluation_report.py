@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from st_jtcse.atomic import write_atomically
 from st_jtcse.errors import UserError
+from st_jtcse.records import Beside, EvaluatedModel, EvaluationResults, SuiteScores
 from st_jtcse.reports.drawing import (
     WIDE,
     house_style,
@@ -22,6 +23,7 @@ from st_jtcse.reports.drawing import (
     save,
     series,
 )
+from st_jtcse.reports.markdown import as_text
 from st_jtcse.reports.page import Picture, Section, grouped, render_page, verdict_section
 from st_jtcse.reports.table import Table, best_by_column, best_of, millions, number
 
@@ -35,32 +37,32 @@ FEW = 4
 
 
 def suite_table(
-    name: str, suite: Mapping[str, Any], *, most: int | None = None, also: str | None = None
+    name: str, suite: SuiteScores, *, most: int | None = None, also: str | None = None
 ) -> Table:
     """Return a suite's scores beside those of the papers' models in its rows, the mean last.
 
     Of the papers' models `most` at most, and `also` one of which the papers have the mean alone.
     """
-    models = list(dict.fromkeys(model for row in suite["rows"] for model in row["reported"]))[:most]
-    if also not in models and also in suite["reported_average"]:
+    models = list(dict.fromkeys(model for row in suite.rows for model in row.reported))[:most]
+    if also not in models and also in suite.reported_average:
         models.append(also)
     cells = [
         [
-            row["label"],
-            row["metric"] or "",
-            *map(number, (row["score"], *map(row["reported"].get, models))),
+            row.label,
+            row.metric or "",
+            *map(number, (row.score, *map(row.reported.get, models))),
         ]
-        for row in suite["rows"]
+        for row in suite.rows
     ]
-    if suite["source"]:
+    if suite.source:
         cells.append(
             [
                 "mean",
                 "",
-                *map(number, (suite["average"], *map(suite["reported_average"].get, models))),
+                *map(number, (suite.average, *map(suite.reported_average.get, models))),
             ]
         )
-    title = f"{name}: {suite['source']}" if suite["source"] else name
+    title = f"{name}: {suite.source}" if suite.source else name
     best = {
         place
         for at, row in enumerate(cells)
@@ -69,95 +71,94 @@ def suite_table(
     return Table(["task", "metric", OURS, *models], cells, title, names=2, best=best)
 
 
-def write_markdown(folder: Path, data: Mapping[str, Any]) -> None:
+def write_markdown(folder: Path, data: EvaluationResults) -> None:
     """Leave the results as Markdown."""
     write_atomically(folder / "results.md", evaluation_markdown(data))
 
 
-def evaluation_markdown(data: Mapping[str, Any]) -> str:
+def evaluation_markdown(data: EvaluationResults) -> str:
     """Write results as Markdown."""
-    model = data["model"]
+    model = data.model
     parts = [
-        f"# Evaluation of {model['name']}",
-        f"{_size(model)}, inputs of up to {model['max_seq_length']} tokens; SHA-256 "
-        f"`{model['sha256']}`. "
+        f"# Evaluation of {as_text(model.name)}",
+        f"{_size(model)}, inputs of up to {model.max_seq_length} tokens; SHA-256 "
+        f"`{model.sha256}`. "
         "Scores are in percent.",
     ]
-    for name, suite in data["suites"].items():
+    for name, suite in data.suites.items():
         table, (beside, notes) = suite_table(name, suite), _notes(suite)
         others = {
-            key: mean for key, mean in suite["reported_average"].items() if key not in table.columns
+            key: mean for key, mean in suite.reported_average.items() if key not in table.columns
         }
-        parts += [f"## {name}", beside, table.markdown()]
+        parts += [f"## {as_text(name)}", as_text(beside), table.markdown()]
         if others:
-            parts.append(f"Further means reported: {_listed(others)}.")
+            parts.append(f"Further means reported: {as_text(_listed(others))}.")
         for told, more in _further_tables(suite):
             parts += [told, more.markdown()]
-        parts.append("\n".join(f"- {note}" for note in notes))
-    if "beside" in data:
-        verdicts = [f"- {verdict['sentence']}" for verdict in data["beside"]["verdicts"]]
-        parts += [f"## Beside {data['beside']['model']}", "\n".join(verdicts)]
-    if data["missing"]:
-        parts += ["## Without a result", "\n".join(f"- {told}" for told in _missing(data))]
-    versions = ", ".join(f"{library} {version}" for library, version in data["versions"].items())
+        parts.append("\n".join(f"- {as_text(note)}" for note in notes))
+    if data.beside is not None:
+        verdicts = [f"- {as_text(verdict.sentence)}" for verdict in data.beside.verdicts]
+        parts += [f"## Beside {as_text(data.beside.model)}", "\n".join(verdicts)]
+    if data.missing:
+        told = [f"- {as_text(each)}" for each in _missing(data)]
+        parts += ["## Without a result", "\n".join(told)]
+    versions = ", ".join(f"{library} {version}" for library, version in data.versions.items())
     parts.append(f"Versions: {versions}.")
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def write_evaluation(folder: Path, data: Mapping[str, Any]) -> None:
+def write_evaluation(folder: Path, data: EvaluationResults) -> None:
     """Leave Markdown, and a page with a table of each suite and, with matplotlib, a picture of each
     with a score.
     """
-    model = data["model"]
-    called = model["name"]
+    model = data.model
+    called = model.name
     if Path(called).is_dir():
         called = Path(called).absolute().name
     about = (
-        f"{model['name']}: {_size(model)}. Scores are in percent. SHA-256 of the model: "
-        f"{model['sha256']}."
+        f"{model.name}: {_size(model)}. Scores are in percent. SHA-256 of the model: "
+        f"{model.sha256}."
     )
     sections = []
-    if "beside" in data:
-        own = verdict_section(
-            f"Verdict beside {data['beside']['model']}", data["beside"]["verdicts"]
-        )
-        sections.append(replace(own, table=_beside_table(called, data["beside"])))
-    for name, suite in data["suites"].items():
+    if data.beside is not None:
+        own = verdict_section(f"Verdict beside {data.beside.model}", data.beside.verdicts)
+        sections.append(replace(own, table=_beside_table(called, data.beside)))
+    for name, suite in data.suites.items():
         beside, notes = _notes(suite)
         text = "\n\n".join(filter(None, [beside, *notes]))
         sections.append(
             Section(name, text, suite_table(name, suite), _picture(folder, name, suite))
         )
-    if data["missing"]:
+    if data.missing:
         sections.append(Section("Without a result", "\n\n".join(_missing(data))))
     sections.append(Section("The model", about))
     write_markdown(folder, data)
     write_atomically(folder / "index.html", render_page(f"Evaluation of {called}", sections))
 
 
-def _beside_table(called: str, beside: Mapping[str, Any]) -> Table:
+def _beside_table(called: str, beside: Beside) -> Table:
     """Return the scores of the first model and of this one, a column a set."""
-    found = beside["verdicts"]
+    found = beside.verdicts
     rows = [
-        [name, *(number(verdict[key]) for verdict in found)]
-        for name, key in ((beside["model"], "base"), (called, "score"))
+        [beside.model, *(number(verdict.base) for verdict in found)],
+        [called, *(number(verdict.score) for verdict in found)],
     ]
-    columns = ["model", *(verdict["set"] for verdict in found)]
+    columns = ["model", *(verdict.set for verdict in found)]
     return Table(columns, rows, best=best_by_column(rows, range(1, len(columns))))
 
 
 @house_style()
-def draw_suite(suite: Mapping[str, Any], width: float = WIDE) -> Figure:
+def draw_suite(suite: SuiteScores, width: float = WIDE) -> Figure:
     """Draw a row for each task: this model's score among the reported ones."""
-    rows = suite["rows"]
+    rows = suite.rows
     figure, (axes,) = panels(1, width, least=width, height=1.6 + 0.28 * len(rows))
     for name, look in zip(suite_table("", suite, most=FEW).columns[2:], series()):
-        scores = [row["score"] if name == OURS else row["reported"].get(name) for row in rows]
+        scores = [row.score if name == OURS else row.reported.get(name) for row in rows]
         points = [(score, place) for place, score in enumerate(scores) if score is not None]
         own = {"markersize": 7, "zorder": 3} if name == OURS else {"markersize": 4}
         xs, ys = ([point[at] for point in points] for at in (0, 1))
         axes.plot(xs, ys, label=legend_name(name), **look | {"linestyle": "none"} | own)
-    axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
+    axes.set_yticks(range(len(rows)), [row.label for row in rows])
     axes.invert_yaxis()
     axes.set_xlabel("score (%)")
     axes.margins(y=0.5 / len(rows))
@@ -165,10 +166,8 @@ def draw_suite(suite: Mapping[str, Any], width: float = WIDE) -> Figure:
     return figure
 
 
-def _picture(folder: Path, name: str, suite: Mapping[str, Any]) -> Picture | None:
-    scores = [
-        f"{row['label']} {row['score']:.2f}" for row in suite["rows"] if row["score"] is not None
-    ]
+def _picture(folder: Path, name: str, suite: SuiteScores) -> Picture | None:
+    scores = [f"{row.label} {row.score:.2f}" for row in suite.rows if row.score is not None]
     if not scores:
         return None
     alt = f"{name}: this model's scores among the reported ones. {', '.join(scores)}."
@@ -179,21 +178,22 @@ def _picture(folder: Path, name: str, suite: Mapping[str, Any]) -> Picture | Non
         return None
 
 
-def _missing(data: Mapping[str, Any]) -> list[str]:
-    return grouped((reason, key) for key, reason in data["missing"].items())
+def _missing(data: EvaluationResults) -> list[str]:
+    return grouped((reason, key) for key, reason in data.missing.items())
 
 
-def _further_tables(suite: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
-    means = {name: [number(mean)] for name, mean in suite["by_metric"].items()}
+def _further_tables(suite: SuiteScores) -> Iterator[tuple[str, Table]]:
+    means = {name: [number(mean)] for name, mean in suite.by_metric.items()}
     sums = {
         label: [
-            *(number(found[kind]) for kind in ("all", "mean", "wmean")),
-            _listed(found["subsets"]),
+            *map(number, (found.all, found.mean, found.wmean)),
+            _listed(found.subsets),
         ]
-        for label, found in suite["aggregations"].items()
+        for label, found in suite.aggregations.items()
     }
     transfer = {
-        label: list(map(number, scores.values())) for label, scores in suite["transfer"].items()
+        label: list(map(number, (found.accuracy, found.dev_accuracy, found.f1)))
+        for label, found in suite.transfer.items()
     }
     for told, columns, rows in (
         ("Means over the tasks by metric:", ["metric", OURS], means),
@@ -208,19 +208,18 @@ def _further_tables(suite: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
             yield told, Table(columns, [[label, *cells] for label, cells in rows.items()])
 
 
-def _size(model: Mapping[str, Any]) -> str:
-    return f"{millions(model['parameters'])} parameters, {model['dimension']} components"
+def _size(model: EvaluatedModel) -> str:
+    return f"{millions(model.parameters)} parameters, {model.dimension} components"
 
 
-def _notes(suite: Mapping[str, Any]) -> tuple[str, list[str]]:
+def _notes(suite: SuiteScores) -> tuple[str, list[str]]:
     """Say what stands beside the scores, and what to know when comparing."""
     notes = [
-        suite["note"],
-        *(f"{row['label']}: {row['note']}" for row in suite["rows"] if row["note"]),
+        suite.note,
+        *(f"{row.label}: {row.note}" for row in suite.rows if row.note),
     ]
-    return f"Beside the figures of {suite['source']}." if suite["source"] else "", list(
-        filter(None, notes)
-    )
+    beside = f"Beside the figures of {suite.source}." if suite.source else ""
+    return beside, list(filter(None, notes))
 
 
 def _listed(scores: Mapping[str, float]) -> str:

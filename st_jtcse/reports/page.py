@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from st_jtcse.records import VerdictRecord
 from st_jtcse.reports.table import Table
 
 
@@ -48,10 +48,10 @@ def render_page(title: str, sections: Sequence[Section]) -> str:
     return template.render(title=title, sections=sections)
 
 
-def verdict_section(heading: str, verdicts: Sequence[Mapping[str, Any]]) -> Section:
-    """Return a section of verdicts, as results.json has them."""
-    losses = {verdict["sentence"] for verdict in verdicts if verdict["verdict"] == "worse"}
-    return Section(heading, "\n\n".join(verdict["sentence"] for verdict in verdicts), losses=losses)
+def verdict_section(heading: str, verdicts: Sequence[VerdictRecord]) -> Section:
+    """Return a section of verdicts."""
+    losses = {verdict.sentence for verdict in verdicts if verdict.verdict == "worse"}
+    return Section(heading, "\n\n".join(verdict.sentence for verdict in verdicts), losses=losses)
 
 
 def grouped(told: Iterable[tuple[str, str]]) -> list[str]:

@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from st_jtcse.atomic import write_atomically
 from st_jtcse.errors import UserError
+from st_jtcse.records import RunResults, StageRecord
 from st_jtcse.reports.dev_curves import Curve, loss_terms, read_curves
 from st_jtcse.reports.drawing import (
     WIDE,
@@ -32,6 +33,7 @@ _NO_VERDICT = (
     "There is no verdict: that needs a test set, and one model that the whole run starts from."
 )
 _MOST_STEPS = 10  # that a table of dev shows
+_DRAWN = 1e30  # of a term: the most that a picture shows
 _WITHOUT = (
     "The curves need matplotlib: pip install 'st-jtcse[plots]', then repeat the command "
     "with --resume."
@@ -51,37 +53,32 @@ class Example(NamedTuple):
     after: float
 
 
-def results_table(results: Mapping[str, Any]) -> Table:
+def results_table(results: RunResults) -> Table:
     """Return the start models as shipped, and every stage, where it started -> where it ended."""
-    sets = list(dict.fromkeys(name for record in results["stages"] for name in record["spearman"]))
-    rows = [[name, "", "", *scores] for name, *scores in shipped_rows(results, sets)]
+    sets = list(dict.fromkeys(name for record in results.stages for name in record.spearman))
+    rows = [[name, "", "", *scores] for name, *scores in shipped_rows(results.as_shipped, sets)]
     rows += [
         [
-            f"{record['name']}, start kept"
-            if record["steps"] and not record["best_step"]
-            else record["name"],
-            millions(record["parameters"]),
-            str(record["steps"]),
+            f"{record.name}, start kept" if record.steps and not record.best_step else record.name,
+            millions(record.parameters),
+            str(record.steps),
             *(_change(record, name) for name in sets),
         ]
-        for record in results["stages"]
+        for record in results.stages
     ]
-    metrics = {
-        name: metric
-        for record in results["stages"]
-        for name, metric in record.get("metrics", {}).items()
-    }
-    title = f"{results['recipe']}, seed {results['seed']}: {scale(sets, metrics)}, start -> trained"
+    metrics = {name: metric for record in results.stages for name, metric in record.metrics.items()}
+    title = f"{results.recipe}, seed {results.seed}: {scale(sets, metrics)}, start -> trained"
     return Table(["stage", "parameters", "steps", *sets], rows, title)
 
 
-def _change(record: Mapping[str, Any], name: str) -> str:
-    start, end = record["spearman_start"].get(name), record["spearman"].get(name)
-    return "" if end is None else f"{start:.2f} -> {end:.2f}"
+def _change(record: StageRecord, name: str) -> str:
+    if name not in record.spearman:
+        return ""
+    return f"{number(record.spearman_start.get(name))} -> {number(record.spearman[name])}"
 
 
 def write_run_report(
-    folder: Path, results: Mapping[str, Any], examples: Sequence[Example], set_name: str
+    folder: Path, results: RunResults, examples: Sequence[Example], set_name: str
 ) -> None:
     """Leave report.html beside the results.json of a run; without matplotlib it has tables alone.
 
@@ -97,7 +94,7 @@ def write_run_report(
         f"{scores.title}. Marked: the best of each column. results.json holds all figures, "
         "recipe.yaml repeats the run."
     )
-    found = results["verdicts"]
+    found = results.verdicts
     verdict = verdict_section("Verdict", found) if found else Section("Verdict", _NO_VERDICT)
     sections = [verdict, Section("Stages", about, table), *_curves(folder, results)]
     if examples:
@@ -113,20 +110,16 @@ def write_run_report(
         sections.append(
             Section("Before and after", told, Table(["pair", "gold", "before", "after"], cells))
         )
-    write_atomically(
-        folder / PAGE, render_page(f"{results['recipe']}, seed {results['seed']}", sections)
-    )
+    write_atomically(folder / PAGE, render_page(f"{results.recipe}, seed {results.seed}", sections))
 
 
-def _curves(folder: Path, results: Mapping[str, Any]) -> Iterator[Section]:
+def _curves(folder: Path, results: RunResults) -> Iterator[Section]:
     """Yield dev by step, if it was evaluated, and the terms of the losses."""
     try:
         curves = read_curves([folder])
     except UserError:  # Nothing was evaluated in training.
         curves = []
-    shipped = {
-        name: found["dev"] for name, found in results["as_shipped"].items() if "dev" in found
-    }
+    shipped = {name: found["dev"] for name, found in results.as_shipped.items() if "dev" in found}
     terms = _terms(results)
     told = [(curve.stage, curve.evaluations[0].score, curve.best) for curve in curves]
     words = "; ".join(f"{stage} from {start:.2f}, best {best:.2f}" for stage, start, best in told)
@@ -150,14 +143,14 @@ def _curves(folder: Path, results: Mapping[str, Any]) -> Iterator[Section]:
         )
 
 
-def _terms(results: Mapping[str, Any]) -> Terms:
+def _terms(results: RunResults) -> Terms:
     found: Terms = {}
-    for record in results["stages"]:
-        for entry in record.get("log", ()):
+    for record in results.stages:
+        for entry in record.log:
             for name, value in loss_terms(entry).items():
-                found.setdefault(record["name"], {}).setdefault(name, []).append(
-                    (entry["step"], value)
-                )
+                if abs(value) <= _DRAWN:
+                    points = found.setdefault(record.name, {}).setdefault(name, [])
+                    points.append((int(entry["step"]), value))
     return found
 
 

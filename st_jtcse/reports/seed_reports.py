@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from st_jtcse.records import StageRecord
 from st_jtcse.reports.dev_curves import Curve
 from st_jtcse.reports.drawing import house_style, legend_below, legend_name, panels, series
 from st_jtcse.reports.table import Table, scale, shipped_rows
@@ -107,12 +108,8 @@ def convergence_table(rows: Sequence[Convergence], score: float, curves: Sequenc
         ]
         for row in rows
     ]
-    told = {
-        "as_shipped": {
-            name: scores for curve in curves for name, scores in curve.as_shipped.items()
-        }
-    }
-    cells = [[name, "", "", "", *scores] for name, *scores in shipped_rows(told, sets)] + cells
+    shipped = {name: scores for curve in curves for name, scores in curve.as_shipped.items()}
+    cells = [[name, "", "", "", *scores] for name, *scores in shipped_rows(shipped, sets)] + cells
     title = f"to {score:.2f} on dev; {scale(sets, _metrics(curves))} of the saved models"
     return Table(["stage", "reached", "steps", "seconds", *sets], cells, title)
 
@@ -167,7 +164,9 @@ class Point:
     scores: dict[str, Spread]  # the same, summed up
 
 
-def summarize(runs: Sequence[tuple[str, Mapping[str, Any]]], stages: Sequence[str]) -> list[Point]:
+def summarize(
+    runs: Sequence[tuple[str, Mapping[str, StageRecord]]], stages: Sequence[str]
+) -> list[Point]:
     """Sum up stages, each under every setting; of a run, its setting and its finished stages'
     results by name.
     """
@@ -175,7 +174,7 @@ def summarize(runs: Sequence[tuple[str, Mapping[str, Any]]], stages: Sequence[st
     for stage in stages:
         for point in dict.fromkeys(setting for setting, _ in runs):
             told = [
-                found[stage]["spearman"]
+                found[stage].spearman
                 for setting, found in runs
                 if setting == point and stage in found
             ]
@@ -192,17 +191,22 @@ def summarize(runs: Sequence[tuple[str, Mapping[str, Any]]], stages: Sequence[st
     return rows
 
 
-def sweep_table(rows: Sequence[Point], recipe: str, told: Mapping[str, Any]) -> Table:
-    """Return what a sweep changed beside the scores of the stages that it changed; `told` are its
-    results.
+def sweep_table(
+    rows: Sequence[Point],
+    recipe: str,
+    as_shipped: Mapping[str, Mapping[str, float]],
+    metrics: Mapping[str, str],
+) -> Table:
+    """Return what a sweep changed beside the scores of the stages that it changed, after those of
+    the start models; `metrics` are those of the sets.
     """
     sets = names_in([row.scores for row in rows])
     cells = [
         [row.point, row.stage, str(row.seeds), *(shown(row.scores.get(name)) for name in sets)]
         for row in rows
     ]
-    cells = [[name, "", "", *scores] for name, *scores in shipped_rows(told, sets)] + cells
-    title = f"{recipe}: {scale(sets, told['metrics'])}, mean ± standard deviation over seeds"
+    cells = [[name, "", "", *scores] for name, *scores in shipped_rows(as_shipped, sets)] + cells
+    title = f"{recipe}: {scale(sets, metrics)}, mean ± standard deviation over seeds"
     return Table(["setting", "stage", "seeds", *sets], cells, title, names=2)
 
 

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from st_jtcse.reports.markdown import as_text
 
 if TYPE_CHECKING:
     from rich.table import Table as TerminalTable
@@ -48,7 +50,7 @@ class Table:
 
     def markdown(self) -> str:
         """Return it as Markdown, without the title."""
-        lines = [[cell.replace("|", "\\|") for cell in line] for line in (self.columns, *self.rows)]
+        lines = [[as_text(cell) for cell in line] for line in (self.columns, *self.rows)]
         heading, *rows = (f"| {' | '.join(line)} |" for line in lines)
         rule = "".join([":--|"] * self.names + ["--:|"] * (len(self.columns) - self.names))
         return "\n".join([heading, f"|{rule}", *rows])
@@ -100,14 +102,16 @@ def scale(sets: Iterable[str], metrics: Mapping[str, str]) -> str:
     return f"Spearman x 100 ({', '.join(others)})"
 
 
-def shipped_rows(results: Mapping[str, Any], sets: Sequence[str]) -> list[list[str]]:
+def shipped_rows(
+    as_shipped: Mapping[str, Mapping[str, float]], sets: Sequence[str]
+) -> list[list[str]]:
     """Return the rows that a table of a run's, or a stage's, results begins with: its start models
-    as shipped.
+    as shipped, by name.
     """
     return [
         [
             f"{name}, as shipped" if scores else f"{name}, a plain encoder",
             *(number(scores.get(each)) for each in sets),
         ]
-        for name, scores in results.get("as_shipped", {}).items()
+        for name, scores in as_shipped.items()
     ]

@@ -4,11 +4,9 @@ make of them.
 
 from __future__ import annotations
 
-import json
 import logging
 import os.path
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,15 +16,18 @@ from sentence_transformers import SentenceTransformer
 
 from st_jtcse import embedded, processes
 from st_jtcse.diagnostics import unit_vectors
-from st_jtcse.errors import UserError
+from st_jtcse.errors import UserError, ways_out
 from st_jtcse.evaluation.verdict import verdicts
+from st_jtcse.modules.loading import saved_as
+from st_jtcse.modules.model_folders import PLAIN
 from st_jtcse.modules.shipped_form import ShippedForm, shipped_form
 from st_jtcse.modules.tower_form import shared_form
 from st_jtcse.pooling_names import SPOKEN
 from st_jtcse.recipe.blocks import WeightedModelSpec
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
+from st_jtcse.records import RunResults, read
 from st_jtcse.training.model_kinds import kind_of
-from st_jtcse.training.models import load_frozen
+from st_jtcse.training.models import KEYS, load_frozen
 from st_jtcse.training.stage_inputs import Inputs
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,8 @@ def begins_as(spec: ModelSpec) -> str:
         and spec.pooling is None
         and not any(name.startswith(STAGE_PREFIX) for name in names)
     ):
-        shared_form(names, revision=spec.revision)
+        with ways_out(KEYS):
+            shared_form(names, revision=spec.revision)
     source = " and ".join(map(_short, names)) + (
         ", twice" if spec.towers and len(names) == 1 else ""
     )
@@ -99,7 +101,8 @@ def _way(name: str, spec: ModelSpec) -> str:
         return own or "as that stage leaves it"
     form = shipped_form(name, revision=spec.revision)
     if form is None:
-        return f"{own or 'no pooling'}, a plain encoder"
+        kind = saved_as(name, spec.revision)
+        return f"{own or 'no pooling'}, a {kind if kind == PLAIN else f'{kind} by its encoder'}"
     if own is None:
         return ", ".join(
             filter(None, (str(form), "as shipped"))
@@ -121,22 +124,27 @@ class ShippedScores:
     data_sha256: dict[str, str] = field(default_factory=dict)  # Of the sets
     keep: Callable[[], None] = lambda: None  # Called by a stage once it is known to begin
 
-    def take(self, told: Mapping[str, Any]) -> None:
-        """Take up what is known already, by a stage's record or the results of a run."""
-        for name, scores in told.get("as_shipped", {}).items():
+    def take(
+        self, scores: Mapping[str, Mapping[str, float]], data_sha256: Mapping[str, str]
+    ) -> None:
+        """Take up what is known already: scores by model and set, and the hashes of the sets."""
+        for name, found in scores.items():
             own = self.scores.setdefault(name, {})
-            for key, score in scores.items():
-                digest = told["data_sha256"][key]
-                if self.data_sha256.setdefault(key, digest) == digest:
+            for key, score in found.items():
+                digest = data_sha256.get(key)
+                if digest and self.data_sha256.setdefault(key, digest) == digest:
                     own.setdefault(key, score)
 
     def take_up(self, path: Path) -> None:
         """Take up the results that an earlier start of the run left, if there are any."""
-        if path.is_file():
-            with suppress(
-                ValueError, TypeError, KeyError, AttributeError
-            ):  # A damaged file is written anew.
-                self.take(json.loads(path.read_text(encoding="utf-8")))
+        if not path.is_file():
+            return
+        try:
+            found = read(RunResults, path, "it is written anew")
+        except UserError as error:  # What it holds can be computed again.
+            logger.warning("%s", error)
+            return
+        self.take(found.as_shipped, found.data_sha256)
 
     def of(self, stage: StageSpec, inputs: Inputs) -> dict[str, dict[str, float]]:
         """Return the scores of a stage's start models on its evaluation sets; a plain encoder has
@@ -165,7 +173,7 @@ class ShippedScores:
                 logger.warning("the table lacks the row 'as shipped': %s", error)
                 continue
             told[name] = {key: known[key] for key in inputs.evaluators if key in known}
-        self.take({"as_shipped": told, "data_sha256": inputs.hashes})
+        self.take(told, inputs.hashes)
         return told
 
 
@@ -213,7 +221,7 @@ def beside_start(
         return {"verdicts": []}
     try:
         base = load_frozen(starts[0], embedded.place)
-        told = [verdict.as_dict() for verdict in verdicts(base, model, tests)]
+        told = [verdict.as_record().plain() for verdict in verdicts(base, model, tests)]
         return {"verdicts": told, "examples": _examples(base, model, tests)}
     except UserError as error:
         logger.warning("no verdict: %s", error)

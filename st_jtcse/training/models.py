@@ -27,21 +27,26 @@ from st_jtcse.modules import (
 )
 from st_jtcse.modules.joining import tokenizer_of, transformer_of
 from st_jtcse.modules.loading import load_sentence_transformer, pooling_of
+from st_jtcse.modules.model_folders import check_counts
 from st_jtcse.modules.tower_form import TowerForm, shared_form
 from st_jtcse.modules.whole_models import check_length
 from st_jtcse.recipe.blocks import WeightedModelSpec
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
 from st_jtcse.towers import TwinEncoderConfig
-from st_jtcse.towers.modeling_tower_pooling import TowerPooling, tower_class
+from st_jtcse.towers.modeling_tower_pooling import TowerPooling
 from st_jtcse.training.run_folder import RunFolder
 
 # How a recipe says what a model leaves open.
-_KEYS = {
-    PoolingNeeded: "name its pooling beside it, e.g. 'pooling: cls'",
+KEYS = {
+    PoolingNeeded: "name its pooling beside it, e.g. 'pooling: cls', or train it as "
+    "'cross_encoder' if it shall score pairs",
     PoolerNeeded: "say 'random_pooler: true' beside 'towers' to draw one, or 'ictm_weight: 0' in "
     "the loss",
     CodeNotTrusted: "if you trust it, say 'trust_remote_code: true'",
 }
+
+# What is to blame where a changed configuration makes no model.
+OF_FRESH = "what 'fresh' changes"
 
 Resolve = Callable[[str], str]
 
@@ -105,12 +110,13 @@ def build_model(
     Raises:
         UserError: A model cannot be loaded, or does not fit the block.
     """
-    with ways_out(_KEYS):
+    with ways_out(KEYS):
         if spec.members:
             members = [load_frozen(member, resolve) for member in spec.members]
             weights = [member.weight for member in spec.members]
             return ensemble_of(members, weights, max_seq_length=spec.max_seq_length)
         model = _twin(spec, resolve, seed) if spec.towers else _single(spec, resolve)
+        loading.try_out(model, resolve(str((spec.towers or [spec.base])[0])))
     check_length(model, spec.max_seq_length)
     modules = list(model)
     if with_head:
@@ -119,7 +125,7 @@ def build_model(
         size = int(model.get_embedding_dimension() or 0)
         modules.append((Dense if spec.training_head == "kept" else TrainingHead)(size, size))
     if len(modules) > len(model):
-        with ways_out(_KEYS):
+        with ways_out(KEYS):
             model = _with_modules(model, modules)
     return model
 
@@ -129,7 +135,7 @@ def build_cross_encoder(spec: ModelSpec, resolve: Resolve) -> CrossEncoder:
     which is seeded.
     """
     name = resolve(str(spec.cross_encoder))
-    with ways_out(_KEYS):
+    with ways_out(KEYS):
         model = loading.load_cross_encoder(
             name,
             num_labels=spec.num_labels,
@@ -146,7 +152,7 @@ def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransforme
     :func:`resolver`'s function.
     """
     name = resolve(spec.model)
-    with ways_out(_KEYS):
+    with ways_out(KEYS):
         return load_sentence_transformer(
             name,
             pooling=spec.pooling,
@@ -158,10 +164,35 @@ def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransforme
 
 def load_config(name: str, spec: ModelSpec) -> Any:
     """Load the configuration only of a model in a recipe's block, by its folder or Hub id."""
-    with ways_out(_KEYS):
+    with ways_out(KEYS):
         return loading.load_config(
             name, revision=spec.revision, trust_remote_code=spec.trust_remote_code
         )
+
+
+def changed_config(name: str, spec: ModelSpec) -> Any:
+    """Load the configuration of the encoder that a recipe's block makes of a model: of one tower,
+    and with what `fresh` changes.
+    """
+    config = load_config(name, spec)
+    if spec.tower is not None:
+        if config.model_type != TwinEncoderConfig.model_type:
+            raise UserError(
+                f"'tower' needs a twin as 'base', found a {config.model_type} model; remove "
+                "'tower'."
+            )
+        config = config.tower
+    if spec.fresh is None:
+        return config
+    settings = config.to_dict()
+    unknown = [key for key in spec.fresh if key not in settings]
+    if unknown:
+        raise UserError(
+            f"'fresh' changes {unknown[0]}, which the configuration of {spec.base} does not have."
+        )
+    check_counts("fresh.", spec.fresh)
+    with loading.reading(name, OF_FRESH):
+        return AutoConfig.for_model(settings.pop("model_type"), **settings | spec.fresh)
 
 
 def _model_kwargs(spec: ModelSpec | WeightedModelSpec) -> dict[str, Any]:
@@ -175,12 +206,7 @@ def _twin(spec: ModelSpec, resolve: Resolve, seed: int) -> SentenceTransformer:
     if spec.pooling is not None:
         form = TowerForm(cast(TowerPooling, spec.pooling))
     else:
-        shipped = shared_form((first, second), revision=spec.revision)
-        if shipped is None:
-            raise PoolingNeeded(
-                f"{first} is a plain encoder, and nothing says how its tokens make an embedding", ""
-            )
-        form = shipped
+        form = shared_form((first, second), revision=spec.revision)
     encoder = TwinCrossAttentionEncoder.from_towers(
         first,
         second,
@@ -219,21 +245,18 @@ def _single(spec: ModelSpec, resolve: Resolve) -> SentenceTransformer:
 def _encoder(
     name: str, spec: ModelSpec, hub: dict[str, Any], max_seq_length: int | None
 ) -> Transformer:
-    config = load_config(name, spec)
-    is_twin = config.model_type == TwinEncoderConfig.model_type
-    if spec.tower is not None and not is_twin:
-        raise UserError(
-            f"'tower' needs a twin as 'base', found a {config.model_type} model; remove 'tower'."
-        )
+    config = changed_config(name, spec)
     if spec.fresh is not None:
-        encoder = transformer_of(
-            Transformer,
-            _fresh(config, spec),
-            tokenizer_of(name, hub),
-            max_seq_length,
-            spec.attn_implementation,
-        )
+        with loading.reading(name, OF_FRESH):
+            encoder = transformer_of(
+                Transformer,
+                _fresh(name, config, spec),
+                tokenizer_of(name, hub),
+                max_seq_length,
+                spec.attn_implementation,
+            )
     else:
+        is_twin = spec.tower is not None or config.model_type == TwinEncoderConfig.model_type
         kind = TwinCrossAttentionEncoder if is_twin else Transformer
         encoder = loading.load_encoder(
             name, kind, max_seq_length=max_seq_length, model_kwargs=_model_kwargs(spec), **hub
@@ -269,22 +292,13 @@ def _fitted(module: nn.Module, encoder: Transformer) -> nn.Module:
     return module
 
 
-def _fresh(config: Any, spec: ModelSpec) -> PreTrainedModel:
-    settings = (config.tower if spec.tower is not None else config).to_dict()
-    unknown = [key for key in spec.fresh or () if key not in settings]
-    if unknown:
-        raise UserError(
-            f"'fresh' changes {unknown[0]}, which the configuration of {spec.base} does not have."
-        )
-    changed = AutoConfig.for_model(settings.pop("model_type"), **settings | (spec.fresh or {}))
+def _fresh(name: str, config: Any, spec: ModelSpec) -> PreTrainedModel:
     # Drawn from the global generator, which the stage has seeded.
-    model = cast(
-        Any, tower_class(changed).from_config(changed, trust_remote_code=spec.trust_remote_code)
+    model: Any = loading.build(
+        name, config, to_blame=OF_FRESH, trust_remote_code=spec.trust_remote_code
     )
-    return cast(
-        PreTrainedModel,
-        model if spec.dtype in (None, "auto") else model.to(getattr(torch, spec.dtype)),
-    )
+    as_it_is = spec.dtype in (None, "auto")
+    return cast(PreTrainedModel, model if as_it_is else model.to(getattr(torch, str(spec.dtype))))
 
 
 def _with_modules(model: SentenceTransformer, modules: list[nn.Module]) -> SentenceTransformer:

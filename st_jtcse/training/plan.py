@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from transformers import AutoModelForSequenceClassification
 
-from st_jtcse import embedded
+from st_jtcse.errors import ways_out
 from st_jtcse.modules import loading
+from st_jtcse.modules.model_folders import CONFIG, located, read_listing
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
 from st_jtcse.reports.table import Table, millions
-from st_jtcse.towers.modeling_tower_pooling import tower_class
 from st_jtcse.training.as_shipped import begins_as
 from st_jtcse.training.forecast import rows_of, sizes, steps_of
-from st_jtcse.training.models import load_config
+from st_jtcse.training.models import KEYS, OF_FRESH, changed_config
 from st_jtcse.training.rehearsal import rehearse
 from st_jtcse.training.stage_inputs import is_local, load_inputs
 
@@ -69,14 +67,15 @@ def _parameters(spec: ModelSpec, stages: dict[str, StageSpec]) -> int:
 
 def _parameters_of(name: str, spec: ModelSpec, stages: dict[str, StageSpec]) -> int:
     if not name.startswith(STAGE_PREFIX):
-        place = embedded.place(name)
-        if loading.read_listing(place) and not Path(place, loading.CONFIG).is_file():
+        place = located(name)
+        if read_listing(place) and not Path(place, CONFIG).is_file():
             # Encoders that lie in folders of their own: there is no one configuration to count by.
-            model = loading.load_sentence_transformer(
-                place, trust_remote_code=spec.trust_remote_code
-            )
+            with ways_out(KEYS):
+                model = loading.load_sentence_transformer(
+                    name, trust_remote_code=spec.trust_remote_code
+                )
             return sum(parameter.numel() for parameter in model.parameters())
-        return _count(load_config(place, spec), spec)
+        return _count(name, spec)
     earlier = stages[name.removeprefix(STAGE_PREFIX)].model
     if spec.tower is not None and earlier.towers:
         return _parameters_of(
@@ -87,15 +86,18 @@ def _parameters_of(name: str, spec: ModelSpec, stages: dict[str, StageSpec]) -> 
     return _parameters_of(earlier.base, spec, stages)
 
 
-def _count(config: Any, spec: ModelSpec) -> int:
-    config = config.tower if spec.tower is not None else config
-    for key, value in (spec.fresh or {}).items():
-        setattr(config, key, value)
+def _count(name: str, spec: ModelSpec) -> int:
+    config = changed_config(name, spec)
     if spec.layers is not None:
         config.num_hidden_layers = len(spec.layers)
-    kind: Any = tower_class(config)
     if spec.cross_encoder is not None:
-        kind, config.num_labels = AutoModelForSequenceClassification, spec.num_labels
+        config.num_labels = spec.num_labels
     with torch.device("meta"):
-        model = kind.from_config(config, trust_remote_code=spec.trust_remote_code)
+        model = loading.build(
+            name,
+            config,
+            cross_encoder=spec.cross_encoder is not None,
+            to_blame=None if spec.fresh is None else OF_FRESH,
+            trust_remote_code=spec.trust_remote_code,
+        )
     return sum(parameter.numel() for parameter in model.parameters())

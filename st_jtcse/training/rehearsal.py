@@ -24,6 +24,7 @@ import torch
 
 from st_jtcse import data, processes
 from st_jtcse.errors import UserError, short_of_memory
+from st_jtcse.modules.shared_words import words_shared
 from st_jtcse.recipe.faults import Fault, tell
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
@@ -31,6 +32,7 @@ from st_jtcse.recipe.yaml_source import Loc
 from st_jtcse.training.forecast import told_ahead
 from st_jtcse.training.one_step import REPLACED, SmallRun
 from st_jtcse.training.stage_inputs import Inputs, is_local, load_inputs
+from st_jtcse.training.stand_ins import WORDS
 from st_jtcse.wording import shown
 
 logger = logging.getLogger(__name__)
@@ -75,6 +77,7 @@ def rehearse(
     seconds: dict[str, float] = {}
     with (
         _untouched(),
+        words_shared(WORDS),
         tempfile.TemporaryDirectory(prefix="st-jtcse-", ignore_cleanup_errors=True) as folder,
     ):
         run = SmallRun(loaded, Path(folder))

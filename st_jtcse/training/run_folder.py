@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import platform
@@ -12,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -23,6 +21,7 @@ from st_jtcse.hashing import sha256
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.recipe.load import load_recipe, resolved_yaml
 from st_jtcse.recipe.schema import STAGE_PREFIX, Recipe, StageSpec
+from st_jtcse.records import StageRecord, read
 from st_jtcse.reports.run_report import PAGE
 from st_jtcse.training.checkpoints import same_data
 
@@ -153,32 +152,25 @@ class RunFolder:
         """Return a stage's folder: checkpoints while it runs, then the saved model."""
         return self.path / name
 
-    def record(self, name: str) -> dict[str, Any] | None:
+    def record(self, name: str) -> StageRecord | None:
         """Return a finished stage's results, None if it is not finished."""
         path = self.stage(name) / TRAINING_RECORD
         if not path.is_file():
             return None
-        try:
-            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            whole = all(
-                isinstance(record[key], dict)
-                for key in ("weights_sha256", "data_sha256", "spearman")
-            )
-        except (ValueError, TypeError, KeyError):
-            whole = False
-        if not whole:
-            raise UserError(f"{path} is damaged; {self._again(name)}.")
+        record = read(StageRecord, path, self._again(name))
+        if record.name != name:
+            raise UserError(f"{path} is of the stage {record.name!r}; {self._again(name)}.")
         return record
 
     def check_model(self, name: str) -> None:
         """Raise UserError if the files of a finished stage's model are not those that its record
         tells.
         """
-        record = self.record(name) or {}
+        record = self.record(name)
+        if record is None:
+            return
         # Records of 0.1.0 tell of weights alone.
-        for file, digest in (
-            record.get("weights_sha256", {}) | record.get("settings_sha256", {})
-        ).items():
+        for file, digest in (record.weights_sha256 | record.settings_sha256).items():
             path = self.stage(name) / file
             if not path.is_file() or sha256(path) != digest:
                 fault = (
@@ -219,7 +211,7 @@ class RunFolder:
                 key for key in ("save_only_model", "ignore_data_skip") if stages[name].args.get(key)
             ]
             if record is not None:
-                same_data(self.stage(name), record["data_sha256"], data_sha256[name])
+                same_data(self.stage(name), record.data_sha256, data_sha256[name])
             elif without:
                 raise UserError(
                     f"--resume: stage {name!r} sets args.{without[0]}, and cannot go on as if it "

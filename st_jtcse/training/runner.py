@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from transformers import TrainerCallback
 
 from st_jtcse import processes
 from st_jtcse.errors import naming
 from st_jtcse.recipe.load import LoadedRecipe
+from st_jtcse.records import RunResults
 from st_jtcse.training.as_shipped import ShippedScores
 from st_jtcse.training.rehearsal import rehearse
 from st_jtcse.training.run_folder import RESULTS, RunFolder, run_log
@@ -29,7 +29,7 @@ def run(
     finished: Mapping[str, Path] = {},
     rehearsed: set[str] | None = None,
     callbacks: Sequence[TrainerCallback] = (),
-) -> dict[str, Any]:
+) -> RunResults:
     """Run a recipe's stages, by default all, and return the results.
 
     It leaves recipe.yaml, a folder a stage, results.json and report.html.

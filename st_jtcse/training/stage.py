@@ -80,5 +80,6 @@ def run_stage(
     found |= job.record
     if processes.rank() == 0:
         save_stage(loaded, job, folder, found, start)
-        tell_end(folder.record(stage.name) or found)
+        if record := folder.record(stage.name):
+            tell_end(record)
     processes.wait_for_all()

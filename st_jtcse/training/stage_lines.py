@@ -10,6 +10,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from st_jtcse.recipe.blocks import DEV
 from st_jtcse.recipe.schema import StageSpec
+from st_jtcse.records import StageRecord
 from st_jtcse.reports.dev_curves import loss_terms
 from st_jtcse.training.as_shipped import begins_as
 
@@ -61,14 +62,14 @@ def dev_of(args: TrainingArguments, metrics: Mapping[str, float]) -> float | Non
     return None if found is None else 100 * found
 
 
-def tell_end(record: Mapping[str, Any]) -> None:
+def tell_end(record: StageRecord) -> None:
     """Say of a finished stage, by its record, how long it took and what became of dev."""
-    start, end = record["spearman_start"].get(DEV), record["spearman"].get(DEV)
-    dev = "" if end is None else f", {DEV} {start:.2f} -> {end:.2f}"
-    best = f" (step {record['best_step']})" if dev and record["steps"] else ""
-    trained = (
-        f" after {record['steps']} steps, {record['seconds']:.0f} s"
-        if record["steps"]
-        else ", not trained"
-    )
-    logger.info("%s: finished%s%s%s", record["name"], trained, dev, best)
+    dev = best = ""
+    if DEV in record.spearman:
+        dev = f", {DEV} {record.spearman_start[DEV]:.2f} -> {record.spearman[DEV]:.2f}"
+    if dev and record.steps:
+        best = f" (step {record.best_step})"
+    trained = ", not trained"
+    if record.steps:
+        trained = f" after {record.steps} steps, {record.seconds:.0f} s"
+    logger.info("%s: finished%s%s%s", record.name, trained, dev, best)

@@ -15,18 +15,20 @@ import pyarrow as pa
 import transformers
 from datasets import Dataset
 from huggingface_hub import snapshot_download
-from torch import nn
 from transformers import AutoModel
 
-from st_jtcse import data, embedded
+from st_jtcse import data
 from st_jtcse.data.labelled import COLUMNS
 from st_jtcse.modules import loading
+from st_jtcse.modules.model_folders import CONFIG, located, read_listing
+from st_jtcse.modules.shared_words import WORDS_OF_WHOLE
+from st_jtcse.modules.whole_models import within_files
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.stage_inputs import Inputs
 
 ROWS = 4
 # Words that are kept, as many as no other table has rows; the others share their vectors.
-_WORDS = 1009
+WORDS = 1009
 # Bytes of weights up to which a model stands for itself.
 _SMALL = 16 * 2**20
 _DEPTHS = ("num_hidden_layers", "n_layers", "num_layers", "n_layer")
@@ -60,22 +62,22 @@ def small_copy(
     Raises:
         UserError: Its configuration cannot be read.
     """
-    place = embedded.place(name)
-    if _is_small(Path(place)) or (
-        Path(place).is_dir() and not Path(place, loading.CONFIG).is_file()
-    ):
+    place = located(name)
+    if _is_small(Path(place)) or (Path(place).is_dir() and not Path(place, CONFIG).is_file()):
         return place
     config = loading.load_config(place, revision=revision, trust_remote_code=trust_remote_code)
     if getattr(config, "auto_map", None) and trust_remote_code:
         return place
     try:
         small = type(config).from_dict(_cut(config.to_dict(), depth, all_words))
+        setattr(small, WORDS_OF_WHOLE, getattr(config, "vocab_size", None))
         architecture = getattr(transformers, (config.architectures or [""])[0], None)
-        model = (
-            architecture(small)
-            if architecture
-            else AutoModel.from_config(small, trust_remote_code=False)
-        )
+        with within_files(place):
+            model = (
+                architecture(small)
+                if architecture
+                else AutoModel.from_config(small, trust_remote_code=False)
+            )
         folder = Path(place)
         if not folder.is_dir():
             folder = Path(
@@ -89,7 +91,7 @@ def small_copy(
                 path.match(pattern) for pattern in (*_WEIGHTS, *_OTHER_FORMS, ".*")
             ):
                 shutil.copyfile(path, target / path.name)
-        for entry in loading.read_listing(folder):
+        for entry in read_listing(folder):
             if entry["path"] and (folder / entry["path"]).is_dir():
                 shutil.copytree(folder / entry["path"], target / entry["path"], dirs_exist_ok=True)
         model.save_pretrained(target)
@@ -97,13 +99,6 @@ def small_copy(
         shutil.rmtree(target, ignore_errors=True)
         return place
     return str(target)
-
-
-def share_words(model: nn.Module) -> None:
-    """Let the words that a :func:`small_copy` left out have the vectors of those that it kept."""
-    for module in model.modules():
-        if isinstance(module, nn.Embedding) and module.num_embeddings == _WORDS:
-            module.register_forward_pre_hook(lambda _, given: (given[0] % _WORDS,))
 
 
 def _is_small(folder: Path) -> bool:
@@ -129,8 +124,8 @@ def _cut(settings: dict[str, Any], depth: Callable[[int], int], all_words: bool)
         if all_words or not isinstance(value, int):
             return value
         if key == "vocab_size":
-            return min(_WORDS, value)
-        return 0 if key.endswith("_token_id") and value >= _WORDS else value
+            return min(WORDS, value)
+        return 0 if key.endswith("_token_id") and value >= WORDS else value
 
     return {key: cut(key, value) for key, value in settings.items()}
 

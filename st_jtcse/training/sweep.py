@@ -131,10 +131,11 @@ def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:
             stage.name: RunFolder(run.folder).record(stage.name)
             for stage in run.loaded.recipe.stages
         }
-        for record in records.values():
-            shipped.take(record or {})
-            metrics |= (record or {}).get("metrics", {})
-        finished.append((run.point, {name: found for name, found in records.items() if found}))
+        found = {name: record for name, record in records.items() if record is not None}
+        for record in found.values():
+            shipped.take(record.as_shipped, record.data_sha256)
+            metrics |= record.metrics
+        finished.append((run.point, found))
     rows = seed_reports.summarize(finished, changed_stages(runs))
     told = {
         "recipe": loaded.recipe.name,
@@ -151,7 +152,7 @@ def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:
         save(seed_reports.draw_sweep(rows, metrics), folder, "sweep")
     except UserError as error:  # The numbers are there; the picture can be had later.
         logger.warning("%s", error)
-    return seed_reports.sweep_table(rows, loaded.recipe.name, told)
+    return seed_reports.sweep_table(rows, loaded.recipe.name, shipped.scores, metrics)
 
 
 def changed_stages(runs: Sequence[Run]) -> list[str]:

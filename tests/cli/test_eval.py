@@ -193,8 +193,8 @@ def test_results_of_something_else_are_refused(model_folders, evaluation_data, t
     assert code == 2
     assert (
         told.err.strip()
-        == f"--output-dir: {tmp_path / 'results.json'} was not written by st-eval; choose another "
-        "folder."
+        == f"--output-dir: {tmp_path / 'results.json'} is damaged, or not the results of st-eval "
+        "(model: expected a value, found none); restore it, or choose another folder."
     )
 
 
@@ -264,8 +264,9 @@ def test_one_embedding_for_all_texts_is_no_score(tower_folders, evaluation_data,
         "--output-dir",
         output,
     )
-    assert code == 3
-    assert "spearman_all is undefined" in told.err
+    assert code == 2
+    fault = f"senteval/STSB, {tmp_path / 'constant'}: spearman_all is undefined, as when all texts "
+    assert f"{fault}have the same embedding; check the model's weights and the set." in told.err
     assert results(output)["suites"]["tasks"]["rows"][0]["score"] is None
 
 
@@ -385,7 +386,8 @@ def test_a_set_that_is_not_defined_for_a_model_has_no_verdict(
     files = [word for path in own_files for word in ("--data", path)]
     for models in ((model_folders[0], tmp_path / "one"), (tmp_path / "one", model_folders[0])):
         code, told = run(capsys, *models, *files, "--output-dir", tmp_path / models[1].name)
-        assert code == 3 and "1 of 2 tasks have no result: data/graded." in told.err
+        assert code == 2 and "1 of 2 tasks have no result: data/graded." in told.err
+        assert f"data/graded, {tmp_path / 'one'}: spearman_cosine is undefined" in told.err
         found = results(tmp_path / models[1].name / models[1].name)["beside"]["verdicts"]
         assert [verdict["set"] for verdict in found] == ["topics"]
     assert not [

@@ -9,11 +9,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.jobs import Context, Record, load_model
+from st_jtcse.evaluation.jobs import Context, load_model
 from st_jtcse.evaluation.mteb_models import UniqueTextEncoder, mteb, quietly, register
 from st_jtcse.evaluation.mteb_tasks import MTEBJob
 from st_jtcse.evaluation.suites import RETRIEVAL
 from st_jtcse.modules import TwinCrossAttentionEncoder, ensemble_of
+from st_jtcse.records import TaskRecord
 
 pytestmark = pytest.mark.usefixtures("offline")
 
@@ -193,7 +194,13 @@ def test_subsets_asked_for_later_are_run_alone_and_kept_with_the_others(model):
     job._task.dataset, job._task.data_loaded = parts, True
     encoder, kept = UniqueTextEncoder(model, "mine"), []
     known = {"main_score": 0.5, "cosine_spearman": 0.5}
-    earlier = Record(job.source, None, job.main_score, {"dev": {"en": known}}, 7.0)
+    earlier = TaskRecord(
+        source=job.source,
+        sha256=None,
+        main_score=job.main_score,
+        scores={"dev": {"en": known}},
+        seconds=7.0,
+    )
     scores = run(job, encoder, earlier, kept.append)
     assert scores["dev"]["en"] == known and -1 <= scores["dev"]["de"]["cosine_spearman"] <= 1
     assert kept[-1].scores == scores and kept[-1].seconds >= 7.0

@@ -18,6 +18,8 @@ from st_jtcse.data import Source
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation import OwnSetEvaluator, load_own_set
 from st_jtcse.evaluation.own_sets import _of_labels
+from st_jtcse.evaluation.verdict import verdicts
+from st_jtcse.training.model_kinds import BI_ENCODER
 
 
 def write(path, rows):
@@ -44,6 +46,22 @@ def test_graded_pairs_score_as_sentence_transformers_does(model, texts, tmp_path
     assert evaluator(model)["mine_spearman_cosine"] == pytest.approx(
         theirs(model)["mine_spearman_cosine"], abs=1e-9
     )
+
+
+def test_pairs_whose_cosines_are_equal_score_as_sentence_transformers_does(model, tmp_path):
+    """Their order is what rounding made of it: the table and the verdict have to round alike."""
+    texts = make_sentences(200, seed=5)
+    scores = [float(index % 6) for index in range(200)]
+    rows = rows_of(("sentence1", "sentence2", "score"), zip(texts, texts, scores))
+    own = load_own_set(write(tmp_path / "a.jsonl", rows), "mine")
+    theirs = EmbeddingSimilarityEvaluator(
+        texts, texts, scores, name="mine", main_similarity="cosine", batch_size=64
+    )
+    found, expected = own.score(own.statistic(model)), theirs(model)["mine_spearman_cosine"]
+    assert found == pytest.approx(expected, abs=1e-12)
+    (verdict,) = verdicts(model, model, {"mine": own})
+    table = BI_ENCODER.scores(model, {"mine": theirs})["mine"]
+    assert (round(verdict.score, 4), verdict.word) == (table, "equal")
 
 
 def test_duplicates_score_as_sentence_transformers_does(model, texts, tmp_path):

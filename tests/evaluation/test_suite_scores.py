@@ -2,12 +2,14 @@
 
 import pytest
 
-from st_jtcse.evaluation.jobs import Record
 from st_jtcse.evaluation.suites import RETRIEVAL, Row, Suite, suite_scores
+from st_jtcse.records import TaskRecord
 
 
 def record(scores, main_score="f1"):
-    return Record("somewhere", None, main_score, scores, 1.0)
+    return TaskRecord(
+        source="somewhere", sha256=None, main_score=main_score, scores=scores, seconds=1.0
+    )
 
 
 def line(label="A", metric="f1", **more):
@@ -57,8 +59,8 @@ def table(*scores):
 
 
 def test_the_mean_needs_every_task():
-    assert table(0.2, 0.5)["average"] == 35.0
-    assert table(0.2)["average"] is None
+    assert table(0.2, 0.5).average == 35.0
+    assert table(0.2).average is None
 
 
 def test_retrieval_has_the_means_of_fifteen_metrics():
@@ -71,6 +73,6 @@ def test_retrieval_has_the_means_of_fifteen_metrics():
     }
     lines = [{"paper": label, "task": label} for label in ("A", "B")]
     suite = Suite(source="Table VI", metric="map_at_10", splits=["test"], rows=lines)
-    means = suite_scores(suite, records)["by_metric"]
+    means = suite_scores(suite, records).by_metric
     assert len(means) == 15
     assert means == pytest.approx({metric: 100 * value + 25 for metric, value in values.items()})

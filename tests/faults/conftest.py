@@ -93,8 +93,8 @@ class Undisturbed:
     back finds the project in one place, for a recipe names its data by whole paths.
     """
 
-    def __init__(self, runs, project):
-        ended = runs(project, rehearse=True, keep=str(runs.kept))
+    def __init__(self, runs, project, *options, **order):
+        ended = runs(project, *options, rehearse=True, keep=str(runs.kept), **order)
         assert ended.status == 0, ended.said
         self.moments, self._kept, self._place = ended.moments, runs.kept, project
         self.folder = Path(shutil.copytree(project, project.with_name("undisturbed")))
@@ -285,7 +285,7 @@ def told(project, folder="run"):
     results = json.loads((project / folder / "results.json").read_text())
     for stage in results["stages"]:
         # But for what the trainer sums up of the steps since it was started.
-        log = [entry for entry in stage["log"] if "train_runtime" not in entry]
+        log = [entry for entry in stage.get("log", []) if "train_runtime" not in entry]
         stage["log"] = [{key: entry[key] for key in sorted(entry.keys() - TIMES)} for entry in log]
     return [
         f"{stage['name']}.{key}: {stage[key]}"

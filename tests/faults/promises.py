@@ -19,6 +19,7 @@ ALIKE = (
 )
 TOLD = "exit status 2 and a message of one sentence; then the same as after a kill"
 KILLS, DISKS, DAMAGE = "faults/test_kills.py", "faults/test_disks.py", "faults/test_damage.py"
+KINDS = "faults/test_kinds_of_runs.py"
 RESUME = "training/test_resume_checks.py"
 PROMISES = [
     Promise(
@@ -48,6 +49,17 @@ PROMISES = [
         "`--resume` with two processes ends with exit status 0 and the bytes and record of an "
         "undisturbed run of two",
         f"{KILLS}::test_a_run_of_two_processes_one_of_which_is_killed_resumes_to_the_same_bytes",
+    ),
+    Promise(
+        "kill -9 of every other kind of run: held-out text, streams, past sentences in "
+        "mini-batches, live teachers, adapters, views, images, whitening",
+        ALIKE,
+        f"{KINDS}::test_every_kind_of_run_that_is_killed_resumes_to_the_same_bytes",
+    ),
+    Promise(
+        "kill -9 of `st-train adapt`, and `--resume` of one that is finished",
+        ALIKE,
+        f"{KINDS}::test_adapt_that_is_killed_resumes_to_the_same_bytes",
     ),
     Promise(
         "kill -9 or SIGTERM of a process",

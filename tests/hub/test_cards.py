@@ -22,9 +22,13 @@ from st_jtcse.hub.cards import BEGIN, END, NO_ID, updated_card
 from st_jtcse.hub.model_form import model_form
 from st_jtcse.recipe.load import load_recipe
 from st_jtcse.recipe.schema import StageSpec
+from st_jtcse.reports.markdown import as_text
 from st_jtcse.training.stage_card import family_of, reported_as, title
 
 TEMPLATES = [path.stem for path in bundled.folder("model_cards").glob("[!_]*.md")]
+# What a folder and a text may hold.
+EVIL = "<script>alert(1)<b> [a](b)"
+BACKBONE = f"back{EVIL}bone"
 # A stage of each family, by the family's name; two ensembles, of one tokenizer and of two.
 FAMILIES = {
     "simcse": "simcse",
@@ -45,7 +49,7 @@ FAMILIES = {
 
 def recipe(folder):
     """A stage a family, each of one step, on tiny encoders."""
-    backbone, other = (str(folder / name) for name in ("backbone", "other-words"))
+    backbone, other = (str(folder / name) for name in (BACKBONE, "other-words"))
     single = {"base": backbone, "pooling": "cls"}
     twin = {"towers": ["stage:simcse", backbone], "pooling": "cls", "max_seq_length": 24}
     teachers = [{"model": "stage:jtcse", "weight": 0.5}]
@@ -125,9 +129,9 @@ def recipe(folder):
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cards")
-    save_encoder(folder / "backbone", 1)
+    save_encoder(folder / BACKBONE, 1)
     save_encoder(folder / "other-words", 2, words=WORDS[::-1])
-    (folder / "text.txt").write_text("\n".join(make_sentences(24)) + "\n")
+    (folder / "text.txt").write_text("\n".join([f"the dog {EVIL}", *make_sentences(24)]) + "\n")
     for seed, name in enumerate(("train", "test")):
         write_rows(folder / f"{name}.jsonl", make_pairs(16, seed))
     (folder / "families.yaml").write_text(json.dumps(recipe(folder)))
@@ -155,6 +159,17 @@ def result_rows(text):
     ][2:]
 
 
+@pytest.mark.parametrize("stage", FAMILIES)
+def test_names_and_texts_are_no_markup(stage, run_folder):
+    text = ModelCard.load(run_folder / stage / "README.md").text
+    # In blocks of code everything is shown as it is.
+    shown = re.sub(r"^(```+)\w*\n.*?^\1\n", "", text, flags=re.DOTALL | re.MULTILINE)
+    for mark in ("<script>", "<b>", "[a](b)"):
+        assert mark not in shown
+    if stage != "ensemble_of_tokenizers":  # It starts from other stages' models.
+        assert "back&lt;script>alert(1)&lt;b> \\[a\\](b)bone" in shown
+
+
 def test_every_template_is_some_stages():
     assert set(FAMILIES.values()) == set(TEMPLATES)
 
@@ -164,7 +179,7 @@ def test_a_card_claims_what_the_results_hold_and_no_more(stage, run_folder):
     results = json.loads((run_folder / "results.json").read_text())
     record = next(found for found in results["stages"] if found["name"] == stage)
     card = ModelCard.load(run_folder / stage / "README.md")
-    shipped = [[f"{name}, a plain encoder", "-"] for name in record["as_shipped"]]
+    shipped = [[f"{as_text(name)}, a plain encoder", "-"] for name in record["as_shipped"]]
     assert bool(shipped) == (stage != "cross")
     before = (
         [["before this training", f"{record['spearman_start']['mine']:.2f}"]]
@@ -391,7 +406,14 @@ def test_results_of_other_weights_are_refused(copied):
 
 def test_an_evaluation_of_other_weights_is_refused(copied):
     (copied / "evaluation").mkdir()
-    found = {"model": {"files": {"model.safetensors": "0" * 64}}, "suites": {}}
+    about = {"name": "x", "sha256": "0" * 64, "parameters": 1, "dimension": 1, "max_seq_length": 1}
+    found = {
+        "model": about | {"files": {"model.safetensors": "0" * 64}},
+        "versions": {},
+        "suites": {},
+        "tasks": {},
+        "missing": {},
+    }
     (copied / "evaluation" / "results.json").write_text(json.dumps(found))
     with pytest.raises(
         UserError, match=r"evaluation/results.json is not of the weights in .*model.safetensors"
@@ -427,7 +449,9 @@ def test_a_family_is_that_of_the_terms_that_are_on(loss, twin, family):
 
 def test_what_cannot_be_read_is_told_by_name(copied):
     (copied / "training_results.json").write_text("{")
-    with pytest.raises(UserError, match=r"training_results.json cannot be read"):
+    with pytest.raises(
+        UserError, match=r"training_results.json is damaged, or not a stage's record"
+    ):
         updated_card(copied)
     (copied / "training_results.json").unlink()
     (copied / "README.md").write_text("---\n- no\n---\n")

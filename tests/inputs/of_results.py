@@ -1,12 +1,29 @@
 """Files that earlier runs left, damaged since."""
 
+import json
+
+from conftest import run_results, stage_record
+
 from inputs.row import Row
 
 CONVERGENCE = "st-convergence run --output-dir out"
-STAGE = (
-    '{"name": "one", "spearman": {}, "data_sha256": {}, "log": [{"step": 1, "train_seconds": '
-    '1, "eval_dev_spearman": '
-)
+NOT_A_RUN = "run/results.json is damaged, or not the results of st-train"
+NOT_AN_EVALUATION = "out/results.json is damaged, or not the results of st-eval"
+NO_NUMBER = {"step": 1, "train_seconds": 1.0, "eval_dev_spearman": float("nan")}
+EVALUATION = {
+    "model": {
+        "name": "other",
+        "sha256": "0123456789",
+        "files": {},
+        "parameters": 1,
+        "dimension": 1,
+        "max_seq_length": 1,
+    },
+    "versions": {},
+    "suites": {},
+    "tasks": {},
+    "missing": {},
+}
 
 
 def run(name, content, sentence):
@@ -31,58 +48,55 @@ ROWS = [
     run(
         "results that are cut off",
         '{"recipe": "ti',
-        "run/results.json: not the results of st-train",
+        NOT_A_RUN,
     ),
-    run("results that are empty", "", "run/results.json: not the results of st-train"),
-    run(
-        "results that are no text", b"\xff\xfe\x00", "run/results.json: not the results of st-train"
-    ),
-    run("results of something else", "[1, 2]", "run/results.json: not the results of st-train"),
+    run("results that are empty", "", NOT_A_RUN),
+    run("results that are no text", b"\xff\xfe\x00", NOT_A_RUN),
+    run("results of something else", "[1, 2]", NOT_A_RUN),
     run(
         "results nested 200,000 deep",
         "[" * 200_000,
-        "run/results.json: not the results of st-train",
+        NOT_A_RUN,
     ),
     run(
         "results without a seed",
         '{"recipe": "t", "stages": []}',
-        "not the results of st-train (seed: Field required)",
+        f"{NOT_A_RUN} (seed: expected a value, found none); restore it, or run the recipe again.",
     ),
     run(
         "results without a score",
-        '{"recipe": "t", "seed": 1, "stages": []}',
+        json.dumps(run_results("t", 1)),
         "run: no stage was evaluated on dev",
     ),
     run(
         "results with a score that is NaN",
-        '{"recipe": "t", "seed": 1, "stages": [' + STAGE + "NaN}]}]}",
+        json.dumps(run_results("t", 1, stage_record("one", log=[NO_NUMBER]))),
         "the score of the stage 'one' on dev at step 1 is nan",
     ),
     Row(
         "runs of two recipes",
         "st-convergence {run} run --output-dir out",
         "compare runs of one recipe.",
-        files={"run/results.json": '{"recipe": "other", "seed": 2, "stages": []}'},
+        files={"run/results.json": json.dumps(run_results("other", 2))},
     ),
     evaluated(
         "an evaluation that is cut off",
         '{"model": {"na',
-        "out/results.json was not written by st-eval",
+        NOT_AN_EVALUATION,
     ),
     evaluated(
         "an evaluation of another shape",
-        '{"model": {"name": "a", "sha256": "b"}, "suites": 5}',
-        "was not written by st-eval",
+        json.dumps(EVALUATION | {"suites": 5}),
+        f"{NOT_AN_EVALUATION} (suites: expected a mapping, found 5); restore it, or choose another",
     ),
     evaluated(
         "an evaluation nested 200,000 deep",
         "[" * 200_000,
-        "out/results.json was not written by st-eval",
+        NOT_AN_EVALUATION,
     ),
     evaluated(
         "an evaluation of another model",
-        '{"model": {"name": "other", "sha256": "0123456789"}, "suites": {}, "tasks": {}, '
-        '"missing": {}}',
+        json.dumps(EVALUATION),
         "out holds the results of another model (other, 01234567",
     ),
     Row(

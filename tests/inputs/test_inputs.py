@@ -12,8 +12,10 @@ from conftest import (
     make_model,
     make_pairs,
     make_sentences,
+    run_results,
     save_encoder,
     save_language_model,
+    stage_record,
     write_rows,
 )
 
@@ -53,18 +55,15 @@ stages:
     model: {base: {model}}
     loss: {type: CoSENTLoss}
 """
-RESULTS = {
-    "recipe": "tiny",
-    "seed": 1,
-    "stages": [
-        {
-            "name": "one",
-            "spearman": {"dev": 80.0},
-            "data_sha256": {"train": "a"},
-            "log": [{"step": 2, "train_seconds": 1.0, "eval_dev_spearman_cosine": 0.8}],
-        }
-    ],
-}
+RESULTS = run_results(
+    "tiny",
+    1,
+    stage_record(
+        "one",
+        spearman={"dev": 80.0},
+        log=[{"step": 2, "train_seconds": 1.0, "eval_dev_spearman_cosine": 0.8}],
+    ),
+)
 
 
 def filled(text, world):

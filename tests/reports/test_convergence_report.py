@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from conftest import make_sentences, save_encoder
+from conftest import make_sentences, run_results, save_encoder
 
 from st_jtcse.cli.convergence import main
 from st_jtcse.cli.train import main as train
@@ -129,13 +129,13 @@ def test_faults_are_one_sentence(runs, tmp_path, capsys):
 
     assert "no results.json there; give the output folder of a run" in told(str(tmp_path))
     assert "the stage 'cosent' has seed 1, as in" in told(str(runs / "s1"), str(runs / "s1"))
-    (tmp_path / "results.json").write_text('{"recipe": "other", "seed": 9, "stages": []}')
+    (tmp_path / "results.json").write_text(json.dumps(run_results("other", 9)))
     assert f"{tmp_path} is a run of other and {runs / 's1'} one of" in told(
         str(runs / "s1"), str(tmp_path)
     )
     (tmp_path / "results.json").write_text("[]")
     assert "not the results of st-train" in told(str(tmp_path))
-    (tmp_path / "results.json").write_text('{"recipe": "tiny", "seed": 1, "stages": []}')
+    (tmp_path / "results.json").write_text(json.dumps(run_results("tiny", 1)))
     assert "no stage was evaluated on dev while it trained" in told(str(tmp_path))
 
 
@@ -148,6 +148,9 @@ def changed(runs, folder, change):
     return folder
 
 
+DAMAGED = " is damaged, or not the results of st-train"
+
+
 def evaluated(record):
     return next(entry for entry in record["log"] if "eval_dev_spearman_cosine" in entry)
 
@@ -157,31 +160,32 @@ def evaluated(record):
     [
         (
             lambda record: evaluated(record).pop("train_seconds"),
-            "not the results of st-train (stages.0.log.0.train_seconds: Field",
+            f"{DAMAGED} (stages[0].log[0]: expected 'train_seconds' of at least 0, found none); "
+            "restore it, or run the recipe again.",
         ),
         (
             lambda record: record.pop("data_sha256"),
-            "not the results of st-train (stages.0.data_sha256: Field",
+            f"{DAMAGED} (stages[0].data_sha256: expected a value, found none)",
         ),
         (
             lambda record: record["spearman"].update(test=None),
-            "not the results of st-train (stages.0.spearman.test: Input",
+            f"{DAMAGED} (stages[0].spearman.test: expected a number, found null)",
         ),
         (
             lambda record: evaluated(record).update(eval_dev_spearman_cosine=math.nan),
-            "the score of the stage 'cosent' on dev at step 2 is nan, which no mean can hold; "
-            "leave the run out",
+            ": the score of the stage 'cosent' on dev at step 2 is nan, which is no correlation "
+            "and no share; leave the run out",
         ),
         (
             lambda record: record["spearman"].update(test=math.nan),
-            "the score of the stage 'cosent' on test is nan",
+            f"{DAMAGED} (stages[0].spearman.test: expected a finite number, found nan)",
         ),
     ],
 )
 def test_results_that_cannot_be_read_are_named(runs, tmp_path, change, message):
     with pytest.raises(UserError) as caught:
         read_curves([changed(runs, tmp_path / "run", change)])
-    assert str(caught.value).startswith(f"{tmp_path / 'run' / 'results.json'}: {message}")
+    assert str(caught.value).startswith(f"{tmp_path / 'run' / 'results.json'}{message}")
 
 
 @pytest.mark.parametrize(

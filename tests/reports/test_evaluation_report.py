@@ -1,7 +1,8 @@
 """An evaluation's tables and Markdown, the papers' figures beside ours."""
 
-from st_jtcse.evaluation.jobs import Record
 from st_jtcse.evaluation.suites import Suite, suite_scores
+from st_jtcse.evaluation.verdict import Verdict
+from st_jtcse.records import Beside, EvaluatedModel, EvaluationResults, TaskRecord
 from st_jtcse.reports.evaluation_report import evaluation_markdown, suite_table, write_evaluation
 
 
@@ -16,7 +17,13 @@ def suite(*scores):
         average={"JTCSE": 10.0, "UC": 12.0},
     )
     records = {
-        f"mteb/{label}": Record("somewhere", None, "f1", {"test": {"default": {"f1": score}}}, 1.0)
+        f"mteb/{label}": TaskRecord(
+            source="somewhere",
+            sha256=None,
+            main_score="f1",
+            scores={"test": {"default": {"f1": score}}},
+            seconds=1.0,
+        )
         for label, score in zip(("A", "B"), scores)
     }
     return suite_scores(asked, records)
@@ -35,20 +42,23 @@ def test_a_table_ends_with_the_means():
     ]
 
 
+def evaluated(name, **told):
+    model = EvaluatedModel(
+        name=str(name),
+        sha256="ab",
+        files={},
+        parameters=1_500_000,
+        dimension=8,
+        max_seq_length=32,
+    )
+    nothing = {"versions": {}, "suites": {}, "tasks": {}, "missing": {}}
+    return EvaluationResults(model=model, **nothing | told)
+
+
 def test_markdown_has_tables_further_means_and_notes():
-    model = {
-        "name": "m",
-        "sha256": "ab",
-        "parameters": 1_500_000,
-        "dimension": 8,
-        "max_seq_length": 32,
-    }
-    data = {
-        "model": model,
-        "versions": {"python": "3"},
-        "suites": {"mine": suite(0.2, 0.5)},
-        "missing": {"x": "why."},
-    }
+    data = evaluated(
+        "m", versions={"python": "3"}, suites={"mine": suite(0.2, 0.5)}, missing={"x": "why."}
+    )
     text = evaluation_markdown(data)
     for part in (
         "# Evaluation of m",
@@ -65,34 +75,13 @@ def test_markdown_has_tables_further_means_and_notes():
 
 def test_a_page_is_called_for_the_model_and_begins_with_the_verdict_beside_the_base(tmp_path):
     (tmp_path / "mine").mkdir()
-    model = {
-        "name": str(tmp_path / "mine"),
-        "sha256": "ab",
-        "parameters": 1,
-        "dimension": 8,
-        "max_seq_length": 32,
-    }
     told = [
-        {
-            "set": "s",
-            "base": 79.5,
-            "score": 80.5,
-            "verdict": "better",
-            "sentence": "s: better, 79.50 -> 80.50",
-        }
+        Verdict("s", 79.5, 80.5, 0.5, 1.5).as_record(),
+        Verdict("t", 9.5, 8.5, -1.5, -0.5).as_record(),
     ]
-    told.append(
-        {
-            "set": "t",
-            "base": 9.5,
-            "score": 8.5,
-            "verdict": "worse",
-            "sentence": "t: worse, 9.50 -> 8.50",
-        }
-    )
     missing = {"a": "it is gone.", "b": "it is gone.", "c": "it failed."}
-    data = {"model": model, "versions": {}, "suites": {}, "missing": missing}
-    write_evaluation(tmp_path, data | {"beside": {"model": "base", "verdicts": told}})
+    beside = Beside(model="base", verdicts=told)
+    write_evaluation(tmp_path, evaluated(tmp_path / "mine", missing=missing, beside=beside))
     page = (tmp_path / "index.html").read_text()
     headings = ["<h1>Evaluation of mine</h1>", "Verdict beside base</h2>"]
     verdicts = ["<p>s: better", '<p class="loss">t: worse', ">base</th>", ">mine</th>"]

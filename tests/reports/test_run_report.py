@@ -4,8 +4,11 @@ import json
 import sys
 
 import pytest
+from conftest import run_results, stage_record
 from test_page import read
 
+from st_jtcse.evaluation.verdict import Verdict
+from st_jtcse.records import RunResults
 from st_jtcse.reports import drawing, run_report
 from st_jtcse.reports.run_report import PAGE, Example, write_run_report
 
@@ -23,24 +26,29 @@ def record(name, scores, steps):
         for step, score in zip((1, 2), scores)
     ]
     start = {"dev": 50.0, "test": 49.0}
-    return {
-        "name": name, "parameters": 1_000_000, "steps": steps, "best_step": steps, "log": [*logged, *evaluated],
-        "spearman_start": start, "spearman": {"dev": max(scores), "test": 52.0}, "data_sha256": {},
-    }  # fmt: skip
+    return stage_record(
+        name,
+        steps=steps,
+        best_step=steps,
+        log=[*logged, *evaluated],
+        spearman_start=start,
+        spearman={"dev": max(scores), "test": 52.0},
+    )
 
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
     monkeypatch.setattr(run_report, "picture", drawing.picture)
-    told = {
-        "recipe": "tiny",
-        "seed": 7,
-        "as_shipped": {"base": {"dev": 50.0, "test": 49.0}},
-        "stages": [record("encoder", (51.0, 50.5), 2), record("joint", (50.2, 53.0), 2)],
-        "verdicts": [{"sentence": "test: better, 49.00 -> 52.00", "verdict": "better"}],
-    }
+    told = run_results(
+        "tiny",
+        7,
+        record("encoder", (51.0, 50.5), 2),
+        record("joint", (50.2, 53.0), 2),
+        as_shipped={"base": {"dev": 50.0, "test": 49.0}},
+        verdicts=[Verdict("test", 49.0, 52.0, 1.0, 5.0).as_record().plain()],
+    )
     (tmp_path / "results.json").write_text(json.dumps(told))
-    return told
+    return RunResults.model_validate(told)
 
 
 def test_the_page_tells_the_verdict_the_table_the_curves_and_examples(tmp_path, results):
@@ -51,7 +59,7 @@ def test_the_page_tells_the_verdict_the_table_the_curves_and_examples(tmp_path, 
     headings = [text for tag, text in reader.texts if tag == "h2" and text]
     assert headings == ["Verdict", "Stages", "Dev by step", "Loss terms", "Before and after"]
     assert (
-        texts.index("test: better, 49.00 -> 52.00")
+        texts.index("test: better, 49.00 -> 52.00 (+3.00, 95 % interval +1.00 to +5.00)")
         < texts.index("base, as shipped")
         < texts.index("encoder")
     )
@@ -85,7 +93,7 @@ def test_without_matplotlib_the_tables_say_it_and_how_to_have_the_curves(
 ):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    write_run_report(tmp_path, results | {"verdicts": []}, [], "")
+    write_run_report(tmp_path, results.model_copy(update={"verdicts": []}), [], "")
     page = (tmp_path / PAGE).read_text()
     assert (
         "<img" not in page

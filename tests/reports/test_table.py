@@ -14,7 +14,7 @@ def test_markdown_escapes_the_bar_and_aligns_figures_right():
     assert TABLE.markdown().splitlines() == [
         r"| model | kind | a\|b |",
         "|:--|:--|--:|",
-        "| [bold] | <i> | 1.5 |",
+        r"| \[bold\] | &lt;i> | 1.5 |",
     ]
 
 

@@ -22,6 +22,7 @@ from test_run import results, train
 
 from st_jtcse import embedded
 from st_jtcse.hub.card_results import TRAINING_RECORD
+from st_jtcse.records import RunResults
 from st_jtcse.reports.run_report import results_table
 from st_jtcse.training.as_shipped import ShippedScores
 
@@ -217,7 +218,7 @@ def test_every_table_begins_with_the_start_models_as_shipped(project, capsys):
     ]
     shown = [number(own[name]) for name in ("dev", "test")]
     assert "shipped" in capsys.readouterr().out
-    rows = shown_rows(results_table(found).markdown())
+    rows = shown_rows(results_table(RunResults.model_validate(found)).markdown())
     assert [row[0] for row in rows] == [
         "mine, as shipped",
         "plain, a plain encoder",

@@ -13,6 +13,7 @@ from st_jtcse.cli import console, convergence
 from st_jtcse.data import Source
 from st_jtcse.evaluation import OwnSetEvaluator, load_own_set
 from st_jtcse.evaluation.verdict import WHOLE, verdicts
+from st_jtcse.records import RunResults
 from st_jtcse.reports.run_report import results_table
 
 TEXTS = list(dict.fromkeys(make_sentences(80, seed=4)))[:40]
@@ -113,7 +114,7 @@ def test_labelled_texts_choose_the_checkpoint(finished):
 def test_tables_and_cards_name_the_measure_beside_the_set(project, finished, capsys):
     others = "dups: cosine_ap, intents: labels, faq: ndcg@10, odd one: cosine_accuracy"
     title = f"tiny, seed 42: Spearman x 100 (dev: labels, {others}), start -> trained"
-    assert results_table(finished[0]).title == title
+    assert results_table(RunResults.model_validate(finished[0])).title == title
     card = (project / "run" / "two" / "README.md").read_text()
     assert f"\nSpearman correlation x 100 ({others}).\n" in card
     assert "\n    - type: cosine_ap\n" in card and "\n    - type: spearmanr\n" in card
@@ -133,7 +134,7 @@ def test_a_run_ends_with_the_verdicts_on_its_last_model_beside_the_first_as_ship
         load(project / "run/two"),
         {name: own(project, name) for name in SETS},
     )
-    assert told["verdicts"] == [verdict.as_dict() for verdict in expected]
+    assert told["verdicts"] == [verdict.as_record().plain() for verdict in expected]
     assert told["verdicts"] == told["stages"][1]["verdicts"] and told["stages"][0]["verdicts"] == []
     assert f"Next: st-eval {project / 'mine'} {project / 'run'}/" in shown
     assert [one["set"] for one in told["verdicts"]] == [*SETS, WHOLE]

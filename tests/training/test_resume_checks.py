@@ -278,13 +278,23 @@ def test_a_finished_stage_whose_files_are_others_is_told(project, run, capsys): 
         project, capsys, "--stage", "joint", "--resume"
     )
     record = run / "training_results.json"
-    for text in (
-        record.read_text()[:100],
-        "[]",
-        '{"weights_sha256": 5, "data_sha256": {}, "spearman": {}}',
+    told = json.loads(record.read_text())
+    for content, fault in (
+        (record.read_text()[:100], "expected JSON, found something else (EOF while parsing"),
+        ("[]", "expected a mapping, found a list of 0"),
+        (json.dumps(told | {"weights_sha256": 5}), "weights_sha256: expected a mapping, found 5"),
+        (
+            json.dumps(told | {"spearman": {"dev": "79"}}),
+            "spearman.dev: expected a number, found '79'",
+        ),
     ):
-        record.write_text(text)
-        assert f"{record} is damaged; {way_out}" in refusal(project, capsys, *ENCODER, "--resume")
+        record.write_text(content)
+        error = refusal(project, capsys, *ENCODER, "--resume")
+        assert f"{record} is damaged, or not a stage's record ({fault}" in error
+        assert error.strip().endswith(f"); {way_out}")
+    record.write_text(json.dumps(told | {"name": "joint"}))
+    error = refusal(project, capsys, *ENCODER, "--resume")
+    assert f"{record} is of the stage 'joint'; {way_out}" in error
     shutil.rmtree(run)
     assert train(project, *ENCODER, "--resume") == 0
     file.unlink()

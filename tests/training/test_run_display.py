@@ -8,11 +8,13 @@ import subprocess
 import sys
 
 import pytest
+from conftest import run_results, stage_record
 from rich.console import Console
 from test_run import project, results, train  # noqa: F401  # project is a fixture
 
 from st_jtcse.cli import console
 from st_jtcse.cli.running import displayed
+from st_jtcse.records import RunResults
 from st_jtcse.reports.run_report import results_table
 from st_jtcse.training.run_folder import LOG, run_log
 from st_jtcse.training.run_results import best_stage
@@ -85,7 +87,10 @@ def test_a_run_says_a_line_a_stage_and_an_evaluation_and_keeps_the_rest_in_its_l
     assert (
         page == f"Curves and examples: {project / 'run' / 'report.html'}" and "Dev by step" in told
     )
-    assert best == f"Best model: {project / 'run' / best_stage(results(project))}"
+    assert (
+        best
+        == f"Best model: {project / 'run' / best_stage(RunResults.model_validate(results(project)))}"
+    )
     names = {}
     exec(
         usage.removeprefix("Use it: ").replace(
@@ -194,20 +199,11 @@ def test_a_log_that_cannot_be_written_is_told_once(tmp_path, caplog, fault):
 def test_the_table_of_the_quickstart_fits_80_columns():
     names = ("encoder_1", "encoder_2", "joint", "distilled")
     scores = {"dev": 79.73, "test": 80.08}
-    record = {
-        "parameters": 22_700_000,
-        "steps": 30,
-        "best_step": 0,
-        "spearman_start": scores,
-        "spearman": scores,
-    }
-    found = {
-        "recipe": "quickstart",
-        "seed": 42,
-        "stages": [{"name": name, **record} for name in names],
-    }
+    told = {"parameters": 22_700_000, "best_step": 0, "spearman_start": scores}
+    stages = [stage_record(name, steps=30, spearman=scores, **told) for name in names]
+    found = run_results("quickstart", 42, *stages, as_shipped={"embedded": scores})
     shown = io.StringIO()
-    table = results_table(found | {"as_shipped": {"embedded": scores}})
+    table = results_table(RunResults.model_validate(found))
     Console(file=shown, width=80).print(table.terminal())
     # A title, a heading, four rules and a line a row: no cell is broken.
     lines = shown.getvalue().splitlines()

@@ -1,0 +1,62 @@
+"""Spearman's correlation of cosines and scores, equal values with the mean of their ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import spearmanr
+from sentence_transformers.util import pairwise_cos_sim
+from torch import from_numpy
+
+# From indices of items, (n,) int64, to the correlation over those.
+OfDraws = Callable[[npt.NDArray[np.int64]], float]
+_Ranks = npt.NDArray[np.int64]
+
+
+def pair_cosines(
+    first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
+    """Return the cosine of each pair of rows, the very number that Sentence-Transformers ranks."""
+    cosines: npt.NDArray[np.float32] = pairwise_cos_sim(
+        from_numpy(first), from_numpy(second)
+    ).numpy()
+    return cosines
+
+
+def spearman(values: npt.ArrayLike, others: npt.ArrayLike) -> float:
+    """Return scipy's correlation, NaN where all of one side are equal."""
+    first, second = np.asarray(values), np.asarray(others)
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        return math.nan
+    return float(spearmanr(first, second).statistic)
+
+
+def spearman_of_draws(values: npt.NDArray[Any], others: npt.NDArray[Any]) -> OfDraws:
+    """Return :func:`spearman` as a function of drawn items, some of them several times.
+
+    Values are sorted once; the ranks of a draw are then counted, in a twentieth of the time.
+    """
+    first, second = places(values), places(others)
+
+    def of_draw(items: npt.NDArray[np.int64]) -> float:
+        x, y = _centred_ranks(first[items]), _centred_ranks(second[items])
+        spread = math.sqrt((x @ x) * (y @ y))
+        return float(x @ y / spread) if spread else math.nan
+
+    return of_draw
+
+
+def places(values: npt.NDArray[Any]) -> _Ranks:
+    """Return each value's place among the different ones, from 0."""
+    found: _Ranks = np.unique(values, return_inverse=True)[1]
+    return found
+
+
+def _centred_ranks(drawn: _Ranks) -> npt.NDArray[np.float64]:
+    counts = np.bincount(drawn)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[drawn]  # Of equal ones their mean.
+    return np.asarray(ranks - ranks.mean())
