@@ -194,7 +194,7 @@ def _references(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault]
 def _rows(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator[Fault]:
     name = stage.loss_name
     if data.pairs is None:
-        if loss.labels is not None and loss.views != "given":
+        if loss.needs_rows:
             text = f"expected labelled rows for {name}, found sentences. Give 'pairs' instead."
             yield Fault(stage.where("data", "train"), text)
         return
