@@ -18,8 +18,8 @@ from datasets import Dataset
 from kept import keep
 
 from st_jtcse import bundled, embedded
-from st_jtcse.abilities.two_views import TwoViews
-from st_jtcse.abilities.two_views.view_collator import collator_of
+from st_jtcse.abilities.sentence_views import SentenceViews
+from st_jtcse.abilities.sentence_views.view_collator import collator_of
 from st_jtcse.recipe.load import load_recipe
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.training.models import start_model
@@ -53,7 +53,7 @@ def way(name: str, sentences: list[str]) -> Callable[[int], float]:
     (stage,) = load_recipe(name).recipe.stages
     model = start_model(stage, embedded.place, 0)
     rows = Dataset.from_dict({"sentence": sentences})
-    given = TwoViews().of(stage)
+    given = SentenceViews().of(stage)
     arguments = SimpleNamespace(prompts=None, router_mapping=None)
     views = None if given is None else collator_of(stage, model, given, arguments, 0)
     assert stage.loss is not None

@@ -12,8 +12,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from st_jtcse.abilities.two_views.view_blocks import ViewSpec
-from st_jtcse.abilities.two_views.view_collator import ViewCollator
+from st_jtcse.abilities.sentence_views.view_blocks import ViewSpec
+from st_jtcse.abilities.sentence_views.view_collator import ViewCollator
 from st_jtcse.losses import JTCSELoss, LSRNSLoss, RankCSELoss, SimCSELoss
 
 SENTENCES = make_sentences(12, seed=4)

@@ -54,7 +54,7 @@ class Adapters(Ability):
             ),
         )
     }
-    after = ("TwoViews",)
+    after = ("SentenceViews",)
     needing = (Need.LOSS,)
 
     def faults(self, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:

@@ -118,7 +118,7 @@ def _can_hold_out(stage: StageSpec) -> bool:
     """Whether held-out sentences may choose a stage's checkpoint, and nothing else does."""
     evaluates = stage.args.get("eval_strategy") in ("steps", "epoch")
     chooses = stage.evaluate is not None and stage.evaluate.dev is not None
-    if stage.loss is None or stage.model.cross_encoder is not None or not evaluates or chooses:
+    if stage.loss is None or stage.model.scores_pairs or not evaluates or chooses:
         return False
     on_sentences = stage.data is not None and stage.data.train is not None
     # Teachers that are partly live are a fault that the checks tell.

@@ -53,7 +53,7 @@ class Matryoshka(Ability):
                 f"expected as many '{_WEIGHTS}' as '{_DIMS}', {len(dims)}, found {len(weights)}. "
                 "Give one each, or remove them.",
             )
-        if dims and placed.is_cross_encoder:
+        if dims and placed.spec.model.scores_pairs:
             yield (
                 (*loc, _DIMS),
                 f"expected a model of embeddings beside '{_DIMS}', found a cross-encoder. Remove "

@@ -47,7 +47,7 @@ class Teaching(Ability):
             ),
         )
     }
-    after = ("RoundTrips", "TwoViews")
+    after = ("RoundTrips", "SentenceViews")
 
     def needs(self, stage: StageSpec) -> Mapping[Need, str]:
         """All sentences, unless the teachers embed batches anew."""
@@ -210,7 +210,11 @@ def _loss_faults(placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
                 "[{model: NAME}]'.",
             )
     elif loss.teachers is None:
-        way = "" if loss.cross_encoder else f", or choose one of: {', '.join(taught_by_teachers())}"
+        way = (
+            ""
+            if placed.spec.model.scores_pairs
+            else f", or choose one of: {', '.join(taught_by_teachers())}"
+        )
         yield (
             placed.at("teachers"),
             f"expected no teachers beside {name}, which learns from none, found some. Remove "

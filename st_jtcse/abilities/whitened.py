@@ -53,7 +53,7 @@ class Whitened(Ability):
         stage = placed.spec
         if not self.given(stage):
             return
-        if stage.loss is not None or placed.is_cross_encoder:
+        if stage.loss is not None or stage.model.scores_pairs:
             found = "a loss" if stage.loss is not None else "a cross-encoder"
             yield (
                 placed.at(),

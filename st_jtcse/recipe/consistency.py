@@ -17,7 +17,7 @@ from st_jtcse.recipe.blocks import WeightedModelSpec
 from st_jtcse.recipe.data_blocks import DataSpec
 from st_jtcse.recipe.faults import Fault
 from st_jtcse.recipe.named_arguments import argument_faults, loss_faults, model_faults
-from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
+from st_jtcse.recipe.schema import BATCH_SIZE, STAGE_PREFIX, ModelSpec, StageSpec
 from st_jtcse.recipe.yaml_source import Loc
 from st_jtcse.wording import dotted, nearest, shown, unknown
 
@@ -50,11 +50,6 @@ class PlacedStage:
     def loss_name(self) -> str:
         """Name of the loss; empty if there is none."""
         return self.spec.loss.type if self.spec.loss else ""
-
-    @property
-    def is_cross_encoder(self) -> bool:
-        """Whether the stage's model scores pairs."""
-        return self.spec.model.cross_encoder is not None
 
     @property
     def has_sentences(self) -> bool:
@@ -122,7 +117,7 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
     for ability in abilities():
         yield from (Fault(loc, text) for loc, text in ability.faults(stage))
     if stage.spec.loss is not None:
-        found = loss_faults(stage.spec.loss, stage.is_cross_encoder)
+        found = loss_faults(stage.spec.loss, stage.spec.model.scores_pairs)
         yield from (Fault(stage.at("loss", key), text) for key, text in found)
         yield from _mini_batches(stage)
     blocks: dict[Loc, ModelSpec | WeightedModelSpec] = {("model",): stage.spec.model}
@@ -150,10 +145,8 @@ def push(repos: Any, all_names: Sequence[str]) -> Iterator[Fault]:
 
 def _mini_batches(stage: PlacedStage) -> Iterator[Fault]:
     given = stage.spec.loss.arguments if stage.spec.loss else {}
-    size, batch = (
-        given.get("mini_batch_size"),
-        stage.spec.args.get("per_device_train_batch_size", 8),
-    )
+    size = given.get("mini_batch_size")
+    batch = stage.spec.args.get("per_device_train_batch_size", BATCH_SIZE)
     if isinstance(size, int) and isinstance(batch, int) and size > batch:
         way = "Lower it, or raise args.per_device_train_batch_size."
         yield Fault(
@@ -267,7 +260,7 @@ def _evaluation(stage: PlacedStage) -> Iterator[Fault]:
 
 def _several_outputs(stage: PlacedStage) -> Iterator[Fault]:
     outputs, evaluate = stage.spec.model.num_labels, stage.spec.evaluate
-    if not stage.is_cross_encoder or outputs < 2:
+    if not stage.spec.model.scores_pairs or outputs < 2:
         return
     loc = stage.at("model", "num_labels")
     if stage.loss is not None and stage.loss.classes != "outputs":

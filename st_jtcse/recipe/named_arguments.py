@@ -83,7 +83,7 @@ _RANGES: dict[str, Any] = {
 _ALSO_ACCEPTED: dict[str, Any] = {"debug": None, "fsdp": bool | list[str], "bf16": Literal["auto"]}
 
 
-def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, str]]:
+def loss_faults(spec: LossSpec, scores_pairs: bool = False) -> list[tuple[str, str]]:
     """Return what is wrong with a loss block: each faulty key, and a text that says what was
     expected there.
     """
@@ -91,7 +91,7 @@ def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, 
     from st_jtcse.losses.declaration import DeclaredLoss
 
     try:
-        loss: Any = loss_class(spec.type, cross_encoder)
+        loss: Any = loss_class(spec.type, scores_pairs)
     except UserError as error:
         return [("type", str(error))]
     arguments = arguments_of(loss.__init__)
@@ -139,7 +139,7 @@ def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, 
 
 
 def build_loss(
-    spec: LossSpec, model: Any, cross_encoder: bool = False, seed: int | None = None
+    spec: LossSpec, model: Any, scores_pairs: bool = False, seed: int | None = None
 ) -> nn.Module:
     """Construct the loss of a recipe; raises UserError if the block does not fit the loss class.
 
@@ -148,10 +148,10 @@ def build_loss(
     from st_jtcse.losses.catalogue import loss_class
     from st_jtcse.losses.declaration import DeclaredLoss
 
-    faults = loss_faults(spec, cross_encoder)
+    faults = loss_faults(spec, scores_pairs)
     if faults:
         raise UserError(*(f"loss.{key}: {text}" for key, text in faults))
-    loss: Any = loss_class(spec.type, cross_encoder)
+    loss: Any = loss_class(spec.type, scores_pairs)
     known = arguments_of(loss.__init__)
     given = ({"seed": seed} if seed is not None and "seed" in known else {}) | spec.arguments
     arguments = converted(model_of(spec.type, known), given)

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from st_jtcse.losses.declaration import LossDeclaration
 
 STAGE_PREFIX = "stage:"
+# transformers' own.
+BATCH_SIZE = 8
 # Keys of a `model` that the recipe cannot give for all stages.
 OF_ONE_STAGE = ("towers", "members", "cross_encoder", "num_labels", "tower", "layers", "fresh")
 
@@ -167,6 +169,11 @@ class ModelSpec(Block):
         return self
 
     @property
+    def scores_pairs(self) -> bool:
+        """Whether it is a cross-encoder, which embeds no text."""
+        return self.cross_encoder is not None
+
+    @property
     def models(self) -> dict[Loc, str]:
         """The models it is made from, as written, by their place in the block."""
         if self.members is not None:
@@ -282,6 +289,11 @@ class StageSpec(Block):
         return self.loss is not None or any(Need.ROWS in own.needs(self) for own in given(self))
 
     @property
+    def batch_size(self) -> int:
+        """Rows of a batch on one device."""
+        return int(self.args.get("per_device_train_batch_size", BATCH_SIZE))
+
+    @property
     def earlier(self) -> list[str]:
         """Names of the stages that the stage needs finished."""
         referred = (name for name in self.models.values() if name.startswith(STAGE_PREFIX))
@@ -297,7 +309,7 @@ class StageSpec(Block):
         if self.loss is None:
             return declaration.LossDeclaration()
         return catalogue.declaration_of(
-            catalogue.loss_class(self.loss.type, self.model.cross_encoder is not None)
+            catalogue.loss_class(self.loss.type, self.model.scores_pairs)
         )
 
     @property

@@ -80,7 +80,7 @@ def start_model(stage: StageSpec, resolve: Resolve, seed: int) -> Any:
     spec = stage.model
     if stage.loss is not None and spec.dtype is None:
         spec = spec.model_copy(update={"dtype": "float32"})
-    if spec.cross_encoder is not None:
+    if spec.scores_pairs:
         model: Any = build_cross_encoder(spec, resolve)
     else:
         with_head = stage.loss is not None and stage.declaration.needs_pooler(stage.loss.arguments)

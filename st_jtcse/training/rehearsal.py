@@ -30,7 +30,7 @@ from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.yaml_source import Loc
 from st_jtcse.training.forecast import told_ahead
-from st_jtcse.training.one_step import REPLACED, SmallRun
+from st_jtcse.training.small_run import REPLACED, SmallRun
 from st_jtcse.training.stage_inputs import Inputs, is_local, load_inputs
 from st_jtcse.training.stand_ins import WORDS
 from st_jtcse.wording import shown

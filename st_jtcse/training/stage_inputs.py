@@ -99,7 +99,7 @@ def _read(stage: StageSpec, cache_dir: Path | None) -> Rows:
 
 
 def _check_batch(stage: StageSpec, rows: Rows) -> None:
-    batch = int(stage.args.get("per_device_train_batch_size", 8)) if stage.loss else 0
+    batch = stage.batch_size if stage.loss else 0
     # Rows without an end fill any batch.
     sentences = sys.maxsize if rows.count is None else rows.count
     if sentences < batch:
@@ -159,7 +159,7 @@ def _load_sets(stage: StageSpec, known: _Known) -> dict[str, OwnSet]:
             if key not in known:
                 known[key] = load_own_set(source, source.label, score_range, hint)
             found[name] = known[key]
-            if stage.model.cross_encoder is not None and found[name].pairs is None:
+            if stage.model.scores_pairs and found[name].pairs is None:
                 raise UserError(
                     f"Stage {stage.name!r}: a cross-encoder is measured on graded pairs "
                     "(sentence1, sentence2, score), "

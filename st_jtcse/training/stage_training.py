@@ -43,7 +43,7 @@ def prepare(job: Job) -> None:
     """Build a stage's loss and the rows that it trains on."""
     stage, spec = job.stage, job.stage.loss
     assert spec is not None
-    job.own_loss = build_loss(spec, job.model, stage.model.cross_encoder is not None, job.seed)
+    job.own_loss = build_loss(spec, job.model, stage.model.scores_pairs, job.seed)
     job.loss = job.own_loss
     job.prepare()
 

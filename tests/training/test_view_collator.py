@@ -9,8 +9,12 @@ from conftest import WORDS, make_encoder, make_sentences, make_tokenizer, save_e
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
-from st_jtcse.abilities.two_views.view_blocks import ViewSpec
-from st_jtcse.abilities.two_views.view_collator import TemplateViews, ViewCollator, take_cut_off
+from st_jtcse.abilities.sentence_views.view_blocks import ViewSpec
+from st_jtcse.abilities.sentence_views.view_collator import (
+    TemplateViews,
+    ViewCollator,
+    take_cut_off,
+)
 from st_jtcse.cli.train import main
 from st_jtcse.losses import SimCSELoss
 from st_jtcse.losses.views import encode_views

@@ -25,7 +25,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from st_jtcse.abilities.two_views.view_blocks import OF_TOKENS, ViewSpec
+from st_jtcse.abilities.sentence_views.view_blocks import OF_TOKENS, ViewSpec
 from st_jtcse.data.text_views import OF_WORDS, chosen
 from st_jtcse.errors import UserError
 from st_jtcse.losses.views import BIASES, BOTH_VIEWS, STARTS

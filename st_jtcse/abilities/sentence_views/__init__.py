@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from st_jtcse.abilities.round_trips import are_paired
-from st_jtcse.abilities.two_views.view_blocks import Views
+from st_jtcse.abilities.sentence_views.view_blocks import Views
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.ability import Ability, Need
 from st_jtcse.recipe.yaml_source import Loc
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class TwoViews(Ability):
+class SentenceViews(Ability):
     """`views`: a collator makes those of every sentence; without the key, dropout does."""
 
     fields = {
@@ -138,8 +138,8 @@ class TwoViews(Ability):
 
     def wrap(self, job: Job) -> None:
         """Set the collator that makes the views; refuse views that are equal."""
-        from st_jtcse.abilities.two_views.equal_views import refuse_equal_views
-        from st_jtcse.abilities.two_views.view_collator import collator_of
+        from st_jtcse.abilities.sentence_views.equal_views import refuse_equal_views
+        from st_jtcse.abilities.sentence_views.view_collator import collator_of
 
         made = None
         if self.given(job.stage):
@@ -152,4 +152,4 @@ class TwoViews(Ability):
 
 def names_of(stage: StageSpec) -> set[str]:
     """Return the kinds of a stage's views."""
-    return {view.type for view in TwoViews().of(stage) or ()}
+    return {view.type for view in SentenceViews().of(stage) or ()}

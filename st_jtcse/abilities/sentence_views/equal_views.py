@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import batch_to_device
 
 from st_jtcse.abilities.dropout import Dropout
-from st_jtcse.abilities.two_views.view_collator import COLUMN, ViewCollator
+from st_jtcse.abilities.sentence_views.view_collator import COLUMN, ViewCollator
 from st_jtcse.errors import UserError
 from st_jtcse.losses.views import encode_views
 from st_jtcse.recipe.schema import StageSpec
@@ -31,7 +31,7 @@ def refuse_equal_views(
     """
     if stage.declaration.views != "made":
         return
-    count = min(int(stage.args.get("per_device_train_batch_size", 8)), len(sentences))
+    count = min(stage.batch_size, len(sentences))
     rows = [sentences[at] for at in range(count)]
     device, training = model.device, model.training
     drawn_on = [] if device.type == "cpu" else [device]

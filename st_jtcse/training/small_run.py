@@ -1,4 +1,4 @@
-"""A stage in small: its model of few layers, one step on a few rows, an evaluation, a checkpoint, a
+"""A stage in small: a model of few layers, two steps on a few rows, an evaluation, a checkpoint, a
 saved model.
 """
 
@@ -144,7 +144,7 @@ class SmallRun:
         for tracker in get_reporting_integration_callbacks(stage.args.get("report_to", "none")):
             # Says whether it is installed; its first word to a server would be part of a real run.
             tracker()
-        batch = int(stage.args.get("per_device_train_batch_size", 8))
+        batch = stage.batch_size
         rows = min(batch, ROWS if job.made_up else _BATCH)
         job.inputs = few_inputs(stage, job.inputs, _STEPS * min(batch, _BATCH))
         args = {key: value for key, value in stage.args.items() if key not in REPLACED} | {

@@ -14,9 +14,9 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers import AutoModel, EuroBertConfig, Gemma3TextConfig, ModernBertConfig, Qwen3Config
 
 from st_jtcse.abilities.dropout import Dropout
-from st_jtcse.abilities.two_views.equal_views import refuse_equal_views
-from st_jtcse.abilities.two_views.view_blocks import ViewSpec
-from st_jtcse.abilities.two_views.view_collator import collator_of
+from st_jtcse.abilities.sentence_views.equal_views import refuse_equal_views
+from st_jtcse.abilities.sentence_views.view_blocks import ViewSpec
+from st_jtcse.abilities.sentence_views.view_collator import collator_of
 from st_jtcse.cli.train import main
 from st_jtcse.errors import UserError
 from st_jtcse.losses.views import encode_views
