@@ -18,10 +18,11 @@ from datasets import Dataset
 from kept import keep
 
 from st_jtcse import bundled, embedded
+from st_jtcse.abilities.sentence_views import SentenceViews
+from st_jtcse.abilities.sentence_views.view_collator import collator_of
 from st_jtcse.recipe.load import load_recipe
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.training.models import start_model
-from st_jtcse.training.two_views import views_of
 
 BATCH, WARM_UP = 64, 1
 BASE = "simcse-mini"
@@ -52,7 +53,9 @@ def way(name: str, sentences: list[str]) -> Callable[[int], float]:
     (stage,) = load_recipe(name).recipe.stages
     model = start_model(stage, embedded.place, 0)
     rows = Dataset.from_dict({"sentence": sentences})
-    views = views_of(stage, model, rows, SimpleNamespace(prompts=None, router_mapping=None), 0)
+    given = SentenceViews().of(stage)
+    arguments = SimpleNamespace(prompts=None, router_mapping=None)
+    views = None if given is None else collator_of(stage, model, given, arguments, 0)
     assert stage.loss is not None
     loss = build_loss(stage.loss, model, seed=0)
     model.train()

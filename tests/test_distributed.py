@@ -12,9 +12,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
+from st_jtcse.abilities.sentence_views.view_blocks import ViewSpec
+from st_jtcse.abilities.sentence_views.view_collator import ViewCollator
 from st_jtcse.losses import JTCSELoss, LSRNSLoss, RankCSELoss, SimCSELoss
-from st_jtcse.recipe.sentence_blocks import ViewSpec
-from st_jtcse.training.view_collator import ViewCollator
 
 SENTENCES = make_sentences(12, seed=4)
 LABELS = torch.nn.functional.normalize(

@@ -33,6 +33,21 @@ class Labelled:
     sha256: str  # hash of the rows as JSON lines
     first_rows: dict[float, str]  # by label, the file and line where it is met first
 
+    @property
+    def modality(self) -> str:
+        """``"text"``."""
+        return "text"
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.dataset)
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """What records say of their reading."""
+        return {"unlabelled_rows_skipped": self.skipped_unlabelled}
+
 
 def load_labelled(
     sources: Sequence[Source],

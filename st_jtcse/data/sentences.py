@@ -82,9 +82,19 @@ class Sentences:
         return IterableDataset.from_generator(_passes, features, given) if self.streams else None
 
     @property
-    def are_images(self) -> bool:
-        """Whether they are images."""
-        return isinstance(self.dataset.features["sentence"], Image)
+    def modality(self) -> str:
+        """``"text"``, or ``"image"`` in its place."""
+        return "image" if isinstance(self.dataset.features["sentence"], Image) else "text"
+
+    @property
+    def count(self) -> int | None:
+        """How many there are; None where they are read without an end."""
+        return None if self.streams else len(self.rows)
+
+    @property
+    def left_out(self) -> dict[str, int | None]:
+        """What records say of their reading."""
+        return {"sentences": None} if self.streams else {"blank_lines_skipped": self.skipped_blank}
 
 
 def load_sentences(

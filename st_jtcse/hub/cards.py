@@ -44,6 +44,7 @@ class CardFacts:
         None  # the model's licence, as the Hub spells it; None if its makers have not said
     )
     languages: Sequence[str] = ()  # the text's languages, as two-letter codes
+    notes: Sequence[str] = ()  # sentences about the training
 
 
 def write_card(model: Any, folder: Path, facts: CardFacts, record: Mapping[str, Any]) -> None:

@@ -92,6 +92,11 @@ class LossDeclaration:
         return int(arguments.get(self.queue) or 0) if self.queue else 0
 
     @property
+    def needs_rows(self) -> bool:
+        """Whether it trains on labelled rows, in place of which no sentences' views can stand."""
+        return self.labels is not None and self.views != "given"
+
+    @property
     def takes(self) -> str:
         """Say what data it takes, in the words of a recipe's `data` block."""
         if self.beyond:

@@ -11,12 +11,13 @@ from typing import Any
 
 from st_jtcse.data.labelled import COLUMNS
 from st_jtcse.errors import UserError
-from st_jtcse.losses.catalogue import taught_by_teachers
 from st_jtcse.losses.declaration import LossDeclaration
+from st_jtcse.recipe.ability import Need, abilities, given
+from st_jtcse.recipe.blocks import WeightedModelSpec
 from st_jtcse.recipe.data_blocks import DataSpec
 from st_jtcse.recipe.faults import Fault
 from st_jtcse.recipe.named_arguments import argument_faults, loss_faults, model_faults
-from st_jtcse.recipe.schema import STAGE_PREFIX, StageSpec
+from st_jtcse.recipe.schema import BATCH_SIZE, STAGE_PREFIX, ModelSpec, StageSpec
 from st_jtcse.recipe.yaml_source import Loc
 from st_jtcse.wording import dotted, nearest, shown, unknown
 
@@ -51,9 +52,22 @@ class PlacedStage:
         return self.spec.loss.type if self.spec.loss else ""
 
     @property
-    def is_cross_encoder(self) -> bool:
-        """Whether the stage's model scores pairs."""
-        return self.spec.model.cross_encoder is not None
+    def has_sentences(self) -> bool:
+        """Whether the stage trains on sentences."""
+        return self.spec.data is not None and self.spec.data.train is not None
+
+    @property
+    def needs(self) -> list[Mapping[Need, str]]:
+        """What each ability that the stage asks for cannot do without."""
+        return [ability.needs(self.spec) for ability in given(self.spec)]
+
+    def has(self, key: str) -> bool:
+        """Whether the stage has something under a key."""
+        return bool(getattr(self.spec, key))
+
+    def lacks(self, key: str) -> bool:
+        """Whether nothing is under a key, not even something faulty, which is told already."""
+        return not self.has(key) and not self.own.get(key)
 
 
 def names(stages: Sequence[Any]) -> Iterator[Fault]:
@@ -91,42 +105,24 @@ def stage_faults(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault
     """
     yield from _references(stage, all_names)
     data, loss = stage.spec.data, stage.loss
-    if (stage.spec.loss or stage.spec.whitening) and data is None:
+    if stage.spec.reads_rows and data is None:
         way = "Add 'data: {train: FILE}' to either."
         yield Fault(
             stage.at(), f"expected training data of the stage or the recipe, found none. {way}"
         )
     if data is not None and loss is not None:
         yield from _rows(stage, data, loss)
-        if data.train is not None:
-            yield from _views(stage, loss)
-            yield from _teachers(stage, loss)
         yield from _classes(stage, data)
-    if stage.spec.whitening is not None and data is not None and data.pairs is not None:
-        text = (
-            "expected sentences in data.train beside 'whitening', found pairs. Give 'train' "
-            "instead."
-        )
-        yield Fault(stage.where("data", "pairs"), text)
-    yield from _judged_pairs(stage)
-    yield from _beforehand(stage)
+    yield from _needs(stage)
+    for ability in abilities():
+        yield from (Fault(loc, text) for loc, text in ability.faults(stage))
     if stage.spec.loss is not None:
-        found = loss_faults(stage.spec.loss, stage.is_cross_encoder)
+        found = loss_faults(stage.spec.loss, stage.spec.model.scores_pairs)
         yield from (Fault(stage.at("loss", key), text) for key, text in found)
         yield from _mini_batches(stage)
-        if stage.spec.loss.matryoshka_dims and stage.is_cross_encoder:
-            text = (
-                "expected a model of embeddings beside 'matryoshka_dims', found a "
-                "cross-encoder. Remove the key."
-            )
-            yield Fault(stage.at("loss", "matryoshka_dims"), text)
-    yield from (
-        Fault(stage.at("model", *loc), text) for loc, text in model_faults(stage.spec.model)
-    )
-    for at, teacher in enumerate(stage.spec.teachers):
-        yield from (
-            Fault(stage.at("teachers", at, *loc), text) for loc, text in model_faults(teacher)
-        )
+    blocks: dict[Loc, ModelSpec | WeightedModelSpec] = {("model",): stage.spec.model}
+    for place, block in {**blocks, **stage.spec.frozen_models}.items():
+        yield from (Fault(stage.at(*place, *loc), text) for loc, text in model_faults(block))
     yield from arguments(stage.own.get("args"), stage.at("args"))
     yield from _evaluation(stage)
     yield from _several_outputs(stage)
@@ -149,10 +145,8 @@ def push(repos: Any, all_names: Sequence[str]) -> Iterator[Fault]:
 
 def _mini_batches(stage: PlacedStage) -> Iterator[Fault]:
     given = stage.spec.loss.arguments if stage.spec.loss else {}
-    size, batch = (
-        given.get("mini_batch_size"),
-        stage.spec.args.get("per_device_train_batch_size", 8),
-    )
+    size = given.get("mini_batch_size")
+    batch = stage.spec.args.get("per_device_train_batch_size", BATCH_SIZE)
     if isinstance(size, int) and isinstance(batch, int) and size > batch:
         way = "Lower it, or raise args.per_device_train_batch_size."
         yield Fault(
@@ -193,7 +187,7 @@ def _references(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault]
 def _rows(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator[Fault]:
     name = stage.loss_name
     if data.pairs is None:
-        if loss.labels is not None and loss.views != "given":
+        if loss.needs_rows:
             text = f"expected labelled rows for {name}, found sentences. Give 'pairs' instead."
             yield Fault(stage.where("data", "train"), text)
         return
@@ -213,47 +207,20 @@ def _rows(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator
                 f"expected {loss.takes} for {name}, found {count}. Name its columns in 'columns'."
             )
             yield Fault(stage.where("data", "pairs"), text)
-    for key in ("augment", "teachers", "views"):
-        if getattr(stage.spec, key):
-            text = f"expected sentences in data.train beside '{key}', found pairs. Remove one."
-            yield Fault(stage.at(key), text)
 
 
-def _views(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
-    given = stage.spec.augment is not None and stage.spec.augment.mode == "pair"
-    if given and loss.views == "made":
-        way = "Set it, or choose MultipleNegativesRankingLoss."
-        text = (
-            f"expected 'replace' for {stage.loss_name}, which makes both views itself, found "
-            f"'pair'. {way}"
-        )
-        yield Fault(stage.at("augment", "mode"), text)
-    if not (given or stage.spec.views) and loss.views == "given":
-        way = "Choose SimCSELoss, or add 'views', or 'augment' with 'mode: pair'."
-        text = f"expected a loss that makes both views itself, found {stage.loss_name}. {way}"
-        yield Fault(stage.at("loss", "type"), text)
-    if stage.spec.views and not (loss.any_views or loss.views == "given"):
-        text = (
-            f"expected a loss that compares two views of a sentence, found {stage.loss_name}. "
-            "Remove 'views'."
-        )
-        yield Fault(stage.at("views"), text)
-    for key in ("augment", "pair_scores"):
-        if stage.spec.views and getattr(stage.spec, key):
-            text = f"expected the sentences themselves beside 'views', found '{key}'. Remove one."
-            yield Fault(stage.at(key), text)
-    count = len(stage.spec.views or ())
-    needed = loss.needs_third_view(stage.spec.loss.arguments if stage.spec.loss else {})
-    if needed and count < 3:
-        text = (
-            f"expected a third view for it, the soft negative, found {count}. Add 'views: "
-            "[dropout, dropout, negate]'."
-        )
-        yield Fault(stage.at("loss", str(loss.third_view)), text)
-    elif count == 3 and not needed:
-        way = "Choose SimCSELoss with 'soft_negatives', or remove one."
-        text = f"expected one view or two for {stage.loss_name}, found 3. {way}"
-        yield Fault(stage.at("views"), text)
+def _needs(stage: PlacedStage) -> Iterator[Fault]:
+    """Tell what abilities cannot do without and the stage lacks."""
+    without_loss = [needs[Need.LOSS] for needs in stage.needs if Need.LOSS in needs]
+    if stage.spec.loss is None and without_loss:
+        key = without_loss[0]
+        text = f"expected a loss beside '{key}', found null. Give the loss, or remove '{key}'."
+        yield Fault(stage.at(), text)
+    if stage.loss is None or stage.spec.data is None or stage.spec.data.pairs is None:
+        return
+    for key in (needs[Need.SENTENCES] for needs in stage.needs if Need.SENTENCES in needs):
+        text = f"expected sentences in data.train beside '{key}', found pairs. Remove one."
+        yield Fault(stage.at(key), text)
 
 
 def _classes(stage: PlacedStage, data: DataSpec) -> Iterator[Fault]:
@@ -277,91 +244,6 @@ def _classes(stage: PlacedStage, data: DataSpec) -> Iterator[Fault]:
         yield Fault(stage.where("data", "bins"), text)
 
 
-def _teachers(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
-    name = stage.loss_name
-    if not stage.spec.teachers:
-        if stage.spec.loss is not None and loss.needs_teachers(stage.spec.loss.arguments):
-            text = (
-                f"expected the models that {name} learns from, found none. Add 'teachers: "
-                "[{model: NAME}]'."
-            )
-            yield Fault(stage.at("teachers"), text)
-    elif loss.teachers is None:
-        way = "" if loss.cross_encoder else f", or choose one of: {', '.join(taught_by_teachers())}"
-        text = (
-            f"expected no teachers beside {name}, which learns from none, found some. Remove "
-            f"them{way}."
-        )
-        yield Fault(stage.at("teachers"), text)
-
-
-def _beforehand(stage: PlacedStage) -> Iterator[Fault]:
-    """Tell what needs every sentence or every teacher's embedding, where these come batch
-    by batch.
-    """
-    spec, cached = stage.spec, {teacher.cache for teacher in stage.spec.teachers}
-    needing: dict[str, Any] = {
-        "dev: unlabelled": spec.evaluate is not None and spec.evaluate.is_unlabelled
-    }
-    if len(cached) > 1:
-        text = "expected one 'cache' for all teachers, found true and false. Give each the same."
-        yield Fault(stage.at("teachers"), text)
-    elif False in cached:
-        own = {
-            "neighbours": spec.neighbours,
-            "dataloader_num_workers": spec.args.get("dataloader_num_workers"),
-        }
-        for key in (key for key, given in (needing | own).items() if given):
-            text = (
-                f"expected true beside '{key}', which needs the embeddings beforehand, found "
-                "false. Remove one."
-            )
-            yield Fault(stage.at("teachers", 0, "cache"), text)
-    if spec.data is None or not spec.data.streaming:
-        return
-    loc = stage.where("data", "streaming")
-    if int(spec.args.get("max_steps", -1)) <= 0:
-        way = "Give max_steps in 'args'."
-        yield Fault(
-            loc,
-            "expected a number of steps beside 'streaming', whose end is not known, found none. "
-            f"{way}",
-        )
-    needing |= {key: getattr(spec, key) for key in ("augment", "pair_scores", "whitening")}
-    needing["views: neighbour"] = any(view.type == "neighbour" for view in spec.views or ())
-    needing |= {
-        f"args.{key}": spec.args.get(key) for key in ("batch_sampler", "train_sampling_strategy")
-    }
-    needing["teachers without 'cache: false'"] = True in cached
-    for key in (key for key, given in needing.items() if given):
-        yield Fault(
-            loc, f"expected all sentences before training for {key}, found 'streaming'. Remove one."
-        )
-
-
-def _judged_pairs(stage: PlacedStage) -> Iterator[Fault]:
-    if stage.spec.pair_scores is None:
-        return
-    if stage.loss is not None and not stage.loss.judged_pairs:
-        found = shown(stage.loss_name)
-        text = (
-            f"expected LSRNSLoss beside 'pair_scores', found {found}. Choose it, or remove "
-            "'pair_scores'."
-        )
-        yield Fault(stage.at("pair_scores"), text)
-    if stage.spec.args.get("prompts"):
-        text = (
-            "expected sentences as 'pair_scores' names them, found 'prompts' in args before "
-            "each. Remove one."
-        )
-        yield Fault(stage.at("pair_scores"), text)
-    if stage.spec.augment:
-        text = (
-            "expected the sentences that 'pair_scores' names, found their round trips. Remove one."
-        )
-        yield Fault(stage.at("augment"), text)
-
-
 def _evaluation(stage: PlacedStage) -> Iterator[Fault]:
     args, evaluate = stage.spec.args, stage.spec.evaluate
     if evaluate is not None and evaluate.dev is not None:
@@ -378,7 +260,7 @@ def _evaluation(stage: PlacedStage) -> Iterator[Fault]:
 
 def _several_outputs(stage: PlacedStage) -> Iterator[Fault]:
     outputs, evaluate = stage.spec.model.num_labels, stage.spec.evaluate
-    if not stage.is_cross_encoder or outputs < 2:
+    if not stage.spec.model.scores_pairs or outputs < 2:
         return
     loc = stage.at("model", "num_labels")
     if stage.loss is not None and stage.loss.classes != "outputs":

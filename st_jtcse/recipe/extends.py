@@ -33,12 +33,13 @@ FOREIGN: dict[str, dict[str, tuple[str, ...]]] = {
 _OF_ONE_MODEL = {"revision", "trust_remote_code"}
 # What a recipe never takes over: who it is, and where its results go.
 _OWN = {"extends", "name", "description", "output_dir", "push"}
-# Blocks that are one value, wherever they stand: one source cannot mend another.
+# Blocks that are one value: one source cannot mend another. So is whatever names a file or a data
+# set.
 _WHOLE = {
     ("data", "train"), ("data", "pairs"), ("evaluate", "dev"), ("evaluate", "test"),
-    ("evaluate", "general"),
-    ("neighbours", "anchors"), ("pair_scores",), ("sweep",),
+    ("evaluate", "general"), ("sweep",),
 }  # fmt: skip
+_SOURCES = {"file", "dataset"}
 SUFFIXES = (".yaml", ".yml")
 
 
@@ -53,21 +54,25 @@ def load(path: Path, name: str | None = None) -> Source:
     return _whole(yaml_source.load(path, name), path, {})
 
 
-def lay_defaults(source: Source, usable: Collection[str]) -> Source:
+def lay_defaults(
+    source: Source, usable: Collection[str], of_training: Collection[str] = ()
+) -> Source:
     """Return the tree with the recipe's `model` laid under the model of each stage.
 
     A key that does not go with the stage's kind of model is left out, and so are the default's
-    `base` and its revision where the stage names a model itself, and `lora` where the stage trains
-    nothing.
+    `base` and its revision where the stage names a model itself, and the keys `of_training` where
+    the stage trains nothing.
     """
     common, stages = source.keys.get("model"), source.keys.get("stages")
     if common is None or not common.keys or stages is None or not isinstance(stages.value, list):
         return source
-    laid = [_with_defaults(stage, common, usable) for stage in stages.value]
+    laid = [_with_defaults(stage, common, usable, of_training) for stage in stages.value]
     return source.having(stages=replace(stages, value=laid))
 
 
-def _with_defaults(stage: Source, common: Source, usable: Collection[str]) -> Source:
+def _with_defaults(
+    stage: Source, common: Source, usable: Collection[str], of_training: Collection[str]
+) -> Source:
     own = stage.keys.get("model", replace(stage, value=None, own=False))
     if not isinstance(stage.value, dict) or (own.value and not own.keys):
         return stage
@@ -79,7 +84,8 @@ def _with_defaults(stage: Source, common: Source, usable: Collection[str]) -> So
         *own.keys,
         *({"base", "revision"} if kind else ()),
     }
-    left_out |= {"lora"} if stage.plain("loss") is None else set()
+    if stage.plain("loss") is None:
+        left_out.update(of_training)
     laid = {
         key: value for key, value in common.keys.items() if key in usable and key not in left_out
     }
@@ -143,6 +149,7 @@ def _laid(base: Source, over: Source, path: tuple[str, ...]) -> Source:
         not isinstance(base.value, dict)
         or not isinstance(over.value, dict)
         or _in_block(path) in _WHOLE
+        or not _SOURCES.isdisjoint(base.keys)
     ):
         return over
     kept = dict(base.without(_displaced(base, over, path)).value)

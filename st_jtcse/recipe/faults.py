@@ -12,7 +12,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from st_jtcse.recipe.data_blocks import SourceSpec
+from st_jtcse.recipe.blocks import SourceSpec
 from st_jtcse.recipe.schema import Recipe
 from st_jtcse.recipe.yaml_source import Loc, Source
 from st_jtcse.wording import misfit, shown, unknown

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import extends, yaml_source
+from st_jtcse.recipe.ability import Need, abilities
 from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec
 from st_jtcse.recipe.faults import Fault, SchemaPlace, from_pydantic, schema_place, tell
 from st_jtcse.recipe.overrides import apply
@@ -99,7 +100,8 @@ def load_recipe(
         usable = _readable(
             ModelDefaults, {key: common[key] for key in common if key not in OF_ONE_STAGE}
         )
-        source = extends.lay_defaults(source, usable.model_fields_set if usable else ())
+        given = usable.model_fields_set if usable else ()
+        source = extends.lay_defaults(source, given, _of_training())
     faults = list(_consistency(source.data))
     try:
         recipe = Recipe.model_validate(source.data)
@@ -129,9 +131,8 @@ def resolved(
 ) -> StageSpec:
     """Return a stage that carries all it has of the recipe's data, arguments and evaluation.
 
-    Data without a source are laid over the recipe's key by key, as arguments are. A stage that
-    evaluates while it trains on sentences, and has nothing to choose its checkpoint by, holds some
-    of them out. Raises ValidationError if its data do not go together.
+    Data without a source are laid over the recipe's key by key, as arguments are. Abilities add
+    what follows from the rest. Raises ValidationError if its data do not go together.
     """
     own = stage.data
     if own is not None and data is not None and not own.sources:
@@ -145,22 +146,18 @@ def resolved(
             "evaluate": evaluate if stage.evaluate is None else stage.evaluate,
         }
     )
-    if not _can_hold_out(whole):
-        return whole
-    evaluate = whole.evaluate or EvaluateSpec.model_validate({})
-    held_out = DevSpec.model_validate({"unlabelled": True})
-    return whole.model_copy(update={"evaluate": evaluate.model_copy(update={"dev": held_out})})
+    for ability in abilities():
+        whole = ability.resolve(whole)
+    return whole
 
 
-def _can_hold_out(stage: StageSpec) -> bool:
-    """Whether held-out sentences may choose a stage's checkpoint, and nothing else does."""
-    if stage.args.get("eval_strategy") not in ("steps", "epoch") or (
-        stage.evaluate and stage.evaluate.dev
-    ):
-        return False
-    data, beforehand = stage.data, all(teacher.cache for teacher in stage.teachers)
-    on_sentences = data is not None and data.train is not None and not data.streaming
-    return bool(stage.loss) and on_sentences and beforehand and stage.model.cross_encoder is None
+def _of_training() -> set[str]:
+    """Return the keys of a model that say how it is trained."""
+    found: set[str] = set()
+    for ability in abilities():
+        if ability.block == "model" and Need.LOSS in ability.needing:
+            found |= ability.fields.keys()
+    return found
 
 
 def _consistency(tree: dict[str, Any]) -> Iterator[Fault]:
@@ -303,7 +300,7 @@ def _anchored_value(value: Any, place: SchemaPlace | None, key: str, folder: Pat
     kind = place.source if place else None
     if kind is None:
         return _absolute(value, folder, _LOCAL.get(key.rpartition(".")[2]))
-    is_file = kind is not DevSpec or value != "unlabelled"
+    is_file = kind is not DevSpec or value not in DevSpec.model_fields
     return _absolute(value, folder, True) if is_file else value
 
 

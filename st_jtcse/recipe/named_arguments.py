@@ -1,5 +1,5 @@
 """What a recipe names of other libraries, checked against them: losses, training arguments,
-attentions, LoRA.
+attentions.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from st_jtcse.errors import UserError
-from st_jtcse.recipe.schema import LossSpec, ModelSpec, WeightedModelSpec
+from st_jtcse.recipe.blocks import WeightedModelSpec
+from st_jtcse.recipe.schema import LossSpec, ModelSpec
 from st_jtcse.recipe.yaml_source import Loc
 from st_jtcse.signatures import (
     Argument,
@@ -81,14 +81,9 @@ _RANGES: dict[str, Any] = {
 }
 # What transformers 5 reads beside what it annotates, and what is chosen for it.
 _ALSO_ACCEPTED: dict[str, Any] = {"debug": None, "fsdp": bool | list[str], "bf16": Literal["auto"]}
-# What of LoraConfig follows from the model and the run.
-_NOT_GIVEN = {
-    "task_type", "peft_type", "auto_mapping", "peft_version", "base_model_name_or_path",
-    "revision", "inference_mode",
-}  # fmt: skip
 
 
-def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, str]]:
+def loss_faults(spec: LossSpec, scores_pairs: bool = False) -> list[tuple[str, str]]:
     """Return what is wrong with a loss block: each faulty key, and a text that says what was
     expected there.
     """
@@ -96,7 +91,7 @@ def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, 
     from st_jtcse.losses.declaration import DeclaredLoss
 
     try:
-        loss: Any = loss_class(spec.type, cross_encoder)
+        loss: Any = loss_class(spec.type, scores_pairs)
     except UserError as error:
         return [("type", str(error))]
     arguments = arguments_of(loss.__init__)
@@ -144,20 +139,19 @@ def loss_faults(spec: LossSpec, cross_encoder: bool = False) -> list[tuple[str, 
 
 
 def build_loss(
-    spec: LossSpec, model: Any, cross_encoder: bool = False, seed: int | None = None
+    spec: LossSpec, model: Any, scores_pairs: bool = False, seed: int | None = None
 ) -> nn.Module:
     """Construct the loss of a recipe; raises UserError if the block does not fit the loss class.
 
-    A loss with random choices is given `seed`, unless the block gives its own. Where the block says
-    so, it stands in a MatryoshkaLoss.
+    A loss with random choices is given `seed`, unless the block gives its own.
     """
     from st_jtcse.losses.catalogue import loss_class
     from st_jtcse.losses.declaration import DeclaredLoss
 
-    faults = loss_faults(spec, cross_encoder)
+    faults = loss_faults(spec, scores_pairs)
     if faults:
         raise UserError(*(f"loss.{key}: {text}" for key, text in faults))
-    loss: Any = loss_class(spec.type, cross_encoder)
+    loss: Any = loss_class(spec.type, scores_pairs)
     known = arguments_of(loss.__init__)
     given = ({"seed": seed} if seed is not None and "seed" in known else {}) | spec.arguments
     arguments = converted(model_of(spec.type, known), given)
@@ -172,26 +166,7 @@ def build_loss(
             f"loss.type: expected arguments that {spec.type} accepts, found: {error} Correct them."
         )
         raise UserError(text) from error
-    return _of_dimensions(spec, model, built) if spec.matryoshka_dims else built
-
-
-def _of_dimensions(spec: LossSpec, model: Any, loss: nn.Module) -> nn.Module:
-    from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
-
-    whole, dims = int(model.get_embedding_dimension()), spec.matryoshka_dims or []
-    if max(dims) > whole:
-        raise UserError(
-            f"loss.matryoshka_dims: expected sizes of at most {whole}, the embedding's, found "
-            f"{max(dims)}. Correct it."
-        )
-    of_model = {id(weight) for weight in (*model.parameters(), *model.buffers())}
-    if any(id(weight) not in of_model for weight in (*loss.parameters(), *loss.buffers())):
-        raise UserError(
-            "loss.matryoshka_dims: expected a loss that takes embeddings of any size, found "
-            f"{spec.type}, which has "
-            f"weights for {whole}. Remove it, or choose another loss."
-        )
-    return MatryoshkaLoss(model, loss, dims, spec.matryoshka_weights)
+    return built
 
 
 def argument_faults(args: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -276,8 +251,6 @@ def model_faults(spec: ModelSpec | WeightedModelSpec) -> Iterator[tuple[Loc, str
     for at, member in enumerate(spec.members or ()):
         for loc, text in model_faults(member):
             yield ("members", at, *loc), text
-    if spec.lora is not None:
-        yield from ((("lora", *loc), text) for loc, text in _lora_faults(spec.lora))
 
 
 def _attention_fault(name: str) -> str | None:
@@ -308,30 +281,3 @@ def _attention_fault(name: str) -> str | None:
         f"({package}), "
         "or use 'sdpa'."
     )
-
-
-def _lora_faults(lora: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
-    if find_spec("peft") is None:
-        yield (
-            (),
-            "expected PEFT, which 'lora' is put on with, found none. Install it: pip install "
-            '"st-jtcse[lora]".',
-        )
-        return
-    from peft import LoraConfig
-
-    arguments = {
-        name: argument
-        for name, argument in arguments_of(LoraConfig.__init__).items()
-        if argument.annotation is not None and name not in _NOT_GIVEN
-    }
-    for name in lora:
-        if name not in arguments:
-            yield (
-                (name,),
-                unknown("an argument of PEFT's LoraConfig", name, arguments, "Remove it."),
-            )
-    given = {name: value for name, value in lora.items() if name in arguments}
-    yield from (((name,), text) for name, text in misfits(model_of("LoraConfig", arguments), given))
-    if isinstance(rank := lora.get("r"), int) and rank < 1:
-        yield ("r",), f"expected a number of at least 1, found {rank}. Correct the value."

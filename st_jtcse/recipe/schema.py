@@ -16,19 +16,20 @@ from pydantic import (
     model_validator,
 )
 
-from st_jtcse.pooling_names import PoolingName, TowerPoolingName, TrainedPoolingName
-from st_jtcse.recipe.data_blocks import (
-    AugmentSpec,
+from st_jtcse.pooling_names import TowerPoolingName, TrainedPoolingName
+from st_jtcse.recipe.ability import Need, given, with_abilities
+from st_jtcse.recipe.blocks import (
+    ATTENTION,
+    DTYPE,
     Block,
-    DataSpec,
-    EvaluateSpec,
+    Dtype,
     Folder,
-    Source,
     Text,
+    WeightedModelSpec,
     list_shorthand,
 )
+from st_jtcse.recipe.data_blocks import DataSpec, EvaluateSpec
 from st_jtcse.recipe.extends import FOREIGN
-from st_jtcse.recipe.sentence_blocks import NeighboursSpec, Views, WhiteningSpec
 from st_jtcse.recipe.yaml_source import Loc
 from st_jtcse.wording import NAME_PATTERN, shown
 
@@ -38,52 +39,13 @@ if TYPE_CHECKING:
 STAGE_PREFIX = "stage:"
 # Far above any sweep, far below what takes the memory of a machine.
 _MOST_SEEDS = 10_000
-_ATTENTION: Any = Field(
-    None,
-    min_length=1,
-    description="transformers' name of an attention, e.g. sdpa or flash_attention_2; null: the "
-    "model's own.",
-)
-_DTYPE: Any = Field(
-    None,
-    description="Number format of the weights as they are loaded, trained and saved; auto: the "
-    "model's own; null: "
-    "float32 where they are trained, else the model's own.",
-)
-Dtype = Literal["float32", "bfloat16", "float16", "auto"]
+# transformers' own.
+BATCH_SIZE = 8
 # Keys of a `model` that the recipe cannot give for all stages.
 OF_ONE_STAGE = ("towers", "members", "cross_encoder", "num_labels", "tower", "layers", "fresh")
 
 
-class WeightedModelSpec(Block):
-    """A frozen model with its factor in a weighted sum of embeddings."""
-
-    model: Text = Field(description="Written as a model's `base`.")
-    weight: float = Field(
-        1.0, allow_inf_nan=False, description="Factor in the weighted sum of embeddings."
-    )
-    pooling: PoolingName | None = Field(
-        None,
-        description="Pooling; default: the model's own. A plain encoder has none, so name one.",
-    )
-    attn_implementation: str | None = _ATTENTION
-    dtype: Dtype | None = _DTYPE
-    revision: str | None = Field(None, description="Commit, tag or branch of a Hub model.")
-    trust_remote_code: bool = Field(False, description="Run code that comes with the model.")
-
-
-class TeacherSpec(WeightedModelSpec):
-    """A teacher."""
-
-    normalize: bool = Field(
-        False, description="Scale its embeddings to unit length before they are summed."
-    )
-    cache: bool = Field(
-        True,
-        description="Keep its embeddings on the disk; false, of all or none: embed batches anew.",
-    )
-
-
+@with_abilities("model")
 class ModelSpec(Block):
     """The model a stage starts from: an encoder, two (`towers`), an ensemble (`members`) or a
     `cross_encoder`.
@@ -152,21 +114,8 @@ class ModelSpec(Block):
     max_seq_length: int | None = Field(
         None, ge=4, description="Longest input in tokens; longer ones are cut."
     )
-    dropout: float | None = Field(
-        None,
-        ge=0,
-        lt=1,
-        description="Hidden and attention dropout in training; null keeps the model's own.",
-    )
-    attn_implementation: str | None = _ATTENTION
-    dtype: Dtype | None = _DTYPE
-    lora: dict[str, Any] | None = Field(
-        None,
-        description="Train a LoRA adapter on the encoder in place of its weights: arguments of "
-        "PEFT's LoraConfig, e.g. "
-        "{r: 8}. The saved model has the adapter merged in; its folder adapter holds the adapter "
-        "alone.",
-    )
+    attn_implementation: str | None = ATTENTION
+    dtype: Dtype | None = DTYPE
     training_head: bool | Literal["kept"] = Field(
         False,
         description="Train through a linear layer with tanh on the embedding. true: drop it "
@@ -222,6 +171,11 @@ class ModelSpec(Block):
         return self
 
     @property
+    def scores_pairs(self) -> bool:
+        """Whether it is a cross-encoder, which embeds no text."""
+        return self.cross_encoder is not None
+
+    @property
     def models(self) -> dict[Loc, str]:
         """The models it is made from, as written, by their place in the block."""
         if self.members is not None:
@@ -246,36 +200,13 @@ class ModelDefaults(ModelSpec):
         return self
 
 
+@with_abilities("loss")
 class LossSpec(BaseModel):
     """A loss by class name; every other key is an argument of that class."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     type: str = Field(description="Name of a loss of st_jtcse or of Sentence-Transformers.")
-    matryoshka_dims: list[Annotated[int, Field(ge=1)]] | None = Field(
-        None,
-        min_length=1,
-        description="Take the loss of the embedding's first components too, as MatryoshkaLoss "
-        "does, e.g. [768, 256].",
-    )
-    matryoshka_weights: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = Field(
-        None, description="Factor of each of `matryoshka_dims`; default: 1."
-    )
-
-    @model_validator(mode="after")
-    def _a_weight_each(self) -> LossSpec:
-        dims, weights = self.matryoshka_dims or [], self.matryoshka_weights
-        if len(set(dims)) < len(dims):
-            raise ValueError(
-                f"expected each of 'matryoshka_dims' once, found {dims}. Remove the others."
-            )
-        if weights is not None and len(weights) != len(dims):
-            raise ValueError(
-                f"expected as many 'matryoshka_weights' as 'matryoshka_dims', {len(dims)}, found "
-                f"{len(weights)}. Give "
-                "one each, or remove them."
-            )
-        return self
 
     @model_serializer(mode="wrap")
     def _as_written(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -295,6 +226,7 @@ class LossSpec(BaseModel):
         return dict(self.model_extra or {})
 
 
+@with_abilities("stage")
 class StageSpec(Block):
     """One training run."""
 
@@ -312,17 +244,6 @@ class StageSpec(Block):
         description="The training objective; null: the model is assembled, saved and evaluated as "
         "it is."
     )
-    augment: AugmentSpec | None = Field(
-        None, description="Round-trip translation of the training sentences."
-    )
-    views: Views | None = Field(
-        None,
-        description="How the two views of a sentence are made: one name for both, or two: dropout "
-        "(the "
-        "default), crop, delete, repeat, negate, neighbour, shuffle, mask, token_cutoff, "
-        "feature_cutoff, template. "
-        "A third is the soft negative that a loss with soft_negatives needs.",
-    )
     args: dict[str, Any] = Field(
         default_factory=dict,
         description="SentenceTransformerTrainingArguments, verbatim; they override the recipe's "
@@ -330,26 +251,6 @@ class StageSpec(Block):
     )
     evaluate: EvaluateSpec | None = Field(
         None, description="Evaluation sets; default: the recipe's."
-    )
-    teachers: list[TeacherSpec] = Field(
-        default_factory=list,
-        description="Teachers whose summed embeddings become the label column.",
-    )
-    neighbours: NeighboursSpec | None = Field(
-        None,
-        description="Draw the teachers' vectors towards their neighbours' mean; good for texts "
-        "that have topics.",
-    )
-    whitening: WhiteningSpec | None = Field(
-        None,
-        description="Whiten the model's embeddings on the stage's sentences; such a stage has no "
-        "loss.",
-    )
-    pair_scores: Source | None = Field(
-        None,
-        description="Pairs of training sentences with a similarity from 0 to 1, which LSRNSLoss "
-        "uses instead of the "
-        "teachers'.",
     )
     reported_as: str | None = Field(
         None,
@@ -364,38 +265,35 @@ class StageSpec(Block):
             raise ValueError(
                 "expected 'loss: null' beside 'members', found a loss. Distil it in a later stage."
             )
-        if self.neighbours is not None and not self.teachers:
-            raise ValueError(
-                "expected 'teachers' beside 'neighbours', found none. Name them, or remove "
-                "'neighbours'."
-            )
-        if self.whitening is not None and (
-            self.loss is not None or self.model.cross_encoder is not None
-        ):
-            found = "a loss" if self.loss else "a cross-encoder"
-            raise ValueError(
-                f"expected embeddings and 'loss: null' beside 'whitening', found {found}. Remove "
-                "one."
-            )
-        of_training = {key: getattr(self, key) for key in ("teachers", "augment", "views")}
-        of_training["model.lora"] = self.model.lora is not None
-        if self.loss is None and (
-            key := next((key for key, given in of_training.items() if given), None)
-        ):
-            raise ValueError(
-                f"expected a loss beside '{key}', found null. Give the loss, or remove '{key}'."
-            )
         return self
 
     @property
     def models(self) -> dict[Loc, str]:
-        """The models that the stage starts from and learns from, as written, by their place in the
+        """The models that the stage starts from and reads, as written, by their place in the
         stage.
         """
-        own: dict[Loc, str] = {("model", *loc): name for loc, name in self.model.models.items()}
-        return own | {
-            ("teachers", at, "model"): teacher.model for at, teacher in enumerate(self.teachers)
-        }
+        found: dict[Loc, str] = {("model", *loc): name for loc, name in self.model.models.items()}
+        for loc, frozen in self.frozen_models.items():
+            found[(*loc, "model")] = frozen.model
+        return found
+
+    @property
+    def frozen_models(self) -> dict[Loc, WeightedModelSpec]:
+        """The models that the stage's abilities read, by the place of their blocks."""
+        found: dict[Loc, WeightedModelSpec] = {}
+        for ability in given(self):
+            found |= ability.models(self)
+        return found
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether training data are read for the stage."""
+        return self.loss is not None or any(Need.ROWS in own.needs(self) for own in given(self))
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch on one device."""
+        return int(self.args.get("per_device_train_batch_size", BATCH_SIZE))
 
     @property
     def earlier(self) -> list[str]:
@@ -413,7 +311,7 @@ class StageSpec(Block):
         if self.loss is None:
             return declaration.LossDeclaration()
         return catalogue.declaration_of(
-            catalogue.loss_class(self.loss.type, self.model.cross_encoder is not None)
+            catalogue.loss_class(self.loss.type, self.model.scores_pairs)
         )
 
     @property

@@ -23,7 +23,8 @@ from st_jtcse.modules.model_folders import PLAIN
 from st_jtcse.modules.shipped_form import ShippedForm, shipped_form
 from st_jtcse.modules.tower_form import shared_form
 from st_jtcse.pooling_names import SPOKEN
-from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec, WeightedModelSpec
+from st_jtcse.recipe.blocks import WeightedModelSpec
+from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
 from st_jtcse.records import RunResults, read
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import KEYS, load_frozen
@@ -64,8 +65,8 @@ def begins_as(spec: ModelSpec) -> str:
     """
     if spec.members is not None:
         return f"sum of {' and '.join(map(_short, spec.models.values()))}"
-    if spec.cross_encoder is not None:
-        return f"{_short(spec.cross_encoder)}, a cross-encoder's backbone"
+    if spec.scores_pairs:
+        return f"{_short(*spec.models.values())}, a cross-encoder's backbone"
     names = list(dict.fromkeys(spec.models.values()))
     if (
         spec.towers
@@ -151,7 +152,7 @@ class ShippedScores:
         """
         told: dict[str, dict[str, float]] = {}
         # A cross-encoder scores pairs; its backbone, as shipped, embeds sentences.
-        if not inputs.evaluators or stage.model.cross_encoder is not None or processes.rank() != 0:
+        if not inputs.evaluators or stage.model.scores_pairs or processes.rank() != 0:
             return told
         names = _labels(self.stages)
         for start in start_models(stage, self.stages):
@@ -214,7 +215,7 @@ def beside_start(
     shipped.
     """
     tests = {name: inputs.sets[name] for name in (stage.evaluate.test if stage.evaluate else ())}
-    bi_encoders = [other.name for other in stages if other.model.cross_encoder is None]
+    bi_encoders = [other.name for other in stages if not other.model.scores_pairs]
     starts = start_models(stage, {other.name: other for other in stages})
     if not tests or not has_score or len(starts) != 1 or stage.name != bi_encoders[-1]:
         return {"verdicts": []}

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 import signal
 import time
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,22 +18,11 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
-from st_jtcse.losses.declaration import LossDeclaration
-from st_jtcse.modules.first_row import first_row_alone
 from st_jtcse.training.checkpoints import checkpoint_at
 
 SECONDS = "train_seconds"
 LOSS_WEIGHTS = "loss.safetensors"
 LOSS_SUM = "loss_sum.txt"
-
-
-def reading_embeddings(loss: LossDeclaration, model: nn.Module) -> AbstractContextManager[None]:
-    """Return what a training runs in whose loss, a library's, reads embeddings alone: one that
-    distils teachers.
-
-    The losses of this package see to it themselves.
-    """
-    return first_row_alone(model) if loss.teachers == "sum" else nullcontext()
 
 
 class FiniteLoss(TrainerCallback):

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from st_jtcse import bundled
-from st_jtcse.recipe.data_blocks import DEV, DevSpec, SourceSpec
+from st_jtcse.recipe.ability import used
+from st_jtcse.recipe.blocks import DEV, SourceSpec
+from st_jtcse.recipe.data_blocks import DevSpec
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.stage_arguments import bf16_gain, training_arguments
@@ -23,8 +25,10 @@ def rows_of(stage: StageSpec, inputs: Inputs | None) -> int | None:
     """Return how many rows a stage trains on; None where they are not read."""
     if inputs is None or inputs.sentences is None:
         return None
-    # A round trip may come back empty, so with pivots this is the most there can be.
-    return len(inputs.sentences.dataset) * (len(stage.augment.pivots) if stage.augment else 1)
+    rows = len(inputs.sentences.dataset)
+    for ability in used(stage):
+        rows = ability.expected_rows(stage, rows)
+    return rows
 
 
 def steps_of(stage: StageSpec, rows: int | None) -> int | None:
@@ -96,8 +100,8 @@ def sizes(parameters: Sequence[int], folder: Path) -> str:
 
 def _origin(source: SourceSpec) -> str:
     """Say where rows come from, and whose they are."""
-    if isinstance(source, DevSpec) and source.unlabelled:
-        return "a tenth of the training sentences, held out"
+    if isinstance(source, DevSpec) and source.origin is not None:
+        return source.origin
     if source.dataset is not None:
         return source.dataset
     own, ours = Path(str(source.file)).absolute(), bundled.folder("recipes").absolute()

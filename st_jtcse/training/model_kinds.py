@@ -66,7 +66,7 @@ class ModelKind:
 
 def kind_of(spec: ModelSpec) -> ModelKind:
     """Return the kind of a recipe's model."""
-    return BI_ENCODER if spec.cross_encoder is None else CROSS_ENCODER
+    return CROSS_ENCODER if spec.scores_pairs else BI_ENCODER
 
 
 def _cosines(name: str, pairs: data.Pairs) -> EmbeddingSimilarityEvaluator:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, cast
 
 import torch
-from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import (
     Dense,
-    Normalize,
     Pooling,
     WeightedLayerPooling,
 )
@@ -27,23 +24,16 @@ from st_jtcse.modules import (
     TwinCrossAttentionEncoder,
     ensemble_of,
     loading,
-    whitening_of,
 )
 from st_jtcse.modules.joining import tokenizer_of, transformer_of
 from st_jtcse.modules.loading import load_sentence_transformer, pooling_of
 from st_jtcse.modules.model_folders import check_counts
 from st_jtcse.modules.tower_form import TowerForm, shared_form
 from st_jtcse.modules.whole_models import check_length
-from st_jtcse.recipe.schema import (
-    STAGE_PREFIX,
-    ModelSpec,
-    StageSpec,
-    TeacherSpec,
-    WeightedModelSpec,
-)
+from st_jtcse.recipe.blocks import WeightedModelSpec
+from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_tower_pooling import TowerPooling
-from st_jtcse.training.dropout import set_dropout
 from st_jtcse.training.run_folder import RunFolder
 
 # How a recipe says what a model leaves open.
@@ -90,7 +80,7 @@ def start_model(stage: StageSpec, resolve: Resolve, seed: int) -> Any:
     spec = stage.model
     if stage.loss is not None and spec.dtype is None:
         spec = spec.model_copy(update={"dtype": "float32"})
-    if spec.cross_encoder is not None:
+    if spec.scores_pairs:
         model: Any = build_cross_encoder(spec, resolve)
     else:
         with_head = stage.loss is not None and stage.declaration.needs_pooler(stage.loss.arguments)
@@ -137,8 +127,6 @@ def build_model(
     if len(modules) > len(model):
         with ways_out(KEYS):
             model = _with_modules(model, modules)
-    if spec.dropout is not None:
-        set_dropout(model, spec.dropout)
     return model
 
 
@@ -156,8 +144,6 @@ def build_cross_encoder(spec: ModelSpec, resolve: Resolve) -> CrossEncoder:
             trust_remote_code=spec.trust_remote_code,
             model_kwargs=_model_kwargs(spec),
         )
-    if spec.dropout is not None:
-        set_dropout(model, spec.dropout)
     return model
 
 
@@ -167,16 +153,13 @@ def load_frozen(spec: WeightedModelSpec, resolve: Resolve) -> SentenceTransforme
     """
     name = resolve(spec.model)
     with ways_out(KEYS):
-        model = load_sentence_transformer(
+        return load_sentence_transformer(
             name,
             pooling=spec.pooling,
             revision=spec.revision,
             trust_remote_code=spec.trust_remote_code,
             model_kwargs=_model_kwargs(spec),
         )
-    if isinstance(spec, TeacherSpec) and spec.normalize:
-        model.append(Normalize())
-    return model
 
 
 def load_config(name: str, spec: ModelSpec) -> Any:
@@ -210,36 +193,6 @@ def changed_config(name: str, spec: ModelSpec) -> Any:
     check_counts("fresh.", spec.fresh)
     with loading.reading(name, OF_FRESH):
         return AutoConfig.for_model(settings.pop("model_type"), **settings | spec.fresh)
-
-
-def whiten(
-    stage: StageSpec, model: SentenceTransformer, sentences: Dataset | None, fit: bool = True
-) -> None:
-    """Append the layer that whitens the sentences' embeddings; without `fit`, one of its shape.
-    Raises UserError.
-    """
-    size = int(model.get_embedding_dimension() or 0)
-    wanted = (stage.whitening.dimensions if stage.whitening else None) or size
-    if wanted > size:
-        raise UserError(
-            f"Stage {stage.name!r}: whitening.dimensions is {wanted}, the embedding's {size}; "
-            "lower it."
-        )
-    layer = Dense(size, wanted, activation_function=None)
-    if sentences is not None:
-        found = len({text for rows in sentences.iter(10_000) for text in rows["sentence"]})
-        if found <= wanted:
-            raise UserError(
-                f"Stage {stage.name!r}: whitening to {wanted} dimensions needs {wanted + 1} "
-                "different sentences, found "
-                f"{found}; add {wanted + 1 - found}, or lower whitening.dimensions."
-            )
-        if fit:
-            encode: Any = partial(model.encode, convert_to_tensor=True, show_progress_bar=False)
-            layer = whitening_of(
-                (encode(rows["sentence"]) for rows in sentences.iter(2_000)), wanted
-            )
-    model.append(layer.to(model.device, next(model.parameters()).dtype))
 
 
 def _model_kwargs(spec: ModelSpec | WeightedModelSpec) -> dict[str, Any]:

@@ -90,13 +90,13 @@ def _count(name: str, spec: ModelSpec) -> int:
     config = changed_config(name, spec)
     if spec.layers is not None:
         config.num_hidden_layers = len(spec.layers)
-    if spec.cross_encoder is not None:
+    if spec.scores_pairs:
         config.num_labels = spec.num_labels
     with torch.device("meta"):
         model = loading.build(
             name,
             config,
-            cross_encoder=spec.cross_encoder is not None,
+            cross_encoder=spec.scores_pairs,
             to_blame=None if spec.fresh is None else OF_FRESH,
             trust_remote_code=spec.trust_remote_code,
         )

@@ -30,8 +30,7 @@ from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.yaml_source import Loc
 from st_jtcse.training.forecast import told_ahead
-from st_jtcse.training.models import whiten
-from st_jtcse.training.one_step import REPLACED, SmallRun
+from st_jtcse.training.small_run import REPLACED, SmallRun
 from st_jtcse.training.stage_inputs import Inputs, is_local, load_inputs
 from st_jtcse.training.stand_ins import WORDS
 from st_jtcse.wording import shown
@@ -107,32 +106,26 @@ def _go(
     run: SmallRun, stage: StageSpec, inputs: Inputs | None, *, train: bool = True
 ) -> float | None:
     model = run.start(stage)
-    if stage.whitening is not None:
-        whiten(
-            stage,
-            model,
-            inputs.sentences.dataset if inputs and inputs.sentences else None,
-            fit=False,
-        )
-    seconds = None
+    job, seconds = run.job(stage, model, inputs), None
     if train and stage.loss is not None:
         if inputs is not None and isinstance(inputs.sentences, data.Sentences):
             _look_at_words(run, stage, model, inputs.sentences)
-        seconds = run.train(stage, model, inputs)
+        seconds = run.train(job)
+    if train or stage.loss is None:
+        job.finish()
     run.save(stage, model)
     return seconds
 
 
 def _look_at_words(run: SmallRun, stage: StageSpec, model: Any, sentences: data.Sentences) -> None:
     """Refuse what the model cannot read, and remark on what of a text is lost."""
-    kind = "image" if sentences.are_images else "text"
-    if not model.supports(kind):
+    if not model.supports(sentences.modality):
         raise UserError(
-            f"Stage {stage.name!r}: the training data are {kind}s, which a "
+            f"Stage {stage.name!r}: the training data are {sentences.modality}s, which a "
             f"{model[0].config.model_type} model does not "
             "read; choose a model that does."
         )
-    if sentences.are_images:
+    if sentences.modality != "text":
         return
     share = data.unknown_share(getattr(model, "tokenizer", None), sentences.dataset["sentence"])
     if share >= _REMARKABLE:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from st_jtcse import processes
 from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.data.pairs import Pairs
-from st_jtcse.recipe.data_blocks import DEV
+from st_jtcse.recipe.blocks import DEV
 from st_jtcse.recipe.schema import Recipe
 from st_jtcse.records import Examples, RunResults
 from st_jtcse.reports.run_report import Example, write_run_report

@@ -9,17 +9,18 @@ from typing import Any
 from transformers import TrainerCallback, set_seed
 
 from st_jtcse import processes
+from st_jtcse.data.arrow_files import DEFAULT_CACHE
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.as_shipped import ShippedScores, begins_as
-from st_jtcse.training.held_out import with_reference
+from st_jtcse.training.job import Job
 from st_jtcse.training.model_kinds import kind_of
-from st_jtcse.training.models import resolver, start_model, whiten
+from st_jtcse.training.models import resolver, start_model
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs
 from st_jtcse.training.stage_lines import StageLines, tell_end
 from st_jtcse.training.stage_saving import save_stage
-from st_jtcse.training.stage_training import train
+from st_jtcse.training.stage_training import prepare, train
 
 
 def run_stage(
@@ -46,8 +47,17 @@ def run_stage(
         set_seed(seed)
         return start_model(stage, resolver(folder), seed)
 
-    model = start()
-    inputs = with_reference(stage, model, inputs, folder, loaded.cache_dir)
+    job = Job(
+        stage=stage,
+        inputs=inputs,
+        model=start(),
+        folder=folder.stage(stage.name),
+        cache_dir=loaded.cache_dir or DEFAULT_CACHE,
+        seed=seed,
+        resolve=resolver(folder),
+    )
+    job.begin()
+    inputs = job.inputs
     as_shipped = shipped.of(stage, inputs)
     shipped.keep()
     found: dict[str, Any] = {
@@ -59,18 +69,18 @@ def run_stage(
         "metrics": {
             name: kind.metric_of(evaluator) for name, evaluator in inputs.evaluators.items()
         },
-        "spearman_start": kind.scores(model, inputs.evaluators),
+        "spearman_start": kind.scores(job.model, inputs.evaluators),
         "steps": 0,
         "seconds": 0.0,
     }
-    if stage.whitening is not None and inputs.sentences is not None:
-        whiten(stage, model, inputs.sentences.dataset)
     if stage.loss is not None:
-        watching = [StageLines(stage), *callbacks]
-        found |= train(stage, stage.loss, model, inputs, folder, seed, loaded.cache_dir, watching)
+        prepare(job)
+        train(job, [StageLines(stage), *callbacks])
+    job.finish()
+    found |= job.record
     processes.wait_for_all()  # Until nobody reads the checkpoints any more.
     if processes.rank() == 0:
-        save_stage(loaded, stage, inputs, folder, found, model, start)
+        save_stage(loaded, job, folder, found, start)
         if record := folder.record(stage.name):
             tell_end(record)
     processes.wait_for_all()

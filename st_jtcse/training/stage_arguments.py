@@ -31,11 +31,7 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
     # asked about it at every step.
     defaults: dict[str, Any] = {"report_to": "none", "logging_nan_inf_filter": False}
     defaults["dataloader_pin_memory"] = torch.accelerator.is_available()
-    if stage.data is not None and stage.data.streaming:
-        # Every process reads, and takes its own rows.
-        defaults["accelerator_config"] = {"dispatch_batches": False}
-    else:
-        defaults["batch_sampler"] = random_batches
+    defaults["batch_sampler"] = random_batches
     settings: dict[str, Any] = defaults | stage.args | {"seed": seed, "data_seed": seed}
     # Null, which the trainer's annotation allows and its code does not.
     settings["report_to"] = settings["report_to"] or "none"

@@ -15,6 +15,7 @@ from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.cards import OTHER, CardFacts, write_card
 from st_jtcse.hub.model_form import model_form
 from st_jtcse.recipe import yaml_source
+from st_jtcse.recipe.ability import given, used
 from st_jtcse.recipe.load import LoadedRecipe, load_recipe
 from st_jtcse.recipe.schema import Recipe, StageSpec
 from st_jtcse.towers import TwinEncoderConfig
@@ -40,8 +41,9 @@ def family_of(stage: StageSpec, twin: bool) -> str:
     """
     if stage.loss is None:
         return "ensemble" if stage.model.members else "assembled"
-    card = None if stage.views else stage.declaration.card(stage.loss.arguments, twin)
-    return card or OTHER
+    if any(ability.alters_loss for ability in given(stage)):
+        return OTHER
+    return stage.declaration.card(stage.loss.arguments, twin) or OTHER
 
 
 def describe(
@@ -71,6 +73,7 @@ def describe(
         base_models=hub_ids(stage, {other.name: other for other in recipe.stages}),
         license=recipe.card.license if recipe.card else None,
         languages=recipe.card.language if recipe.card else (),
+        notes=list(filter(None, (ability.card(record) for ability in used(stage)))),
     )
     write_card(model, folder, facts, record)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from st_jtcse.recipe.data_blocks import DEV
+from st_jtcse.recipe.blocks import DEV
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.records import StageRecord
 from st_jtcse.reports.dev_curves import loss_terms

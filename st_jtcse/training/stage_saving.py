@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from st_jtcse.diagnostics import gmac
-from st_jtcse.recipe.data_blocks import DEV, EvaluateSpec
+from st_jtcse.recipe.blocks import DEV
+from st_jtcse.recipe.data_blocks import EvaluateSpec
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
-from st_jtcse.training.adapters import ADAPTER
 from st_jtcse.training.as_shipped import beside_start
+from st_jtcse.training.job import Job
 from st_jtcse.training.model_kinds import ModelKind, kind_of
 from st_jtcse.training.provenance import environment
 from st_jtcse.training.run_folder import RunFolder
@@ -30,11 +31,9 @@ SHARES = (1.0, 0.8, 0.6, 0.4, 0.2)
 
 def save_stage(
     loaded: LoadedRecipe,
-    stage: StageSpec,
-    inputs: Inputs,
+    job: Job,
     folder: RunFolder,
     found: dict[str, Any],
-    trained: Any,
     make_start: Callable[[], Any],
 ) -> None:
     """Put a stage's result in place of its checkpoints, with its record and its card.
@@ -42,12 +41,14 @@ def save_stage(
     `found` is what is known of the stage. The result is the trained model, or the start where that
     is better.
     """
+    stage, inputs, trained = job.stage, job.inputs, job.model
     kind = kind_of(stage.model)
     result = result_of(stage, trained, make_start, inputs, found)
     staging = folder.staging(stage.name)
     kind.save(result, staging)
-    if result is trained and stage.loss is not None and stage.model.lora is not None:
-        shutil.move(folder.stage(stage.name) / ADAPTER, staging / ADAPTER)
+    if result is trained:
+        for name, place in job.files.items():
+            shutil.move(place, staging / name)
     # The saved model is what counts: it is read back before it is scored.
     saved = kind.load(staging, stage.model.trust_remote_code)
     found = {"environment": environment(), **found}

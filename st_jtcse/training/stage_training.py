@@ -1,9 +1,10 @@
-"""One stage's training: rows, loss and arguments into a trainer of Sentence-Transformers."""
+"""One stage's training: its rows, loss and arguments in a trainer of Sentence-Transformers."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,9 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback, Tra
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
-from st_jtcse.recipe.data_blocks import DEV
+from st_jtcse.recipe.blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
-from st_jtcse.recipe.schema import LossSpec, StageSpec
-from st_jtcse.training.adapters import add_adapter, merge_adapter
+from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.callbacks import (
     FiniteLoss,
     Interrupt,
@@ -23,7 +23,6 @@ from st_jtcse.training.callbacks import (
     Patience,
     TrainingTime,
     TrainLoss,
-    reading_embeddings,
 )
 from st_jtcse.training.checkpoints import (
     Checkpoints,
@@ -33,99 +32,75 @@ from st_jtcse.training.checkpoints import (
     last_whole,
     state_of,
 )
+from st_jtcse.training.job import Job
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.row_order import ReleaseRows
-from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_arguments import memory_told, training_arguments
-from st_jtcse.training.stage_inputs import Inputs, LiveTeachers, training_set
-from st_jtcse.training.two_views import views_of
+from st_jtcse.training.stage_inputs import check_batch
+
+# Rows that the examples of a model card are drawn from.
+_ROWS_OF_CARD = 100_000
 
 
-def train(
-    stage: StageSpec,
-    spec: LossSpec,
-    model: Any,
-    inputs: Inputs,
-    folder: RunFolder,
-    seed: int,
-    cache_dir: Path | None,
-    callbacks: Sequence[TrainerCallback] = (),
-) -> dict[str, Any]:
-    """Train a model in place, from its last checkpoint if there is one, and return what the stage's
-    record says of it.
+def prepare(job: Job) -> None:
+    """Build a stage's loss and the rows that it trains on."""
+    stage, spec = job.stage, job.stage.loss
+    assert spec is not None
+    job.own_loss = build_loss(spec, job.model, stage.model.scores_pairs, job.seed)
+    job.loss = job.own_loss
+    job.prepare()
+    rows = job.inputs.sentences
+    if not job.small and rows is not None and rows.count is not None:
+        check_batch(stage, len(job.dataset))  # An ability may have left some out.
 
-    Round trips and teacher vectors are kept in `cache_dir`; None is the default. `callbacks` are
-    the trainer's. Raises UserError if the loss is not finite or a model does not fit, and
-    KeyboardInterrupt after an orderly stop.
+
+def train(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
+    """Train the model of a stage that is prepared, in place, from its last checkpoint if there is
+    one, and complete the job's record.
+
+    `callbacks` are the trainer's. Raises UserError if the loss is not finite or a model does not
+    fit, and KeyboardInterrupt after an orderly stop.
     """
-    loss: Any = build_loss(spec, model, stage.model.cross_encoder is not None, seed)
-    inner: Any = loss.loss if spec.matryoshka_dims else loss
-    if inputs.pair_scores is not None and stage.declaration.judged_pairs:
-        inner.use_pair_scores(inputs.pair_scores.pairs)
-    dataset, told = training_set(stage, inputs, loss, folder, cache_dir)
-    arguments = _arguments(stage, model, inputs, folder, seed)
-    views = views_of(stage, model, dataset, arguments, seed)
-    if stage.model.lora is not None:
-        add_adapter(model, stage.model.lora, folder.stage(stage.name))
-    own_weights, mean_loss = LossWeights(inner, model), TrainLoss(loss)
-    if checkpoint := last_whole(folder.stage(stage.name)):
-        check_circumstances(checkpoint, inputs.hashes)
+    stage, model = job.stage, job.model
+    job.arguments = _arguments(job)
+    job.wrap()
+    own_weights, mean_loss = LossWeights(job.own_loss, model), TrainLoss(job.loss)
+    if checkpoint := last_whole(job.folder):
+        check_circumstances(checkpoint, job.inputs.hashes)
         own_weights.load(checkpoint)
         mean_loss.load(checkpoint)
-    keeper = Checkpoints(inputs.hashes, arguments.save_total_limit)
-    arguments.save_total_limit = None
     clock, patience = TrainingTime(), Patience(stage.evaluate.patience if stage.evaluate else None)
     beside: list[TrainerCallback] = [
         patience,
-        FiniteLoss(stage.name, loss),
+        FiniteLoss(stage.name, job.loss),
         own_weights,
         mean_loss,
-        keeper,
+        Checkpoints(job.inputs.hashes, job.arguments.save_total_limit),
         clock,
+        ReleaseRows(getattr(job.inputs.sentences, "release", None)),
     ]
-    beside.append(ReleaseRows(getattr(inputs.sentences, "release", None)))
-    if (
-        len(dataset) > 100_000
-    ):  # A card's examples are else drawn from all rows, which are read from the disk for it.
-        model.model_card_data.set_widget_examples(dataset.select(range(100_000)))
-    with Interrupt() as interrupt, memory_told(stage, inner, arguments):
-        trainer = kind_of(stage.model).trainer(
-            model,
-            arguments,
-            train_dataset=inputs.stream(seed) or dataset,
-            loss=loss,
-            evaluator=inputs.evaluators.get(DEV) if arguments.load_best_model_at_end else None,
-            callbacks=[*callbacks, interrupt, *beside, *([views] if views else [])],
-            data_collator=views,
-        )
-        if not all(teacher.cache for teacher in stage.teachers):
-            trainer.data_collator = LiveTeachers(stage, loss, folder, trainer.data_collator)
-        if processes.rank() > 0:
-            # 2026-11: transformers 5.23 calls this in every process, and Sentence-Transformers 6.2
-            # takes it for the first's: all would write the same files at the same time.
-            trainer._save = lambda *_: None
-        for printing in (
-            ProgressCallback,
-            PrinterCallback,
-        ):  # What is told of a run is up to the callbacks given.
-            trainer.remove_callback(printing)
-        if "batch_sampler" in stage.args and not len(trainer.get_train_dataloader()):
-            raise UserError(_no_batch(stage))
+    job.arguments.save_total_limit = None
+    # A card's examples are else drawn from all rows, which are read from the disk for it.
+    if len(job.dataset) > _ROWS_OF_CARD:
+        model.model_card_data.set_widget_examples(job.dataset.select(range(_ROWS_OF_CARD)))
+    with Interrupt() as interrupt, memory_told(stage, job.own_loss, job.arguments):
+        trainer = _trainer(job, [*callbacks, interrupt, *beside, *job.callbacks])
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
-        set_seed(seed)
+        set_seed(job.seed)
         began = time.perf_counter()
-        was_over = _go(trainer, patience, checkpoint, stage)
+        was_over = _go(job, trainer, patience, checkpoint)
         seconds = clock.before + time.perf_counter() - began
     if processes.in_any(interrupt.requested):
         raise KeyboardInterrupt(f"stage {stage.name!r} at step {trainer.state.global_step}")
     if not trainer.state.global_step:
         raise UserError(_no_batch(stage))
-    _take_weights(stage, model, trainer, folder.stage(stage.name), was_over)
-    if stage.model.lora is not None:
-        merge_adapter(model, stage.model, folder.stage(stage.name))
-    return (
-        {"sentences": len(dataset)} | told | {"seconds": round(seconds, 1), **_story(trainer.state)}
-    )
+    _take_weights(stage, model, trainer, job.folder, was_over)
+    job.record = {
+        "sentences": len(job.dataset),
+        **job.record,
+        "seconds": round(seconds, 1),
+        **_story(trainer.state),
+    }
 
 
 def _no_batch(stage: StageSpec) -> str:
@@ -136,17 +111,41 @@ def _no_batch(stage: StageSpec) -> str:
     )
 
 
-def _arguments(stage: StageSpec, model: Any, inputs: Inputs, folder: RunFolder, seed: int) -> Any:
+def _arguments(job: Job) -> Any:
     """Return a stage's training arguments, with what follows from its model and its dev set."""
-    arguments = training_arguments(stage, seed, folder.stage(stage.name))
-    if (
-        arguments.prompts is None
-    ):  # A model that puts a prompt before every sentence is trained as it is used.
-        arguments.prompts = model.prompts.get(model.default_prompt_name) or None
+    arguments = training_arguments(job.stage, job.seed, job.folder)
+    # A model that puts a prompt before every sentence is trained as it is used.
+    if arguments.prompts is None:
+        arguments.prompts = job.model.prompts.get(job.model.default_prompt_name) or None
     if arguments.load_best_model_at_end:
-        metric = kind_of(stage.model).metric_of(inputs.evaluators[DEV])
+        metric = kind_of(job.stage.model).metric_of(job.inputs.evaluators[DEV])
         arguments.metric_for_best_model = f"eval_{DEV}_{metric}"
     return arguments
+
+
+def _trainer(job: Job, callbacks: Sequence[TrainerCallback]) -> Any:
+    chooses = job.arguments.load_best_model_at_end
+    trainer = kind_of(job.stage.model).trainer(
+        job.model,
+        job.arguments,
+        train_dataset=job.dataset if job.stream is None else job.stream,
+        loss=job.loss,
+        evaluator=job.inputs.evaluators.get(DEV) if chooses else None,
+        callbacks=[*callbacks],
+        data_collator=job.collator,
+    )
+    for around in job.collators:
+        trainer.data_collator = around(trainer.data_collator)
+    if processes.rank() > 0:
+        # 2026-11: transformers 5.23 calls this in every process, and Sentence-Transformers 6.2
+        # takes it for the first's: all would write the same files at the same time.
+        trainer._save = lambda *_: None
+    # What is told of a run is up to the callbacks given.
+    for printing in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(printing)
+    if "batch_sampler" in job.stage.args and not len(trainer.get_train_dataloader()):
+        raise UserError(_no_batch(job.stage))
+    return trainer
 
 
 def _story(state: TrainerState) -> dict[str, Any]:
@@ -159,7 +158,7 @@ def _story(state: TrainerState) -> dict[str, Any]:
     }
 
 
-def _go(trainer: Any, patience: Patience, checkpoint: Path | None, stage: StageSpec) -> bool:
+def _go(job: Job, trainer: Any, patience: Patience, checkpoint: Path | None) -> bool:
     """Train to the end, from a checkpoint if there is one, and return whether that was the end
     already.
     """
@@ -167,7 +166,9 @@ def _go(trainer: Any, patience: Patience, checkpoint: Path | None, stage: StageS
         # Cut off after its last step: the trainer would take one step more.
         _tell(trainer, state)
         return True
-    with reading_embeddings(stage.declaration, trainer.model):
+    with ExitStack() as during:
+        for context in job.during:
+            during.enter_context(context())
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     return False
 

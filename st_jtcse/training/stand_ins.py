@@ -11,10 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import transformers
-from datasets import Dataset, Features, Image, concatenate_datasets
+from datasets import Dataset
 from huggingface_hub import snapshot_download
 from transformers import AutoModel
 
@@ -24,9 +23,7 @@ from st_jtcse.modules import loading
 from st_jtcse.modules.model_folders import CONFIG, located, read_listing
 from st_jtcse.modules.shared_words import WORDS_OF_WHOLE
 from st_jtcse.modules.whole_models import within_files
-from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.schema import StageSpec
-from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.stage_inputs import Inputs
 
 ROWS = 4
@@ -133,42 +130,22 @@ def _cut(settings: dict[str, Any], depth: Callable[[int], int], all_words: bool)
     return {key: cut(key, value) for key, value in settings.items()}
 
 
-def few_inputs(
-    stage: StageSpec,
-    inputs: Inputs | None,
-    label_size: int | None,
-    count: int = ROWS,
-    *,
-    images: bool = False,
-) -> Inputs:
+def few_inputs(stage: StageSpec, inputs: Inputs | None, count: int = ROWS) -> Inputs:
     """Return inputs of `count` rows: the first, of two classes where there are; four made up where
     none are read.
-
-    Teachers' vectors of this size, and round trips, are made up too; so is the set that chooses
-    checkpoints. `images` says that the model reads no text.
     """
     read = None if inputs is None else inputs.sentences
-    rows = _made_up(stage, images) if read is None else _first(read.dataset, count)
-    if stage.augment is not None and stage.augment.mode == "pair":
-        rows = rows.add_column("round_trip", rows["sentence"][::-1])
-    if any(view.type == "neighbour" for view in stage.views or ()):
-        rows = rows.add_column("neighbour", rows["sentence"][::-1])
-    if label_size is not None:
-        vectors = np.random.default_rng(0).normal(size=(len(rows), label_size)) / label_size**0.5
-        labels = pa.FixedSizeListArray.from_arrays(
-            pa.array(vectors.astype(np.float16).ravel()), label_size
-        )
-        rows = concatenate_datasets([rows, Dataset(pa.table({"label": labels}))], axis=1)
+    rows = _made_up(stage) if read is None else _first(read.dataset, count)
+    # Labelled: rows that are complete as they are.
+    return replace(inputs or Inputs(None, {}, {}), sentences=data.Labelled(rows, 0, "", {}))
+
+
+def few_pairs(rows: Dataset) -> data.Pairs:
+    """Make up graded pairs of some rows, to evaluate on."""
     texts = rows[rows.column_names[0]][:ROWS]
     if isinstance(texts[0], str):
         texts = [f"{text} {number}" for number, text in enumerate(texts)]
-    graded = data.Pairs(texts, texts[::-1], [float(number) for number in range(len(texts))], "")
-    # Labelled: rows that are complete as they are.
-    return replace(
-        inputs or Inputs(None, {}, {}),
-        sentences=data.Labelled(rows, 0, "", {}),
-        evaluators={DEV: kind_of(stage.model).evaluator(DEV, graded)},
-    )
+    return data.Pairs(texts, texts[::-1], [float(number) for number in range(len(texts))], "")
 
 
 def _first(dataset: Dataset, count: int) -> Dataset:
@@ -188,10 +165,7 @@ def _first(dataset: Dataset, count: int) -> Dataset:
     return dataset.select(sorted([*chosen, *islice(others, count - len(chosen))]))
 
 
-def _made_up(stage: StageSpec, images: bool) -> Dataset:
-    if images:
-        noise = np.random.default_rng(0).integers(0, 256, (ROWS, 32, 32, 3), np.uint8)
-        return Dataset.from_dict({"sentence": [*noise]}, Features({"sentence": Image()}))
+def _made_up(stage: StageSpec) -> Dataset:
     texts = [f"{'one two' if number % 2 else 'three four'} {number}" for number in range(ROWS)]
     if stage.data is None or stage.data.pairs is None:
         return Dataset(pa.table({"sentence": texts}))

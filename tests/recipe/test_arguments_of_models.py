@@ -7,9 +7,9 @@ import json
 import pytest
 from conftest import save_encoder
 
+from st_jtcse.abilities import adapters
 from st_jtcse.cli.train import main
 from st_jtcse.errors import UserError
-from st_jtcse.recipe import named_arguments
 from st_jtcse.recipe.load import load_recipe
 
 STAGE = {"name": "one", "model": {"base": "./a", "pooling": "cls"}, "loss": {"type": "SimCSELoss"}}
@@ -99,7 +99,7 @@ def test_arguments_of_lora_are_those_of_peft(tmp_path):
 
 
 def test_without_peft_it_is_said_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(named_arguments, "find_spec", lambda name: None)
+    monkeypatch.setattr(adapters, "find_spec", lambda name: None)
     assert faults(tmp_path, {"lora": {}}) == [
         "stages[0].model.lora: expected PEFT, which 'lora' is put on with, found none. Install it: "
         'pip install "st-jtcse[lora]".'

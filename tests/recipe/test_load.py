@@ -294,7 +294,10 @@ def test_a_stage_that_evaluates_without_a_set_to_choose_by_holds_sentences_out(
 ):
     loaded = load_recipe(write(GOOD), changes)
     assert [
-        stage.evaluate is not None and stage.evaluate.is_unlabelled for stage in loaded.stages
+        stage.evaluate is not None
+        and stage.evaluate.dev is not None
+        and stage.evaluate.dev.unlabelled
+        for stage in loaded.stages
     ] == [
         held_out,
         False,

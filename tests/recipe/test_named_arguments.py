@@ -287,7 +287,7 @@ def test_values_out_of_range_are_told_without_a_model(block, faults):
 
 def test_a_cross_encoders_loss_tells_its_values_too():
     faults = [("scale", "expected a number above 0, found -1. Correct the value.")]
-    assert loss_faults(spec(type="CrossEncoderCoSENTLoss", scale=-1), cross_encoder=True) == faults
+    assert loss_faults(spec(type="CrossEncoderCoSENTLoss", scale=-1), scores_pairs=True) == faults
 
 
 @pytest.mark.parametrize("name", ours.__all__)

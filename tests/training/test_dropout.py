@@ -15,7 +15,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from st_jtcse.training.dropout import set_dropout
+from st_jtcse.modules.dropout_rates import set_dropout
 
 SHAPE = dict(
     vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48,

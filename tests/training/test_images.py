@@ -169,7 +169,7 @@ def test_images_of_a_data_set_are_those_of_its_rows(tmp_path, model):
         (tmp_path / "data").mkdir(exist_ok=True)
         pq.write_table(rows, tmp_path / "data" / f"{name}.parquet")
     found = load_sentences([Source(dataset=str(tmp_path / "data"), limit=3)])
-    assert found.are_images and [
+    assert found.modality == "image" and [
         np.asarray(image).max() for image in found.dataset["sentence"]
     ] == [0, 80, 0]
     assert found.dataset["sentence"][0].mode == "RGB"

@@ -9,8 +9,10 @@ from test_run import project, refusal, train  # noqa: F401  # project is a fixtu
 from st_jtcse.data.neighbours import neighbourhood_means
 from st_jtcse.modules import load_sentence_transformer
 from st_jtcse.recipe.load import load_recipe
+from st_jtcse.training.job import Job
+from st_jtcse.training.models import resolver
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.stage_inputs import load_inputs, training_set
+from st_jtcse.training.stage_inputs import load_inputs
 
 STAGE = ["--stage", "encoder", "--set", "stages.encoder.teachers=[{model: ./b, pooling: mean}]"]
 NEIGHBOURS = ["--set", "stages.encoder.neighbours={count: 3, weight: 0.4}"]
@@ -52,8 +54,19 @@ def labels_of(project, *options):  # noqa: F811
         "Loss", (), {"model": SentenceTransformer(str(project / "b")), "projection": None}
     )()
     inputs = load_inputs([stage])["encoder"]
-    dataset, told = training_set(stage, inputs, loss, RunFolder(project / "run"), project / "cache")
-    return dataset, told, inputs
+    folder = RunFolder(project / "run")
+    job = Job(
+        stage=stage,
+        inputs=inputs,
+        model=loss.model,
+        folder=folder.stage("encoder"),
+        cache_dir=project / "cache",
+        seed=0,
+        resolve=resolver(folder),
+        loss=loss,
+    )
+    job.prepare()
+    return job.dataset, job.record, inputs
 
 
 def vectors(dataset):

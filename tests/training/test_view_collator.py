@@ -9,13 +9,17 @@ from conftest import WORDS, make_encoder, make_sentences, make_tokenizer, save_e
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
+from st_jtcse.abilities.sentence_views.view_blocks import ViewSpec
+from st_jtcse.abilities.sentence_views.view_collator import (
+    TemplateViews,
+    ViewCollator,
+    take_cut_off,
+)
 from st_jtcse.cli.train import main
 from st_jtcse.losses import SimCSELoss
 from st_jtcse.losses.views import encode_views
 from st_jtcse.modules import load_sentence_transformer
-from st_jtcse.recipe.sentence_blocks import ViewSpec
 from st_jtcse.training.callbacks import Interrupt
-from st_jtcse.training.view_collator import TemplateViews, ViewCollator, take_cut_off
 
 SENTENCES = [" ".join(WORDS[at : at + 10]) for at in range(8)]
 ROWS = [{"sentence": text} for text in SENTENCES]

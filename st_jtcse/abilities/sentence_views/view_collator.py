@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
 from torch import Tensor, nn
 from torch.nn.functional import pad
@@ -24,11 +25,12 @@ from transformers import (
     TrainingArguments,
 )
 
+from st_jtcse.abilities.sentence_views.view_blocks import OF_TOKENS, ViewSpec
 from st_jtcse.data.text_views import OF_WORDS, chosen
 from st_jtcse.errors import UserError
 from st_jtcse.losses.views import BIASES, BOTH_VIEWS, STARTS
 from st_jtcse.modules.mask_prompts import template_lengths, written_around
-from st_jtcse.recipe.sentence_blocks import OF_TOKENS, ViewSpec
+from st_jtcse.recipe.schema import StageSpec
 
 COLUMN, NEIGHBOUR, SECOND = "sentence", "neighbour", "view_b"
 # Of features: which components of each token's input embedding are kept, (B, T, H).
@@ -149,6 +151,59 @@ class ViewCollator(SentenceTransformerDataCollator, TrainerCallback):
         for row, places in rows:
             own = places[prompt:]
             yield row, own[~torch.isin(ids[row, own], special)]
+
+
+def collator_of(
+    stage: StageSpec,
+    model: SentenceTransformer,
+    given: Sequence[ViewSpec],
+    arguments: Any,
+    seed: int,
+) -> ViewCollator | None:
+    """Return what makes a stage's views; None where dropout alone does.
+
+    Raises UserError for a view that the model or the loss does not go with.
+    """
+    views = list(given) if len(given) > 1 else [*given, *given]
+    names: set[str] = {view.type for view in views}
+    made = stage.declaration.views == "made"
+    if names <= {"dropout"} and len(views) == 2 and made:
+        return None
+    _check_tokens(stage.name, model, names)
+    if names & CUTOFFS:
+        take_cut_off(model)
+    if "template" in names and (names != {"template"} or not made):
+        raise UserError(
+            f"Stage {stage.name!r}: the view 'template' goes with its like alone, and with losses "
+            "that encode both "
+            "views in one, such as SimCSELoss; make all views templates, or none."
+        )
+    return ViewCollator(
+        model.preprocess,
+        prompts=arguments.prompts,
+        router_mapping=arguments.router_mapping,
+        model=model,
+        views=views,
+        seed=seed,
+        in_one=made,
+        templates=TemplateViews(model, views, COLUMN) if "template" in names else None,
+    )
+
+
+def _check_tokens(stage: str, model: SentenceTransformer, names: set[str]) -> None:
+    of_tokens = sorted(names & {*OF_TOKENS})
+    if of_tokens and not isinstance(model[0], Transformer):
+        raise UserError(
+            f"Stage {stage!r}: the view '{of_tokens[0]}' changes rows of tokens, which "
+            f"{type(model[0]).__name__} "
+            "does not read; choose one of words, such as 'crop'."
+        )
+    if "mask" in names and model.tokenizer.mask_token_id is None:
+        raise UserError(
+            f"Stage {stage!r}: the view 'mask' needs a mask token in the model's vocabulary, "
+            "found none; choose "
+            "another view."
+        )
 
 
 class TemplateViews:

@@ -1,4 +1,4 @@
-"""A stage in small: its model of few layers, one step on a few rows, an evaluation, a checkpoint, a
+"""A stage in small: a model of few layers, two steps on a few rows, an evaluation, a checkpoint, a
 saved model.
 """
 
@@ -13,17 +13,17 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
-from st_jtcse.data.teachers import label_size
 from st_jtcse.modules.shared_words import share_words
+from st_jtcse.recipe.blocks import DEV
 from st_jtcse.recipe.load import LoadedRecipe
-from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import STAGE_PREFIX, StageSpec
+from st_jtcse.training.job import Job
 from st_jtcse.training.model_kinds import kind_of
-from st_jtcse.training.models import load_frozen, start_model
+from st_jtcse.training.models import start_model
 from st_jtcse.training.run_folder import RunFolder
-from st_jtcse.training.stage_inputs import Inputs, check_size
-from st_jtcse.training.stage_training import train
-from st_jtcse.training.stand_ins import ROWS, few_inputs, small_copy
+from st_jtcse.training.stage_inputs import Inputs
+from st_jtcse.training.stage_training import prepare, train
+from st_jtcse.training.stand_ins import ROWS, few_inputs, few_pairs, small_copy
 
 # Arguments that are given other values for the step: they say how long and how much, or where logs
 # go.
@@ -118,38 +118,50 @@ class SmallRun:
         model.model_card_data.template_path = self._card
         return model
 
-    def train(self, stage: StageSpec, model: Any, inputs: Inputs | None) -> float | None:
+    def job(self, stage: StageSpec, model: Any, inputs: Inputs | None) -> Job:
+        """Return a stage at work in small, in a folder of its own."""
+        self._attempts += 1
+        return Job(
+            stage=stage,
+            inputs=inputs or Inputs(None, {}, {}),
+            model=model,
+            folder=RunFolder(self._folder / f".{self._attempts}").stage(stage.name),
+            cache_dir=self._folder / ".cache",
+            seed=0,
+            resolve=self._resolver(stage),
+            small=True,
+            made_up=inputs is None or inputs.sentences is None,
+        )
+
+    def train(self, job: Job) -> float | None:
         """Train it for a few steps, in place, and evaluate it; what the libraries raise is passed
         on.
 
         Returns about how many seconds a step of the whole stage takes; None where too few rows are
         read.
         """
-        assert stage.loss is not None
-        self._attempts += 1
-        folder = RunFolder(self._folder / f".{self._attempts}")
+        stage = job.stage
         for tracker in get_reporting_integration_callbacks(stage.args.get("report_to", "none")):
             # Says whether it is installed; its first word to a server would be part of a real run.
             tracker()
-        size = self._label_size(stage, model)
-        batch = int(stage.args.get("per_device_train_batch_size", 8))
-        few = few_inputs(
-            stage, inputs, size, _STEPS * min(batch, _BATCH), images=not model.supports("text")
-        )
-        rows = min(batch, _BATCH if inputs is not None and inputs.sentences is not None else ROWS)
-        if stage.evaluate is not None and stage.evaluate.sets:
-            # Of made-up pairs: a score need not be defined, as where no word is known.
-            for evaluator in few.evaluators.values():
-                evaluator(model)
+        batch = stage.batch_size
+        rows = min(batch, ROWS if job.made_up else _BATCH)
+        job.inputs = few_inputs(stage, job.inputs, _STEPS * min(batch, _BATCH))
         args = {key: value for key, value in stage.args.items() if key not in REPLACED} | {
             "per_device_train_batch_size": rows,
             "dataloader_num_workers": min(int(stage.args.get("dataloader_num_workers", 0)), 1),
             "disable_tqdm": True,
             "report_to": "none",
         }
-        small = stage.model_copy(update={"args": args, "teachers": [], "augment": None})
+        job.stage = stage.model_copy(update={"args": args})
+        prepare(job)
+        evaluator = kind_of(stage.model).evaluator(DEV, few_pairs(job.dataset))
+        job.inputs.evaluators = {DEV: evaluator}
+        if stage.evaluate is not None and stage.evaluate.sets:
+            # Of made-up pairs: a score need not be defined, as where no word is known.
+            evaluator(job.model)
         steps = _FewSteps()
-        train(small, stage.loss, model, few, folder, 0, self._folder / ".cache", callbacks=[steps])
+        train(job, [steps])
         if steps.seconds is None or rows < min(batch, _BATCH):
             return None
         times = batch / rows * int(stage.args.get("gradient_accumulation_steps", 1))
@@ -161,22 +173,11 @@ class SmallRun:
         folder.mkdir(exist_ok=True)
         kind_of(stage.model).save(model, folder)
 
-    def _label_size(self, stage: StageSpec, model: Any) -> int | None:
-        if not stage.teachers or stage.loss is None:
-            return None
-        form = stage.declaration.teachers or "sum"
-        size = label_size(
-            [load_frozen(teacher, self._resolver(stage)) for teacher in stage.teachers], form
-        )
-        if form == "sum":
-            check_size(stage, build_loss(stage.loss, model), size)
-        return size
-
     def _resolver(self, stage: StageSpec) -> Callable[[str], str]:
         blocks: dict[str, Any] = dict.fromkeys(stage.model.models.values(), stage.model)
-        blocks |= {
-            frozen.model: frozen for frozen in (*(stage.model.members or ()), *stage.teachers)
-        }
+        members = stage.model.members or ()
+        for frozen in (*members, *stage.frozen_models.values()):
+            blocks[frozen.model] = frozen
         every_word = stage.loss is not None and stage.declaration.predicts_tokens(
             stage.loss.arguments
         )

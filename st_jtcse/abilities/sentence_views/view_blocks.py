@@ -1,6 +1,4 @@
-"""The blocks of a stage about what becomes of its sentences: their views, their vectors'
-neighbours, whitening.
-"""
+"""The block of a recipe that names a view, with the share of a sentence that it changes."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from st_jtcse.recipe.data_blocks import Block, Sources, Text, list_shorthand, shorthand
+from st_jtcse.recipe.blocks import Block, Text, list_shorthand, shorthand
 
 OF_TOKENS = ("shuffle", "mask", "token_cutoff", "feature_cutoff")
 # What a view has a share of, and how much by default.
@@ -76,41 +74,3 @@ Views = Annotated[
     BeforeValidator(list_shorthand),
     Field(min_length=1, max_length=3),
 ]
-
-
-class WhiteningSpec(Block):
-    """A layer behind the model that gives the training text's embeddings mean 0 and the identity as
-    covariance.
-    """
-
-    dimensions: int | None = Field(
-        None,
-        ge=1,
-        description="How many components to keep, those with the largest variance first; null: "
-        "all.",
-    )
-
-
-class NeighboursSpec(Block):
-    """How far a teacher's vectors are drawn towards the mean of their nearest sentences': topics,
-    not wordings.
-    """
-
-    count: int = Field(10, ge=1, description="How many of the nearest training sentences to use.")
-    weight: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None,
-        description="How far to move each vector towards its neighbours' mean, from 0 to 1. null: "
-        "set by the text, at "
-        "most 0.5; the more the text has topics, the higher.",
-    )
-    anchors: Sources | None = Field(
-        None,
-        description="General sentences to train on beside your text; their teachers' vectors are "
-        "not moved.",
-    )
-    anchor_share: float = Field(
-        1 / 3,
-        gt=0,
-        lt=1,
-        description="Share of the anchors among all rows; they are repeated until they reach it.",
-    )

@@ -13,13 +13,16 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers import AutoModel, EuroBertConfig, Gemma3TextConfig, ModernBertConfig, Qwen3Config
 
+from st_jtcse.abilities.dropout import Dropout
+from st_jtcse.abilities.sentence_views.equal_views import refuse_equal_views
+from st_jtcse.abilities.sentence_views.view_blocks import ViewSpec
+from st_jtcse.abilities.sentence_views.view_collator import collator_of
 from st_jtcse.cli.train import main
 from st_jtcse.errors import UserError
 from st_jtcse.losses.views import encode_views
+from st_jtcse.modules.dropout_rates import set_dropout
 from st_jtcse.recipe.load import load_recipe
-from st_jtcse.recipe.sentence_blocks import ViewSpec
 from st_jtcse.training.models import build_model
-from st_jtcse.training.two_views import refuse_equal_views, views_of
 
 SHAPE = dict(
     vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
@@ -66,7 +69,11 @@ def project(request, tmp_path):
 def build(project, *overrides):
     loaded = load_recipe(str(project / "recipe.yaml"), overrides)
     stage = loaded.recipe.stages[0]
-    return stage, build_model(stage.model, lambda name: name, with_head=False, seed=0)
+    model = build_model(stage.model, lambda name: name, with_head=False, seed=0)
+    rate = Dropout().of(stage)
+    if rate is not None:
+        set_dropout(model, rate)
+    return stage, model
 
 
 def test_equal_views_are_refused_and_a_rate_makes_them_differ(project, capsys):
@@ -101,9 +108,7 @@ def test_two_views_differ_without_dropout_on_every_backbone(project):
     arguments = SimpleNamespace(prompts=None, router_mapping=None)
     for name in ("crop", "delete", "negate", "shuffle", "mask", "token_cutoff", "feature_cutoff"):
         views = [ViewSpec(type="dropout"), ViewSpec(type=name)]
-        batch = views_of(stage.model_copy(update={"views": views}), model, rows, arguments, 0)(
-            list(rows)
-        )
+        batch = collator_of(stage, model, views, arguments, 0)(list(rows))
         features = {key.removeprefix("sentence_"): value for key, value in batch.items()}
         view_a, view_b = encode_views(model.train(), features)["sentence_embedding"].chunk(2)
         difference = (view_a - view_b).abs().amax(dim=1)

@@ -1,6 +1,4 @@
-"""LoRA on the encoder of a stage's model: put on, found again by checkpoints, kept as an adapter,
-and merged.
-"""
+"""Adapters: LoRA on the encoder of a stage's model, kept beside it and merged into it."""
 
 from __future__ import annotations
 
@@ -8,22 +6,72 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sentence_transformers import SentenceTransformer
-from transformers import PreTrainedModel
+from pydantic import Field
 
-from st_jtcse import embedded, processes
 from st_jtcse.atomic import new_folder, to_json, write_atomically
 from st_jtcse.errors import UserError
-from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec
+from st_jtcse.recipe.ability import Ability, Need
+from st_jtcse.recipe.yaml_source import Loc
+from st_jtcse.signatures import arguments_of, misfits, model_of
 from st_jtcse.wording import shown, unknown
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+    from transformers import PreTrainedModel
+
+    from st_jtcse.recipe.consistency import PlacedStage
+    from st_jtcse.recipe.schema import ModelSpec
+    from st_jtcse.training.job import Job
 
 ADAPTER = "adapter"
 _BASE = "base"  # What checkpoints, which hold the adapter alone, are an adapter of.
 _CONFIG = "adapter_config.json"
 _ALL_LINEAR = "all-linear"
+# What of LoraConfig follows from the model and the run.
+_NOT_GIVEN = {
+    "task_type", "peft_type", "auto_mapping", "peft_version", "base_model_name_or_path",
+    "revision", "inference_mode",
+}  # fmt: skip
+
+
+class Adapters(Ability):
+    """`model.lora`: an adapter is trained in place of the encoder's weights."""
+
+    block = "model"
+    fields = {
+        "lora": (
+            dict[str, Any] | None,
+            Field(
+                None,
+                description="Train a LoRA adapter on the encoder in place of its weights: "
+                "arguments of PEFT's LoraConfig, e.g. "
+                "{r: 8}. The saved model has the adapter merged in; its folder adapter holds the "
+                "adapter alone.",
+            ),
+        )
+    }
+    after = ("SentenceViews",)
+    needing = (Need.LOSS,)
+
+    def faults(self, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
+        """Refuse what is no argument of PEFT's."""
+        lora = self.of(placed.spec)
+        if lora is not None:
+            for loc, text in _lora_faults(lora):
+                yield placed.at("model", "lora", *loc), text
+
+    def wrap(self, job: Job) -> None:
+        """Put the adapter on."""
+        add_adapter(job.model, self.of(job.stage), job.folder)
+
+    def finish(self, job: Job) -> None:
+        """Merge it, and keep it beside the model."""
+        merge_adapter(job.model, job.stage.model, job.folder)
+        job.files[ADAPTER] = job.folder / ADAPTER
 
 
 def add_adapter(model: SentenceTransformer, lora: Mapping[str, Any], folder: Path) -> None:
@@ -40,6 +88,8 @@ def add_adapter(model: SentenceTransformer, lora: Mapping[str, Any], folder: Pat
         UserError: A target is no layer of the encoder, or PEFT refuses the arguments.
     """
     from peft import LoraConfig
+
+    from st_jtcse import processes
 
     encoder: Any = model[0].model
     targets = lora.get("target_modules") or _usual_targets(encoder)
@@ -69,6 +119,8 @@ def merge_adapter(model: SentenceTransformer, spec: ModelSpec, folder: Path) -> 
     The model is then an ordinary one.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
+
+    from st_jtcse import processes
 
     encoder: Any = model[0].model
     if processes.rank() == 0:
@@ -138,6 +190,9 @@ def _public_base(spec: ModelSpec) -> str:
     """Return the Hub id of the model that an adapter is of; empty where it is none, or was changed
     before.
     """
+    from st_jtcse import embedded
+    from st_jtcse.recipe.schema import STAGE_PREFIX
+
     name = spec.base
     changed = (spec.tower, spec.layers, spec.fresh) != (None, None, None)
     if (
@@ -155,3 +210,30 @@ def _rename_base(path: Path, base: str) -> None:
     config = json.loads(path.read_text(encoding="utf-8"))
     if config["base_model_name_or_path"] != base:
         write_atomically(path, to_json(config | {"base_model_name_or_path": base}))
+
+
+def _lora_faults(lora: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
+    if find_spec("peft") is None:
+        yield (
+            (),
+            "expected PEFT, which 'lora' is put on with, found none. Install it: pip install "
+            '"st-jtcse[lora]".',
+        )
+        return
+    from peft import LoraConfig
+
+    arguments = {
+        name: argument
+        for name, argument in arguments_of(LoraConfig.__init__).items()
+        if argument.annotation is not None and name not in _NOT_GIVEN
+    }
+    for name in lora:
+        if name not in arguments:
+            yield (
+                (name,),
+                unknown("an argument of PEFT's LoraConfig", name, arguments, "Remove it."),
+            )
+    given = {name: value for name, value in lora.items() if name in arguments}
+    yield from (((name,), text) for name, text in misfits(model_of("LoraConfig", arguments), given))
+    if isinstance(rank := lora.get("r"), int) and rank < 1:
+        yield ("r",), f"expected a number of at least 1, found {rank}. Correct the value."

@@ -1,0 +1,126 @@
+"""Held-out dev: sentences without labels choose the checkpoint, by their teachers' neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from st_jtcse.abilities.neighbourhoods import Neighbourhoods, NeighboursSpec
+from st_jtcse.abilities.streaming import is_streamed
+from st_jtcse.abilities.teaching import Taught, Teaching, load_teachers
+from st_jtcse.errors import UserError
+from st_jtcse.recipe.ability import Ability, Need
+from st_jtcse.recipe.blocks import DEV
+
+if TYPE_CHECKING:
+    from st_jtcse.recipe.schema import StageSpec
+    from st_jtcse.training.job import Job
+    from st_jtcse.training.stage_inputs import Inputs
+
+
+class HeldOut(Ability):
+    """`evaluate.dev: unlabelled`: a tenth of the training sentences is kept to measure by."""
+
+    block = "dev"
+    fields = {
+        "unlabelled": (
+            bool,
+            Field(
+                False,
+                title="a tenth of the training sentences, held out",
+                description="Choose by held-out training sentences, without labels; 'dev: "
+                "unlabelled' is short for it.",
+            ),
+        )
+    }
+    after = ("ImageRows",)
+
+    def needs(self, stage: StageSpec) -> Mapping[Need, str]:
+        """All sentences, which are texts, and all vectors."""
+        told = "dev: unlabelled"
+        return {
+            Need.ALL_ROWS: told,
+            Need.ALL_VECTORS: told,
+            Need.TEXT: f"evaluate.{told}",
+        }
+
+    def resolve(self, stage: StageSpec) -> StageSpec:
+        """Hold sentences out where a stage evaluates as it trains, and nothing else chooses."""
+        if not _can_hold_out(stage):
+            return stage
+        from st_jtcse.recipe.data_blocks import DevSpec, EvaluateSpec
+
+        evaluate = stage.evaluate or EvaluateSpec.model_validate({})
+        held_out = DevSpec.model_validate({"unlabelled": True})
+        whole = evaluate.model_copy(update={"dev": held_out})
+        return stage.model_copy(update={"evaluate": whole})
+
+    def read(self, stage: StageSpec, inputs: Inputs) -> None:
+        """Split the sentences."""
+        from st_jtcse import data
+
+        if not isinstance(inputs.sentences, data.Sentences):
+            return
+        inputs.sentences, inputs.kept_out = data.hold_out(inputs.sentences)
+        own = {"train": inputs.sentences.sha256, DEV: inputs.kept_out.sha256}
+        others = {name: found for name, found in inputs.hashes.items() if name not in own}
+        inputs.hashes = own | others
+
+    def begin(self, job: Job) -> None:
+        """Make the set that chooses.
+
+        Its reference are the vectors of the stage's teachers, or without any of the model that it
+        starts from, drawn to their neighbours among the training text as far as that has topics.
+        Raises UserError where a teacher cannot be loaded, or nothing could be better than the
+        start.
+        """
+        import numpy as np
+
+        from st_jtcse.data.neighbours import neighbourhood_means, topic_weight
+        from st_jtcse.evaluation.unlabelled import neighbours_set
+        from st_jtcse.training.stage_inputs import evaluator_of
+
+        inputs, held_out = job.inputs, job.inputs.kept_out
+        if held_out is None or inputs.sentences is None:
+            return
+        taught = load_teachers(job)
+        has_teachers = bool(taught.models)
+        if not has_teachers:
+            taught = Taught([job.model], [1.0], taught.form)
+        text, held = (
+            taught.labelled(part.dataset, part.sha256, job.cache_dir).with_format("numpy")["label"][
+                :
+            ]
+            for part in (inputs.sentences, held_out)
+        )
+        near = Neighbourhoods().of(job.stage) or NeighboursSpec.model_validate({})
+        weight = topic_weight(text, near.count) if near.weight is None else near.weight
+        if not has_teachers and not weight:
+            raise UserError(
+                f"Stage {job.stage.name!r}: 'dev: unlabelled' compares with teachers or with "
+                "topics; the stage has no teachers and its text no topics, so the start would "
+                "always be the best; give teachers, graded pairs in evaluate.dev, or no "
+                "eval_strategy: then the last step is the result."
+            )
+        reference = neighbourhood_means(np.asarray(held), near.count, weight, np.asarray(text))
+        own = neighbours_set(held_out.dataset["sentence"][:], reference, held_out.sha256)
+        job.inputs = replace(
+            inputs,
+            sets=inputs.sets | {DEV: own},
+            evaluators={DEV: evaluator_of(job.stage, DEV, own)} | inputs.evaluators,
+        )
+
+
+def _can_hold_out(stage: StageSpec) -> bool:
+    """Whether held-out sentences may choose a stage's checkpoint, and nothing else does."""
+    evaluates = stage.args.get("eval_strategy") in ("steps", "epoch")
+    chooses = stage.evaluate is not None and stage.evaluate.dev is not None
+    if stage.loss is None or stage.model.scores_pairs or not evaluates or chooses:
+        return False
+    on_sentences = stage.data is not None and stage.data.train is not None
+    # Teachers that are partly live are a fault that the checks tell.
+    all_kept = all(teacher.cache for teacher in Teaching().of(stage))
+    return on_sentences and all_kept and not is_streamed(stage)

@@ -1,0 +1,112 @@
+"""Neighbours: teachers' vectors drawn towards the mean of their nearest sentences'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from st_jtcse.abilities.teaching import taught_by
+from st_jtcse.recipe.ability import Ability, Need
+from st_jtcse.recipe.blocks import Block, Sources
+from st_jtcse.recipe.yaml_source import Loc
+
+if TYPE_CHECKING:
+    from st_jtcse import data
+    from st_jtcse.recipe.consistency import PlacedStage
+    from st_jtcse.recipe.schema import StageSpec
+    from st_jtcse.training.job import Job
+    from st_jtcse.training.stage_inputs import Inputs
+
+_ANCHORS = "anchors"
+
+
+class NeighboursSpec(Block):
+    """How far a teacher's vectors are drawn towards the mean of their nearest sentences': topics,
+    not wordings.
+    """
+
+    count: int = Field(10, ge=1, description="How many of the nearest training sentences to use.")
+    weight: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None,
+        description="How far to move each vector towards its neighbours' mean, from 0 to 1. null: "
+        "set by the text, at "
+        "most 0.5; the more the text has topics, the higher.",
+    )
+    anchors: Sources | None = Field(
+        None,
+        description="General sentences to train on beside your text; their teachers' vectors are "
+        "not moved.",
+    )
+    anchor_share: float = Field(
+        1 / 3,
+        gt=0,
+        lt=1,
+        description="Share of the anchors among all rows; they are repeated until they reach it.",
+    )
+
+
+class Neighbourhoods(Ability):
+    """`neighbours`: labels follow the topics of the text, while general sentences keep theirs."""
+
+    fields = {
+        "neighbours": (
+            NeighboursSpec | None,
+            Field(
+                None,
+                description="Draw the teachers' vectors towards their neighbours' mean; good for "
+                "texts that have topics.",
+            ),
+        )
+    }
+    after = ("HeldOut", "JudgedPairs", "Teaching")
+    data_names = (_ANCHORS,)
+
+    def needs(self, stage: StageSpec) -> Mapping[Need, str]:
+        """All vectors; anchors are texts."""
+        found = {Need.ALL_VECTORS: self.key}
+        if self.of(stage).anchors is not None:
+            found[Need.TEXT] = f"{self.key}.{_ANCHORS}"
+        return found
+
+    def faults(self, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
+        """Refuse neighbours of vectors that there are not."""
+        if self.given(placed.spec) and placed.lacks("teachers"):
+            yield (
+                placed.at(),
+                "expected 'teachers' beside 'neighbours', found none. Name them, or remove "
+                "'neighbours'.",
+            )
+
+    def read(self, stage: StageSpec, inputs: Inputs) -> None:
+        """Read the anchors, and refuse what the search lacks before a teacher embeds anything."""
+        from st_jtcse import data
+
+        if inputs.sentences is not None:
+            data.needs_index(len(inputs.sentences.dataset))
+        sources = self.of(stage).anchors
+        if sources is not None:
+            anchors = inputs.trainable(inputs.read_sentences(sources))
+            inputs.read[_ANCHORS] = anchors
+            inputs.hashes[_ANCHORS] = anchors.sha256
+
+    def prepare(self, job: Job) -> None:
+        """Draw the labels towards their neighbours, and add the anchors with labels of theirs."""
+        from st_jtcse.data.neighbours import with_neighbourhood_means
+
+        own: NeighboursSpec = self.of(job.stage)
+        drawn, weight = with_neighbourhood_means(job.dataset, own.count, own.weight)
+        job.dataset, job.record["neighbours_weight"] = drawn, weight
+        if _ANCHORS in job.inputs.read:
+            self._add_anchors(job, job.inputs.read[_ANCHORS], own.anchor_share)
+
+    def _add_anchors(self, job: Job, anchors: data.Sentences, share: float) -> None:
+        import numpy as np
+        from datasets import concatenate_datasets
+
+        sentences = job.columns_of(anchors)
+        labelled = taught_by(job).labelled(sentences, anchors.sha256, job.cache_dir)
+        count = round(len(job.dataset) * share / (1 - share))
+        rows = np.arange(count) % len(labelled)
+        job.dataset = concatenate_datasets([job.dataset, labelled.select(rows)])
