@@ -30,8 +30,8 @@ ADAPTER = "adapter_config.json"
 EMBEDDER, PLAIN = "SentenceTransformer", "plain encoder"
 # The endings of files that libraries open.
 _OPENED = (".json", ".safetensors", ".bin", ".txt", ".model", ".jinja", ".md")
-# The longest name that disks take.
-_LONGEST = 255
+# The longest name that disks take; and that of a class, beyond which it is quoted in part.
+_LONGEST, _LONGEST_KIND = 255, 40
 # The short ones of them: vocabularies and lists of weights are left to the libraries.
 _SETTINGS_FILES = (
     CONFIG,
@@ -260,4 +260,4 @@ def kind_in(place: str, revision: str | None = None) -> str:
     if load_file_path(place, MODULES, revision=revision) is None:
         return PLAIN
     kind = read_settings(place, revision).model_type
-    return kind if kind.isidentifier() else shown(kind)
+    return kind if kind.isidentifier() and len(kind) <= _LONGEST_KIND else shown(kind)

@@ -390,10 +390,14 @@ def is_unreadable(error: BaseException) -> bool:
         return type(error).__name__ == "PanicException"
     if isinstance(error, OSError | ValueError | KeyError | ImportError | SafetensorError):
         return True
-    # Anything can come of a configuration whose values make no sense, here in the towers alone.
-    origin = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)[-1:]]
+    # Anything can come of a configuration whose values make no sense, here where something is
+    # computed with them alone.
+    origin = traceback.extract_tb(error.__traceback__)[-1:]
     return not any(
-        path.is_relative_to(_PACKAGE) and path.parent.name != "towers" for path in origin
+        Path(frame.filename).is_relative_to(_PACKAGE)
+        and Path(frame.filename).parent.name != "towers"
+        and frame.name != "forward"
+        for frame in origin
     )
 
 

@@ -676,6 +676,11 @@ def test_defects_and_want_of_memory_are_not_told_as_damaged_files():
         with pytest.raises(TypeError) as raised:
             exec(compile("None + 1", str(Path(st_jtcse.__file__).parent / place), "exec"))
         assert is_unreadable(raised.value) == expected
+    # Where a model computes, its configuration is to blame.
+    with pytest.raises(TypeError) as raised:
+        code = "def forward(): None + 1\nforward()"
+        exec(compile(code, str(Path(st_jtcse.__file__).parent / "modules/x.py"), "exec"))
+    assert is_unreadable(raised.value)
     with pytest.raises(TypeError) as raised:
         json.loads(1)
     assert is_unreadable(raised.value)
