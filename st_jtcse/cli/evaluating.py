@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from st_jtcse.cli import console
@@ -21,6 +22,17 @@ from st_jtcse.evaluation.suites import Suite
 from st_jtcse.evaluation.verdict import compare
 from st_jtcse.hub.cards import update_card
 from st_jtcse.reports.evaluation_report import FEW, suite_table, write_evaluation, write_markdown
+
+
+def check_device(name: str) -> None:
+    """Refuse a device on which nothing can be computed here."""
+    try:
+        torch.ones(1, device=name).item()
+    except Exception as error:  # As many as there are kinds of devices.
+        reason = str(error).partition("\n")[0].partition(". ")[0][:200]
+        raise UserError(
+            f"--device: {name!r} cannot be used here ({reason}); choose another, e.g. cpu."
+        ) from error
 
 
 def evaluate_one(
