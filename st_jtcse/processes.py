@@ -131,16 +131,17 @@ def join(*, use_cpu: bool, patience: timedelta | None = None) -> None:
     global _news
     from accelerate import PartialState
 
-    # Without an accelerator accelerate takes each process for a run of its own.
-    use_cpu = use_cpu or (_are_several() and not torch.accelerator.is_available())
+    if _are_several() and not torch.accelerator.is_available():
+        # Else accelerate takes each process for a run of its own.
+        os.environ["ACCELERATE_USE_CPU"] = "true"
+        use_cpu = True
     try:
         PartialState(cpu=use_cpu, **({} if patience is None else {"timeout": patience}))
     except (ValueError, dist.DistError) as error:
-        place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get(_PORT)}"
         reason = str(error).partition("\n")[0][:300].rstrip(".")
         raise ProcessesApart(
-            f"The processes of this run do not find each other at {place} ({reason}); correct "
-            "MASTER_ADDR and MASTER_PORT, or start them by torchrun or accelerate launch."
+            f"The processes of this run do not find each other ({reason}); correct MASTER_ADDR and "
+            "MASTER_PORT, or start them by torchrun or accelerate launch."
         ) from error
     if count() > 1:
         _waiting()

@@ -141,8 +141,11 @@ def _folders(models: Sequence[str], parent: Path | None) -> list[Path | None]:
 @console.no_bars_of_datasets()
 def _evaluate(options: argparse.Namespace) -> int:
     # After the cheap answers: these imports take seconds.
-    from st_jtcse.cli.evaluating import evaluate_one
+    from st_jtcse.cli.evaluating import check_device, evaluate_one
     from st_jtcse.evaluation.selection import named_suite, own_sets, select, suite_of_tasks
+
+    if options.device is not None:
+        check_device(options.device)
 
     with faults_of("--suite"):
         tables = [named_suite(name) for name in dict.fromkeys(options.suites)]

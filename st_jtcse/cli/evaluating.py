@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from st_jtcse.cli import console
@@ -29,6 +30,17 @@ class WithoutScore(NamedTuple):
 
     keys: list[str]  # of tasks
     faults: list[str]  # of the model or the set, in sentences
+
+
+def check_device(name: str) -> None:
+    """Refuse a device on which nothing can be computed here."""
+    try:
+        torch.ones(1, device=name).item()
+    except Exception as error:  # As many as there are kinds of devices.
+        reason = str(error).partition("\n")[0].partition(". ")[0][:200]
+        raise UserError(
+            f"--device: {name!r} cannot be used here ({reason}); choose another, e.g. cpu."
+        ) from error
 
 
 def evaluate_one(

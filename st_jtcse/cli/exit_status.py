@@ -6,12 +6,15 @@ import argparse
 import errno
 import os
 import shlex
+import signal
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 import st_jtcse
@@ -60,7 +63,8 @@ def command(
                     argcomplete.autocomplete(made)
                 options = made.parse_args(argv)
                 left = interrupted if isinstance(interrupted, str) else interrupted(options)
-                return run(options) or 0
+                with _interruption:
+                    return run(options) or 0
             finally:
                 # Here, where it can be told, and not when Python ends.
                 _deliver_output()
@@ -83,7 +87,8 @@ def outcome(error: BaseException, left: str) -> tuple[int, str]:
     """
     if isinstance(error, Ended):
         return error.status, error.told
-    if isinstance(error, KeyboardInterrupt):
+    if isinstance(error, KeyboardInterrupt) or _interruption.has_come:
+        error = error if isinstance(error, KeyboardInterrupt) else KeyboardInterrupt()
         where = f" in {error}" if error.args else ""
         return INTERRUPTED, f"Interrupted{where}; {left}."
     if isinstance(error, ProcessLost):
@@ -97,6 +102,42 @@ def outcome(error: BaseException, left: str) -> tuple[int, str]:
     if told := refusal(error):
         return USER_FAULT, told
     return FAILED, _unexpected(error)
+
+
+class _Interruption:
+    """Sees to it that a Ctrl-C ends the command of its `with` block.
+
+    Libraries that are being imported pass over one, or make another error of it.
+    """
+
+    has_come = False
+
+    def __enter__(self) -> None:
+        self.has_come = False
+        self._previous = signal.getsignal(signal.SIGINT)
+        in_main = threading.current_thread() is threading.main_thread()
+        self._is_ours = in_main and self._previous is signal.default_int_handler
+        if self._is_ours:
+            signal.signal(signal.SIGINT, self._note)
+            sys.meta_path.insert(0, self)
+
+    def __exit__(self, *failure: object) -> None:
+        if self._is_ours:
+            signal.signal(signal.SIGINT, self._previous)
+            sys.meta_path.remove(self)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.has_come = True
+        raise KeyboardInterrupt
+
+    def find_spec(self, *module: object) -> None:
+        """Find no module, but raise again what was passed over."""
+        in_main = threading.current_thread() is threading.main_thread()
+        if self.has_come and in_main and sys.exception() is None:
+            raise KeyboardInterrupt
+
+
+_interruption = _Interruption()
 
 
 def _deliver_output() -> None:

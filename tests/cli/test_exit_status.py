@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -216,3 +217,37 @@ sys.meta_path.insert(0, Interrupting)
 """
     done = run(code, "quickstart", "--dry-run", stdout=subprocess.PIPE)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", f"Interrupted; {told}.\n")
+
+
+def pass_over():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:  # As libraries do that look whether they have another one.
+        pass
+    import imported_next  # noqa: F401
+
+
+def make_another_error():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:  # As modules in C do.
+        raise ImportError("numpy.core.multiarray failed to import") from None
+
+
+@pytest.mark.parametrize("work", [pass_over, make_another_error])
+def test_an_interruption_that_a_library_hides_is_told_all_the_same(
+    work, capsys, tmp_path, monkeypatch
+):
+    (tmp_path / "imported_next.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    before = signal.getsignal(signal.SIGINT), sys.meta_path[:]
+    assert status_and_words(work, capsys) == (130, "Interrupted; nothing was kept.\n")
+    assert (signal.getsignal(signal.SIGINT), sys.meta_path) == before
+
+
+def test_a_command_in_a_thread_leaves_signals_alone(capsys):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(status_and_words(lambda: 0, capsys)))
+    thread.start()
+    thread.join()
+    assert found == [(0, "")]

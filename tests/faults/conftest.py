@@ -60,6 +60,7 @@ class Runs:
         self.kept.mkdir()
         script = Path(__file__).with_name("dying_run.py")
         command, environment = [sys.executable, str(script)], {**os.environ, "HF_HUB_OFFLINE": "1"}
+        environment["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # As st-train sets it before torch is there.
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self._server = subprocess.Popen(command, env=environment, **pipes)
         assert self._server.stdout.readline() == "ready\n"
@@ -93,7 +94,7 @@ class Runs:
     def of_two(self, project, *options, each=({}, {}), **order):
         """Run st-train in two processes; `each` says what the two meet."""
         store, group = group_of_two()
-        ended = self(project, *options, group=group, each=each, **order)
+        ended = self(project, *options, **{"group": group, "each": each, **order})
         del store  # Which both have needed until here.
         return ended
 

@@ -36,6 +36,19 @@ ROWS = [
     Row("an unknown task", "st-eval {model} --task senteval/CRX", "--task: "),
     Row("a task without a name", "st-eval {model} --task ''", "--task: "),
     Row("data that are not there", f"{EVAL} --data none", "none does not exist; check the path."),
+    *(
+        Row(
+            f"the device {name!r}",
+            f"{EVAL} --device '{name}'",
+            f"--device: {name!r} cannot be used here ({reason}",
+        )
+        for name, reason in {
+            "meta": "",
+            "nonsense": "Expected one of cpu, cuda",
+            "": "Device string must not be empty",
+            "cpu:-1": "Invalid device string",
+        }.items()
+    ),
     Row(
         "a set of other columns",
         f"{OWN} --data s.jsonl",
