@@ -39,7 +39,7 @@ def _as_written(value: Any, check: Callable[[Any], float]) -> Any:
 
 
 # A whole number stays one. A trainer may log NaN, as of a gradient.
-_Number = Annotated[float, WrapValidator(_as_written)]
+Number = Annotated[float, WrapValidator(_as_written)]
 
 
 def _placed(entry: dict[str, float]) -> dict[str, float]:
@@ -56,11 +56,13 @@ def _not_empty(hashes: dict[str, str]) -> dict[str, str]:
 
 
 # What a trainer logged at a step: the loss and its terms, or an evaluation.
-LogEntry = Annotated[dict[str, _Number], AfterValidator(_placed)]
+LogEntry = Annotated[dict[str, Number], AfterValidator(_placed)]
 
 
 class Stored(BaseModel):
     """Base of all that is stored."""
+
+    called: ClassVar[str]
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -176,7 +178,7 @@ class EvaluatedModel(Stored):
     files: dict[str, str]
     parameters: Count
     dimension: Count | None
-    max_seq_length: _Number | None  # Static embeddings have no end
+    max_seq_length: Number | None  # Static embeddings have no end
 
 
 class SuiteRow(Stored):
@@ -244,7 +246,7 @@ class EvaluationResults(Stored):
     beside: Beside | None = None
 
 
-_Kind = TypeVar("_Kind", StageRecord, RunResults, EvaluationResults)
+_Kind = TypeVar("_Kind", bound=Stored)
 
 
 def read(kind: type[_Kind], path: Path, way_out: str) -> _Kind:

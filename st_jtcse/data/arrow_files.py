@@ -90,10 +90,9 @@ def is_whole(final: Path, settings: str) -> bool:
     if not final.exists():
         return False
     found = final.stat()
-    if not _fits_its_checksum(final, found.st_size, found.st_mtime_ns):
+    stored = _settings_of(final, found.st_size, found.st_mtime_ns)
+    if stored is None:
         return False
-    with pa.memory_map(str(final)) as source, pa.ipc.open_stream(source) as stream:
-        stored = (stream.schema.metadata or {}).get(_METADATA, b"").decode()
     if stored != settings:
         raise UserError(
             f"{final} was made with other settings ({_first_difference(stored, settings)}); delete "
@@ -104,21 +103,29 @@ def is_whole(final: Path, settings: str) -> bool:
 
 
 @cache  # A process reads a file through once, however many runs of a sweep take it.
-def _fits_its_checksum(final: Path, size: int, changed: int) -> bool:
+def _settings_of(final: Path, size: int, changed: int) -> str | None:
+    """Return the settings that a file was made with; None for one that is not whole, and say so."""
     end = max(0, size - _CHECKSUM)
     with final.open("rb") as file:
         file.seek(end)
-        stored = file.read()
-    if hash_of(final, end).digest() == stored:
-        return True
-    logger.warning("%s is damaged, or of an earlier version; computing it again", final)
-    return False
+        checksum = file.read()
+    if hash_of(final, end).digest() != checksum:
+        logger.warning("%s is damaged, or of an earlier version; computing it again", final)
+        return None
+    try:
+        with pa.memory_map(str(final)) as source, pa.ipc.open_stream(source) as stream:
+            return (stream.schema.metadata or {}).get(_METADATA, b"").decode()
+    except (pa.ArrowException, UnicodeDecodeError):
+        logger.warning("%s holds no table; computing it again", final)
+        return None
 
 
 def _first_difference(stored: str, wanted: str) -> str:
     try:
         there, here = json.loads(stored), json.loads(wanted)
     except ValueError:
+        there = None
+    if not isinstance(there, dict) or there == here:
         return "it names none"
     key = next(key for key in [*here, *there] if there.get(key) != here.get(key))
     return f"{key}: {there.get(key)!r} there, {here.get(key)!r} here"

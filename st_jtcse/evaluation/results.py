@@ -72,9 +72,10 @@ class Results:
         earlier = read(EvaluationResults, path, "restore it, or choose another folder")
         there, here = earlier.model, self.data.model
         if there.sha256 != here.sha256:
+            other = " ".join(f"{there.name}, {there.sha256[:8]}".split())
             raise UserError(
-                f"{path.parent} holds the results of another model ({there.name}, "
-                f"{there.sha256[:8]}; this one is {here.sha256[:8]}); choose another folder."
+                f"{path.parent} holds the results of another model ({other}; this one is "
+                f"{here.sha256[:8]}); choose another folder."
             )
         self.data.suites = earlier.suites
         self.data.tasks = earlier.tasks

@@ -110,7 +110,7 @@ def check_whole(folder: Path, files: ModelFiles) -> None:
         _check_file(folder / name)
     if ADAPTER in files.sent:
         base = read_json(folder / ADAPTER).get("base_model_name_or_path")
-        if not base or Path(base).exists():
+        if not isinstance(base, str) or not base or Path(base).exists():
             raise UserError(
                 f"{folder} holds an adapter for a model that only this machine has; merge the two, "
                 "or push "

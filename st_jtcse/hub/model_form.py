@@ -66,24 +66,21 @@ class ModelForm:
 
 def model_form(folder: Path) -> ModelForm:
     """Read the form of a saved model from its configuration files; raises UserError where one is
-    not JSON.
+    not a JSON object.
     """
-    config = read_json(folder / CONFIG) or {}
+    config = read_json(folder / CONFIG)
     listing = read_listing(folder)
     names = [entry["type"].rpartition(".")[2] for entry in listing]
     own = own_class(folder)
     normalize = names[-1:] == ["Normalize"]
     paths = [entry["path"] for entry, name in zip(listing, names) if name == "Pooling"]
-    poolings = [read_json(folder / path / CONFIG) or {} for path in paths]
-    settings = read_json(folder / SETTINGS) or {}
-    modalities = (read_json(folder / Transformer.config_file_name) or {}).get(
-        "modality_config"
-    ) or {}
+    poolings = [read_json(folder / path / CONFIG) for path in paths]
+    modalities = _mapping(read_json(folder / Transformer.config_file_name), "modality_config")
     images = "image" in modalities and "text" not in modalities
-    prompts = settings.get("prompts")
-    prompt = (
-        prompts.get(settings.get("default_prompt_name")) or "" if isinstance(prompts, dict) else ""
-    )
+    settings = read_json(folder / SETTINGS)
+    default = _text(settings, "default_prompt_name")
+    prompt = _text(_mapping(settings, "prompts"), default or "") or ""
+    model_type = _text(config, "model_type")
     # A prompt whose tokens do not count is more than a few lines of code.
     told = (
         poolings[-1:]
@@ -94,10 +91,10 @@ def model_form(folder: Path) -> ModelForm:
     loading: Loading = "remote_code" if config.get("auto_map") else "plain"
     if own:
         loading = "own_modules"
-    elif config.get("model_type") in JOINED_TYPES:
+    elif model_type in JOINED_TYPES:
         loading = "registered"
     return ModelForm(
-        architecture=config.get("model_type") or own,
+        architecture=model_type or own,
         cross_encoder="ForSequenceClassification" in str(config.get("architectures")),
         own_module=own,
         loading=loading,
@@ -110,11 +107,26 @@ def model_form(folder: Path) -> ModelForm:
     )
 
 
-def read_json(path: Path, fault: str = "is not JSON; save the model again") -> Any:
-    """Return what a JSON file holds, None if there is no such file; raises UserError where it is
-    not JSON.
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the settings that a JSON file holds, none if there is no such file; raises UserError
+    where it is not a JSON object.
     """
+    if not path.is_file():
+        return {}
     try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
-        raise UserError(f"{path} {fault}.") from None
+        raise UserError(f"{path} is not JSON; save the model again.") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path} is not a JSON object; save the model again.")
+    return found
+
+
+def _mapping(settings: dict[str, Any], key: str) -> dict[str, Any]:
+    found = settings.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _text(settings: dict[str, Any], key: str) -> str | None:
+    found = settings.get(key)
+    return found if isinstance(found, str) else None

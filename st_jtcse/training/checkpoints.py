@@ -11,7 +11,7 @@ import logging
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ValidationError
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -20,6 +20,7 @@ from st_jtcse import processes
 from st_jtcse.atomic import write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import sha256
+from st_jtcse.records import Count, Number, Stored, read
 from st_jtcse.training.provenance import environment
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,18 @@ class _Manifest(BaseModel):
     data_sha256: dict[str, str]  # Of the stage's data sets, by name.
     environment: dict[str, str | int]  # What results may depend on beside them.
     files: dict[str, _File]  # All others of the checkpoint, by path.
+
+
+class _State(Stored):
+    """What is read of a trainer's state, beside transformers."""
+
+    called: ClassVar[str] = "a trainer's state"
+
+    global_step: Count
+    max_steps: Count
+    best_global_step: Count | None = None
+    best_metric: Number | None = None
+    log_history: list[dict[str, Number]]
 
 
 class Checkpoints(TrainerCallback):
@@ -104,8 +117,19 @@ def last_whole(stage: Path) -> Path | None:
 
 
 def state_of(checkpoint: Path) -> TrainerState:
-    """Return the state of the training at a checkpoint."""
-    return TrainerState.load_from_json(str(checkpoint / _STATE))
+    """Return the state of the training at a checkpoint; raises UserError for one that this version
+    of transformers cannot read.
+    """
+    way_out = (
+        f"go on with the versions that {MANIFEST} names, or delete {checkpoint} "
+        "and repeat the command with --resume"
+    )
+    read(_State, checkpoint / _STATE, way_out)
+    try:
+        return TrainerState.load_from_json(str(checkpoint / _STATE))
+    except TypeError as error:  # A key that another version has.
+        told = f"{checkpoint / _STATE} is of another version of transformers ({error})"
+        raise UserError(f"{told}; {way_out}.") from None
 
 
 def check_best(stage: Path, step: int) -> Path:

@@ -137,7 +137,9 @@ class RunFolder:
         try:
             lock.acquire()
         except Timeout:
-            told = owner.read_text(encoding="utf-8").strip() if owner.is_file() else ""
+            told = ""
+            if owner.is_file():
+                told = " ".join(owner.read_text(encoding="utf-8", errors="replace").split())[:200]
             raise UserError(
                 f"{self.path} is in use by {told or 'another process'}; wait for it, or stop it."
             ) from None

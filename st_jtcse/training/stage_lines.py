@@ -12,6 +12,7 @@ from st_jtcse.recipe.blocks import DEV
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.records import StageRecord
 from st_jtcse.reports.dev_curves import loss_terms
+from st_jtcse.reports.table import number
 from st_jtcse.training.as_shipped import begins_as
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,8 @@ def tell_end(record: StageRecord) -> None:
     """Say of a finished stage, by its record, how long it took and what became of dev."""
     dev = best = ""
     if DEV in record.spearman:
-        dev = f", {DEV} {record.spearman_start[DEV]:.2f} -> {record.spearman[DEV]:.2f}"
+        start = number(record.spearman_start.get(DEV))
+        dev = f", {DEV} {start} -> {number(record.spearman[DEV])}"
     if dev and record.steps:
         best = f" (step {record.best_step})"
     trained = ", not trained"

@@ -1,5 +1,6 @@
 import dataclasses
 import errno
+import hashlib
 import logging
 import os
 import shutil
@@ -9,10 +10,12 @@ import pytest
 from conftest import make_sentences
 from datasets import Dataset
 
+from st_jtcse.data.arrow_files import _first_difference
 from st_jtcse.data.shards import Job, cached_columns
 from st_jtcse.errors import UserError
 
 SENTENCES = make_sentences(10)
+SAME = '{"unit": "word"}'
 
 
 @pytest.fixture
@@ -111,6 +114,25 @@ def test_a_file_made_with_other_settings_is_never_used(job, tmp_path):
         match=r"made with other settings \(unit: 'character' there, 'word' here\); delete",
     ):
         cached_columns(other, tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"no table", b""])
+def test_a_file_that_fits_its_checksum_and_holds_no_table_is_computed_again(
+    job, tmp_path, content, caplog
+):
+    job, _ = job
+    cached_columns(job, tmp_path)
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(content + hashlib.sha256(content).digest())
+    assert cached_columns(job, tmp_path)["length"][:] == [len(text) for text in SENTENCES]
+    assert path.read_bytes() == whole
+    assert caplog.messages == [f"{path} holds no table; computing it again"]
+
+
+@pytest.mark.parametrize("told", ["null", "[]", "{}", "5", "x", SAME])
+def test_settings_that_cannot_be_compared_are_told_too(told):
+    assert _first_difference(told, SAME) in ("it names none", "unit: None there, 'word' here")
 
 
 def test_a_full_disk_is_told_and_finished_shards_are_kept(job, tmp_path, monkeypatch):

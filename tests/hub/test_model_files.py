@@ -18,6 +18,7 @@ from sentence_transformers.sentence_transformer.modules import Dense
 from st_jtcse.cli.push import main
 from st_jtcse.errors import UserError
 from st_jtcse.hub.model_files import check_whole, files_to_push
+from st_jtcse.hub.model_form import model_form
 from st_jtcse.modules import MultiTokenizerEnsemble, save_for_inference
 
 
@@ -198,6 +199,38 @@ def test_a_model_that_is_not_whole_is_not_sent(damage, options, folder, hub, mon
     shown = capsys.readouterr()
     assert re.search(told, shown.err) and len(shown.err.strip().splitlines()) == 1
     assert not shown.out and not hub.requests
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("config.json", "model_type"),
+        ("config_sentence_transformers.json", "prompts"),
+        ("config_sentence_transformers.json", "default_prompt_name"),
+        ("sentence_bert_config.json", "modality_config"),
+    ],
+)
+@pytest.mark.parametrize("value", [None, 5, [], ["a"], {}, {"a": []}])
+def test_settings_of_another_type_are_as_if_they_were_not_there(folder, name, key, value):
+    settings = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps(settings | {key: value}))
+    form = model_form(folder)
+    assert (form.prompt, form.images) == ("", False)
+    assert form.architecture == (None if key == "model_type" else "bert")
+
+
+@pytest.mark.parametrize("text", ["null", "[]", "5"])
+def test_settings_that_are_no_object_are_told(folder, text):
+    (folder / "config.json").write_text(text)
+    with pytest.raises(UserError, match=r"config\.json is not a JSON object; save the model again"):
+        model_form(folder)
+
+
+def test_an_adapter_without_a_name_of_its_base_is_refused(folder):
+    for base in (5, None, ["a"]):
+        (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
+        with pytest.raises(UserError, match="holds an adapter for a model that only this machine"):
+            check_whole(folder, files_to_push(folder))
 
 
 def test_an_adapters_files_are_judged_alone(tower_folders, tmp_path):

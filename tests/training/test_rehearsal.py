@@ -103,6 +103,16 @@ def test_unset_steps_are_as_many_as_the_epochs_make(project):  # noqa: F811
     assert results(project)["stages"][0]["steps"] == 5
 
 
+def test_rows_of_unknown_words_alone_are_no_fault_of_those_behind_them(project):  # noqa: F811
+    unknown = {"sentence1": "\u65e5\u672c", "sentence2": "\u65e5\u672c", "score": 5}
+    for name, line in (("text.txt", "\u65e5\u672c"), ("dev.jsonl", json.dumps(unknown))):
+        known = (project / name).read_text()
+        (project / name).write_text(f"{line}\n" * 10 + known)
+    write(project, encoder(), PAIRS | {"name": "pairs"})
+    loaded = load_recipe(str(project / "recipe.yaml"))
+    assert rehearsal.rehearse(loaded, ["encoder", "pairs"])
+
+
 def test_an_argument_of_a_loss_is_told_at_its_key(project, capsys):  # noqa: F811
     loss = {"type": "CachedMultipleNegativesRankingLoss", "mini_batch_size": 0}
     source = {"file": "dev.jsonl", "columns": ["sentence1", "sentence2"]}

@@ -71,6 +71,14 @@ def test_the_lock_is_this_processs(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_an_owner_that_cannot_be_read_is_told_in_one_line(tmp_path):
+    with RunFolder(tmp_path).in_use():
+        (tmp_path / ".in-use").write_bytes(b"\xff\xfe\nprocess\n" + b"x" * 10_000)
+        with pytest.raises(UserError) as caught, RunFolder(tmp_path).in_use():
+            pass
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
+
+
 def test_a_lock_that_was_waited_for_is_a_lock(tmp_path):
     begun, taken, over = Event(), Event(), Event()
 
