@@ -11,7 +11,7 @@ from typing import Any
 
 from st_jtcse.data.labelled import COLUMNS
 from st_jtcse.errors import UserError
-from st_jtcse.losses.catalogue import taught_by_teachers
+from st_jtcse.losses.catalogue import losses_that
 from st_jtcse.losses.declaration import LossDeclaration
 from st_jtcse.recipe.data_blocks import DataSpec
 from st_jtcse.recipe.faults import Fault
@@ -246,12 +246,12 @@ def _views(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
     needed = loss.needs_third_view(stage.spec.loss.arguments if stage.spec.loss else {})
     if needed and count < 3:
         text = (
-            f"expected a third view for it, the soft negative, found {count}. Add 'views: "
-            "[dropout, dropout, negate]'."
+            f"expected three views for {stage.loss_name}, found {count}. Add one, such as "
+            "'views: [dropout, dropout, negate]'."
         )
-        yield Fault(stage.at("loss", str(loss.third_view)), text)
+        yield Fault(stage.at("views"), text)
     elif count == 3 and not needed:
-        way = "Choose SimCSELoss with 'soft_negatives', or remove one."
+        way = f"Remove one, or choose one of: {', '.join(losses_that('third_view'))}."
         text = f"expected one view or two for {stage.loss_name}, found 3. {way}"
         yield Fault(stage.at("views"), text)
 
@@ -287,7 +287,9 @@ def _teachers(stage: PlacedStage, loss: LossDeclaration) -> Iterator[Fault]:
             )
             yield Fault(stage.at("teachers"), text)
     elif loss.teachers is None:
-        way = "" if loss.cross_encoder else f", or choose one of: {', '.join(taught_by_teachers())}"
+        way = ""
+        if not loss.cross_encoder:
+            way = f", or choose one of: {', '.join(losses_that('teachers'))}"
         text = (
             f"expected no teachers beside {name}, which learns from none, found some. Remove "
             f"them{way}."
@@ -345,7 +347,8 @@ def _judged_pairs(stage: PlacedStage) -> Iterator[Fault]:
     if stage.loss is not None and not stage.loss.judged_pairs:
         found = shown(stage.loss_name)
         text = (
-            f"expected LSRNSLoss beside 'pair_scores', found {found}. Choose it, or remove "
+            f"expected {' or '.join(losses_that('judged_pairs'))} beside 'pair_scores', found "
+            f"{found}. Choose it, or remove "
             "'pair_scores'."
         )
         yield Fault(stage.at("pair_scores"), text)

@@ -320,7 +320,7 @@ class StageSpec(Block):
         "(the "
         "default), crop, delete, repeat, negate, neighbour, shuffle, mask, token_cutoff, "
         "feature_cutoff, template. "
-        "A third is the soft negative that a loss with soft_negatives needs.",
+        "A third is for losses that compare them with one, such as SNCSELoss.",
     )
     args: dict[str, Any] = Field(
         default_factory=dict,

@@ -174,9 +174,7 @@ class SmallRun:
         blocks |= {
             frozen.model: frozen for frozen in (*(stage.model.members or ()), *stage.teachers)
         }
-        every_word = stage.loss is not None and stage.declaration.predicts_tokens(
-            stage.loss.arguments
-        )
+        every_word = stage.declaration.tokens
 
         def depth(name: str, layers: int) -> int:
             small = self._depth(layers)
