@@ -67,13 +67,15 @@ def main() -> None:
         sentences = [line.strip() for line in file if line.strip()]
 
     one, two, apart = single(options.pooling), twin(options.pooling), twin(options.pooling, None)
+    in_one_chunk = JTCSELoss(two)
+    in_one_chunk.length_chunks = 1
     variants = {
         BASES[0]: (one, MultipleNegativesRankingLoss(one), 2),
         BASES[1]: (one, SimCSELoss(one), 1),
         "RankCSELoss, CoSENT form, one tower": (one, RankCSELoss(one, ranking="cosent"), 1),
         "LSRNSLoss, one tower": (one, LSRNSLoss(one), 1),
         "LSRNSLoss, CoSENT form, one tower": (one, LSRNSLoss(one, rank_loss="cosent"), 1),
-        "JTCSELoss, one chunk": (two, JTCSELoss(two, length_chunks=1), 1),
+        "JTCSELoss, one chunk": (two, in_one_chunk, 1),
         "JTCSELoss": (two, JTCSELoss(two), 1),
         "JTCSELoss, TNCSE setting": (
             apart,

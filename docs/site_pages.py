@@ -177,11 +177,8 @@ def api() -> str:
     """Return the page of the public names, which mkdocstrings fills."""
     parts = ["# Python API\n"]
     for module in PUBLIC:
-        names = griffe.load(module, search_paths=[str(ROOT)]).exports or []
-        parts += [
-            f"## {module}\n",
-            *(f"::: {module}.{getattr(name, 'name', name)}\n" for name in names),
-        ]
+        names = importlib.import_module(module).__all__
+        parts += [f"## {module}\n", *(f"::: {module}.{name}\n" for name in names)]
     return "\n".join(parts)
 
 

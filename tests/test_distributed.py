@@ -14,19 +14,31 @@ from torch.distributed.tensor import DTensor
 
 from st_jtcse.abilities.sentence_views.view_blocks import ViewSpec
 from st_jtcse.abilities.sentence_views.view_collator import ViewCollator
-from st_jtcse.losses import JTCSELoss, LSRNSLoss, RankCSELoss, SimCSELoss
+from st_jtcse.losses import (
+    ArcCSELoss,
+    ESimCSELoss,
+    InfoCSELoss,
+    ISCSELoss,
+    JTCSELoss,
+    LSRNSLoss,
+    RankCSELoss,
+    SimCSELoss,
+    SNCSELoss,
+    WhitenedCSELoss,
+)
 
 SENTENCES = make_sentences(12, seed=4)
 LABELS = torch.nn.functional.normalize(
     torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
 )
 EARLIER = make_sentences(12, seed=5)
-# Past sentences, a margin, and a third view of each sentence; groups of past sentences; whitened
-# views.
-OPTIONS = {
-    "options": {"queue_size": 9, "momentum": 0.5, "angular_margin": 10.0, "soft_negatives": 0.5},
-    "groups": {"queue_size": 20, "instance_smoothing": 0.5, "smoothing_neighbours": 4},
-    "whitened": {"whitening_groups": 8, "angular_margin": 5.0},
+# Whose terms are of each process's rows only; the first two are of three views of each sentence.
+OF_OWN_ROWS = {
+    "ArcCSELoss": partial(ArcCSELoss, triplet_weight=0.5),
+    "SNCSELoss": partial(SNCSELoss, margin_weight=0.5),
+    "ESimCSELoss": partial(ESimCSELoss, queue_size=9, momentum=0.5),
+    "ISCSELoss": partial(ISCSELoss, queue_size=20, smoothing_weight=0.5, neighbours=4),
+    "WhitenedCSELoss": partial(WhitenedCSELoss, whitening_groups=8),
 }
 LOSSES = {
     "JTCSELoss": JTCSELoss,
@@ -36,7 +48,7 @@ LOSSES = {
     "RankCSELoss, CoSENT": partial(RankCSELoss, ranking="cosent"),
     "LSRNSLoss": LSRNSLoss,
     "LSRNSLoss, CoSENT": partial(LSRNSLoss, rank_loss="cosent"),
-    **{name: partial(SimCSELoss, **options) for name, options in OPTIONS.items()},
+    **OF_OWN_ROWS,
     # Of a twin, and of one encoder whose last layer is computed for its first row.
     "JTCSELoss, sharded": JTCSELoss,
     "SimCSELoss, sharded": SimCSELoss,
@@ -80,7 +92,7 @@ def half_a_batch(towers, result):
 def reading(towers, half, rank):
     """The gradients of a reader by a process's half."""
     model = make("SimCSELoss, sharded", towers)
-    loss = SimCSELoss(model, reading="masked_tokens", reading_weight=1.0).double()
+    loss = InfoCSELoss(model, reading_weight=1.0).double()
     torch.manual_seed(rank)
     loss([model.preprocess(SENTENCES[half])])["masked_tokens"].backward()
     return {
@@ -117,7 +129,7 @@ def make(name, towers):
 
 def features(name, model, sentences):
     """A batch with the views that the case has."""
-    if name != "options":
+    if name not in ("ArcCSELoss", "SNCSELoss"):
         return model.preprocess(sentences)
     made = ViewCollator(model.preprocess, model=model, views=VIEWS, seed=7)(
         [{"sentence": text} for text in sentences]
@@ -166,10 +178,10 @@ def test_two_processes_have_the_gradient_of_the_union_batch(
     value.backward()
     found = of_two_processes[f"{name} {way}"]
     if has_past(loss):
-        assert len(loss.past.rows()) == OPTIONS[name]["queue_size"]
+        assert len(loss.past.rows()) == loss.queue_size
         torch.testing.assert_close(found["queue"], loss.past.rows(), rtol=1e-9, atol=1e-9)
-    # In one pass, or with options, SimCSE's term is of each process's rows only.
-    if name.startswith(("JTCSELoss", "LSRNSLoss")) or (WAYS[way] and name not in OPTIONS):
+    # In one pass SimCSE's term is of each process's rows only, too.
+    if name.startswith(("JTCSELoss", "LSRNSLoss")) or (WAYS[way] and name not in OF_OWN_ROWS):
         torch.testing.assert_close(found["loss"], value.detach(), rtol=1e-9, atol=1e-9)
     expected = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
     used = {key for key, gradient in expected.items() if gradient.abs().max() > 0}

@@ -39,13 +39,16 @@ class JudgedPairs(Ability):
 
     def faults(self, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
         """Refuse another loss, and sentences that are no longer those of the pairs."""
+        from st_jtcse.losses.catalogue import losses_that
+
         if not self.given(placed.spec):
             return
         loc = placed.at(self.key)
         if placed.loss is not None and not placed.loss.judged_pairs:
+            taking = " or ".join(losses_that("judged_pairs"))
             yield (
                 loc,
-                f"expected LSRNSLoss beside 'pair_scores', found {shown(placed.loss_name)}. Choose "
+                f"expected {taking} beside 'pair_scores', found {shown(placed.loss_name)}. Choose "
                 "it, or remove 'pair_scores'.",
             )
         if placed.spec.args.get("prompts"):

@@ -196,7 +196,7 @@ def _check_size(job: Job, size: int) -> None:
 
 
 def _loss_faults(placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
-    from st_jtcse.losses.catalogue import taught_by_teachers
+    from st_jtcse.losses.catalogue import losses_that
 
     loss, spec = placed.loss, placed.spec.loss
     if loss is None or spec is None or not placed.has_sentences:
@@ -210,11 +210,9 @@ def _loss_faults(placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
                 "[{model: NAME}]'.",
             )
     elif loss.teachers is None:
-        way = (
-            ""
-            if placed.spec.model.scores_pairs
-            else f", or choose one of: {', '.join(taught_by_teachers())}"
-        )
+        way = ""
+        if not placed.spec.model.scores_pairs:
+            way = f", or choose one of: {', '.join(losses_that('teachers'))}"
         yield (
             placed.at("teachers"),
             f"expected no teachers beside {name}, which learns from none, found some. Remove "

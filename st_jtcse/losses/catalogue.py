@@ -6,17 +6,19 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pkgutil import iter_modules
 
 from sentence_transformers.cross_encoder import losses as theirs_of_cross_encoders
 from sentence_transformers.sentence_transformer import losses as theirs
 from torch import nn
 
-from st_jtcse import losses as ours
 from st_jtcse.errors import UserError
-from st_jtcse.losses.declaration import LossDeclaration
+from st_jtcse.losses.declaration import LossDeclaration, defaults_of
 from st_jtcse.wording import unknown
 
 # A package that has losses of its own names them under this group: a recipe alone never imports
@@ -87,14 +89,28 @@ _THEIRS_OF_CROSS_ENCODERS = {
 }
 
 
+@cache
+def losses_here() -> dict[str, type[nn.Module]]:
+    """Return the losses of this package by name: the classes of this folder's files that declare
+    what they are.
+    """
+    found = {}
+    for file in iter_modules(sys.modules[__package__].__path__):
+        module = import_module(f"{__package__}.{file.name}")
+        for name, value in vars(module).items():
+            if hasattr(value, "declaration") and value.__module__ == module.__name__:
+                found[name] = value
+    return dict(sorted(found.items()))
+
+
 def loss_names(cross_encoder: bool = False) -> list[str]:
     """Return what a recipe can name, of cross-encoders or of all others: ours, installed packages',
     theirs.
     """
     own = [
         name
-        for name in ours.__all__
-        if getattr(ours, name).declaration.cross_encoder == cross_encoder
+        for name, loss in losses_here().items()
+        if declaration_of(loss).cross_encoder == cross_encoder
     ]
     offered = [
         name
@@ -108,17 +124,11 @@ def loss_class(name: str, cross_encoder: bool = False) -> type[nn.Module]:
     """Return the loss of that name; raises UserError where there is none, or its package cannot be
     imported.
     """
-    found: type[nn.Module] | None = getattr(ours, name, None) if name in ours.__all__ else None
-    if found is None and (point := _installed().get(name)):
-        try:
-            found = point.load()
-        except Exception as error:  # Another package's code fails as it likes.
-            raise UserError(
-                f"expected a loss that can be imported, found {point.name!r} at {point.value!r}, "
-                "which fails with "
-                f"{type(error).__name__}: {error}. Fix or uninstall the package that names it."
-            ) from error
-    found = found or _their_classes(cross_encoder).get(name)
+    found = losses_here().get(name)
+    if found is None and name in _installed():
+        found = _imported(_installed()[name])
+    if found is None:
+        found = _their_classes(cross_encoder).get(name)
     if found is None or declaration_of(found).cross_encoder != cross_encoder:
         raise UserError(unknown("the name of a loss", name, loss_names(cross_encoder)))
     return found
@@ -130,24 +140,36 @@ def declaration_of(loss: type[nn.Module]) -> LossDeclaration:
     """
     declared: LossDeclaration | None = getattr(loss, "declaration", None)
     if declared is not None:
-        return declared
+        return replace(declared, defaults=defaults_of(loss))
     if theirs_of_cross_encoders.__name__ in loss.__module__:
         return _THEIRS_OF_CROSS_ENCODERS.get(loss.__name__, LossDeclaration(cross_encoder=True))
     return _THEIRS.get(loss.__name__, LossDeclaration())
 
 
-def taught_by_teachers() -> list[str]:
-    """Return the names of the losses that learn from teachers."""
-    own = [name for name in ours.__all__ if getattr(ours, name).declaration.teachers]
-    return [*own, *(name for name, declared in _THEIRS.items() if declared.teachers)]
+def losses_that(fact: str) -> list[str]:
+    """Return the names of the losses whose declaration has a fact, such as ``"teachers"``."""
+    declared = {name: declaration_of(loss) for name, loss in losses_here().items()} | _THEIRS
+    return [name for name, facts in declared.items() if getattr(facts, fact)]
 
 
-def _installed() -> dict[str, EntryPoint]:
+def _imported(point: EntryPoint) -> type[nn.Module]:
+    try:
+        found: type[nn.Module] = point.load()
+    except Exception as error:  # Another package's code fails as it likes.
+        raise UserError(
+            f"expected a loss that can be imported, found {point.name!r} at {point.value!r}, "
+            f"which fails with {type(error).__name__}: {error}. "
+            "Fix or uninstall the package that names it."
+        ) from error
+    return found
+
+
+def _installed() -> Mapping[str, EntryPoint]:
     return _found_on(tuple(sys.path))
 
 
 @cache  # Every installed package is asked.
-def _found_on(path: tuple[str, ...]) -> dict[str, EntryPoint]:
+def _found_on(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
 

@@ -76,6 +76,8 @@ class CrossEncoderCoSENTLoss(DeclaredLoss, nn.Module):
 }
 """
 
+    scale: float
+
     def __init__(self, model: CrossEncoder, *, scale: Positive = 1.0) -> None:
         super().__init__()
         if model.num_labels != 1:
@@ -83,9 +85,8 @@ class CrossEncoderCoSENTLoss(DeclaredLoss, nn.Module):
                 "CrossEncoderCoSENTLoss needs a cross-encoder with one output, found "
                 f"{model.num_labels}."
             )
-        self.check(scale=scale)
+        self.keep(locals())
         self.model = model
-        self.scale = scale
 
     def forward(
         self,

@@ -4,7 +4,7 @@ else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
@@ -27,69 +27,73 @@ class LossDeclaration:
     """What a loss needs of a model and of its data; what is left out is not known, and anything
     goes.
 
-    Its methods take the arguments that the loss is given; defaults, whose weights are above 0, may
-    be left out.
+    Its methods take the arguments that the loss is given. Defaults may be left out.
     """
 
-    cross_encoder: bool = False  # whether it trains a cross-encoder
-    sentences: bool = False  # whether it trains on sentences, not on labelled rows
-    views: Literal["made", "given"] | None = (
-        None  # whether it makes both views of one column, or takes two columns
-    )
-    any_views: bool = False  # whether it takes the views that a recipe names, by `encode_views`
-    third_view: str | None = (
-        None  # the argument that, if given, needs a third view of each sentence
-    )
-    # The label column of labelled rows: graded similarities, whole numbers from 0, or absent
+    # Whether it trains a cross-encoder.
+    cross_encoder: bool = False
+    # Whether it trains on sentences, not on labelled rows.
+    sentences: bool = False
+    # Whether it makes both views of one column, or takes two columns.
+    views: Literal["made", "given"] | None = None
+    # Whether it takes the views that a recipe names, by `encode_views`.
+    any_views: bool = False
+    # Whether it needs a third view of each sentence; or the weight that, above 0, makes it.
+    third_view: bool | str = False
+    # The label column of labelled rows: graded similarities, whole numbers from 0, or absent.
     labels: Literal["scores", "classes", "none"] | None = None
-    texts: tuple[int, int | None] | None = (
-        None  # the fewest and the most text columns of labelled rows; None: any
-    )
-    beyond: str = ""  # what it takes that no recipe can give; a recipe then cannot name it
-    classes: int | str | None = (
-        None  # how many: a number, or the argument that says so; "outputs": the model's
-    )
-    # How teachers' vectors become its labels; None if it learns from none
+    # The fewest and the most text columns of labelled rows; None: any.
+    texts: tuple[int, int | None] | None = None
+    # What it takes that no recipe can give; a recipe then cannot name it.
+    beyond: str = ""
+    # How many classes: a number, or the argument that says so; "outputs": the model's.
+    classes: int | str | None = None
+    # How teachers' vectors become its labels; None if it learns from none.
     teachers: Literal["sum", "concatenation"] | None = None
-    teachers_weight: str | None = None  # the weight that, at 0, does without teachers
-    judged_pairs: bool = False  # whether it takes judged pairs by its method `use_pair_scores`
-    queue: str | None = (
-        None  # the argument that says how many past sentences it compares a batch with
-    )
-    in_batch: bool = False  # whether it compares the rows of a batch with each other
-    # Whether it predicts tokens, of the model's whole vocabulary; or the argument that, if given,
-    # makes it
-    tokens: bool | str = False
-    pooler_weight: str | None = None  # the weight that, above 0, needs a PoolerModulusHead
-    one_above_zero: tuple[str, ...] = ()  # weights that must not all be 0
-    cards: Mapping[tuple[str, ...], str] = field(
-        default_factory=dict
-    )  # card templates by the weights that are 0
-    options: tuple[
-        str, ...
-    ] = ()  # arguments that, if given, make it another method than its card tells
-    twin: bool = False  # whether these cards are of two towers only
+    # The weight that, at 0, does without teachers.
+    teachers_weight: str | None = None
+    # Whether it takes judged pairs by its method `use_pair_scores`.
+    judged_pairs: bool = False
+    # The argument that says how many past sentences it compares a batch with.
+    queue: str | None = None
+    # Whether it compares the rows of a batch with each other.
+    in_batch: bool = False
+    # Whether it predicts tokens, of the model's whole vocabulary.
+    tokens: bool = False
+    # The weight that, above 0, needs a PoolerModulusHead.
+    pooler_weight: str | None = None
+    # Weights that must not all be 0.
+    one_above_zero: tuple[str, ...] = ()
+    # Card templates by the weights that are 0.
+    cards: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    # Whether these cards are of two towers only.
+    twin: bool = False
+    # Arguments of an earlier version, and what to do instead.
+    moved: Mapping[str, str] = field(default_factory=dict)
+    # Defaults of its arguments; the catalogue reads them off the class.
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def needs_teachers(self, arguments: Mapping[str, Any]) -> bool:
         """Say whether it cannot be computed without teachers."""
-        switched_off = self.teachers_weight is not None and arguments.get(self.teachers_weight) == 0
-        return self.teachers is not None and not switched_off
+        return self.teachers is not None and self._is_on(self.teachers_weight, arguments)
 
     def needs_pooler(self, arguments: Mapping[str, Any]) -> bool:
         """Say whether it compares the towers' pooler outputs."""
-        return self.pooler_weight is not None and arguments.get(self.pooler_weight) != 0
+        return self.pooler_weight is not None and self._is_on(self.pooler_weight, arguments)
 
     def needs_third_view(self, arguments: Mapping[str, Any]) -> bool:
         """Say whether it compares the two views of a sentence with a third."""
-        return self.third_view is not None and bool(arguments.get(self.third_view))
-
-    def predicts_tokens(self, arguments: Mapping[str, Any]) -> bool:
-        """Say whether it predicts tokens."""
-        return bool(arguments.get(self.tokens)) if isinstance(self.tokens, str) else self.tokens
+        if isinstance(self.third_view, bool):
+            return self.third_view
+        return self._is_on(self.third_view, arguments)
 
     def past(self, arguments: Mapping[str, Any]) -> int:
         """Return how many past sentences it compares a batch with."""
-        return int(arguments.get(self.queue) or 0) if self.queue else 0
+        return int({**self.defaults, **arguments}[self.queue]) if self.queue else 0
+
+    def _is_on(self, weight: str | None, arguments: Mapping[str, Any]) -> bool:
+        """Say whether a weight is above 0, as it is where there is none."""
+        return weight is None or {**self.defaults, **arguments}.get(weight) != 0
 
     @property
     def needs_rows(self) -> bool:
@@ -102,41 +106,37 @@ class LossDeclaration:
         if self.beyond:
             return f"refused: it takes {self.beyond}"
         if self.sentences:
-            without = f" unless `{self.teachers_weight}: 0`" if self.teachers_weight else ""
-            return f"`train`, and `teachers`{without}" if self.teachers else "`train`"
+            told = "`train` with three `views`" if self.third_view is True else "`train`"
+            if self.teachers:
+                told += ", and `teachers`"
+            if self.teachers_weight:
+                told += f" unless `{self.teachers_weight}: 0`"
+            return told
         if self.labels is None:
             return "`train` or `pairs`"
         fewest, most = self.texts or (2, None)
-        count = (
-            f"{fewest}"
-            if fewest == most
-            else f"{fewest} or more"
-            if most is None
-            else f"{fewest} to {most}"
-        )
-        given = (
-            ", or `train` with `views` or `augment: {mode: pair}`" if self.views == "given" else ""
-        )
-        return (
-            f"`pairs` with `labels: {self.labels}`, {count} text "
-            f"column{'s' if most != 1 else ''}{given}"
-        )
+        count = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        if most is None:
+            count = f"{fewest} or more"
+        told = f"`pairs` with `labels: {self.labels}`, {count} text columns"
+        if self.views == "given":
+            told += ", or `train` with `views` or `augment: {mode: pair}`"
+        return told.replace(" 1 text columns", " 1 text column")
 
     def card(self, arguments: Mapping[str, Any], twin: bool) -> str | None:
         """Return the name of the card template for a model of two towers or one; None if there is
         none.
         """
-        if any(arguments.get(name) for name in self.options):
+        if self.twin and not twin:
             return None
-        off = sorted(
-            name for name, value in arguments.items() if name.endswith("_weight") and not value
-        )
-        return self.cards.get(tuple(off)) if twin or not self.twin else None
+        weights = {name: value for name, value in arguments.items() if name.endswith("_weight")}
+        off = sorted(name for name, value in weights.items() if not value)
+        return self.cards.get(tuple(off))
 
 
 class DeclaredLoss:
-    """Base of this package's losses: arguments are checked against their annotations, and told as
-    they were given.
+    """Base of this package's losses: arguments are checked against their annotations, and faults
+    name them as they were given.
     """
 
     declaration: ClassVar[LossDeclaration]
@@ -147,12 +147,19 @@ class DeclaredLoss:
         Do Z.``.
         """
         found = misfits(_signature(cls.__name__, cls.__init__), arguments)
-        together = cls.declaration.one_above_zero
-        if together and all(arguments.get(name) == 0 for name in together):
-            names = f"{', '.join(together[:-1])} and {together[-1]}"
+        weights = cls.declaration.one_above_zero
+        if weights and all(arguments.get(name) == 0 for name in weights):
+            names = f"{', '.join(weights[:-1])} and {weights[-1]}"
             text = f"expected one weight above 0, found 0 for {names}. Make one of them positive."
-            found.append((together[0], text))
+            found.append((weights[0], text))
+        if not found:
+            found = list(cls.misfits_together({**defaults_of(cls), **arguments}))
         return found
+
+    @classmethod
+    def misfits_together(cls, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yield what is wrong between arguments, all of them, each of which is right by itself."""
+        yield from ()
 
     @classmethod
     def check(cls, **arguments: Any) -> None:
@@ -160,9 +167,24 @@ class DeclaredLoss:
         if found := cls.misfits(arguments):
             raise UserError(*(f"{name}: {text}" for name, text in found))
 
+    def keep(self, arguments: Mapping[str, Any]) -> None:
+        """Check the constructor's arguments, which are among its `locals()`, and keep each as an
+        attribute.
+        """
+        given = {name: arguments[name] for name in arguments_of(type(self).__init__)}
+        self.check(**given)
+        for name, value in given.items():
+            setattr(self, name, value)
+
     def get_config_dict(self) -> dict[str, Any]:
         """Return the constructor's arguments, for the model card."""
         return {name: getattr(self, name) for name in arguments_of(type(self).__init__)}
+
+
+def defaults_of(loss: type[Any]) -> dict[str, Any]:
+    """Return the defaults of a loss's arguments by name."""
+    arguments = arguments_of(loss.__init__)
+    return {name: given.default for name, given in arguments.items() if not given.required}
 
 
 @cache

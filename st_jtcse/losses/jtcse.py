@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -12,13 +14,124 @@ from torch import Tensor
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
-from st_jtcse.losses.declaration import Count, LossDeclaration, NotNegative, Positive
+from st_jtcse.losses.declaration import Count, NotNegative, Positive
 from st_jtcse.losses.functional import interaction_nt_xent, interaction_tensor_modulus, nt_xent
-from st_jtcse.losses.gradcache import TwoViewLoss
-from st_jtcse.losses.views import Terms, ahead, gathered, token_sum, whole_dimension
+from st_jtcse.losses.terms import TWO_VIEWS, Batch, Term, TwoViewLoss
+from st_jtcse.losses.views import ahead, gathered, token_sum
 from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 
 Direction = Literal["random", "1_to_2"]
+# Views a and b of one tower's states, (N, H) each; a list has one pair a tower.
+Views = tuple[Tensor, Tensor]
+
+
+@dataclass(eq=False)
+class TowerContrast(Term):
+    """The sum of the towers' NT-Xent (JTCSE Eq. 11)."""
+
+    temperature: float
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return the sum over the towers of the means over 2N rows."""
+        settings = self.temperature, batch.loss.anchors_at_once
+        towers = [nt_xent(a, b, *settings) for a, b in batch.once(_states)]
+        return torch.stack(towers).sum()
+
+
+@dataclass(eq=False)
+class TowerInteraction(Term):
+    """NT-Xent from one tower's states to the other's (JTCSE Eq. 12)."""
+
+    temperature: float
+    order: TowerOrder
+    read: Callable[[Batch], list[Views]]
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return the mean over 2N rows."""
+        towers, at_once = batch.once(self.read), batch.loss.anchors_at_once
+        query, candidate = (towers[index] for index in batch.once(self.order))
+        return interaction_nt_xent(
+            *query, *candidate, temperature=self.temperature, at_once=at_once
+        )
+
+
+class TowerModulus(Term):
+    """The modulus term between the towers' poolers (JTCSE Eq. 13 and 14)."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return the mean over N sentences; of a single tower, between its own two views."""
+        states: list[Views] = batch.once(_states)
+        # Whole under MatryoshkaLoss too: no component of the embedding is one of the poolers'.
+        poolers = _views(batch, batch.encoded["tower_pooler"])
+        return interaction_tensor_modulus(*states[0], *states[-1], *poolers[0], *poolers[-1])
+
+
+class TowerOrder:
+    """Draws R (JTCSE Eq. 12): the towers' indices as (queries, candidates).
+
+    A draw follows from the seed and the batch's tokens, so that it is the same in a resumed run and
+    in every process of a distributed one.
+    """
+
+    def __init__(self, seed: int | None) -> None:
+        self._seed = seed
+        self._summed: tuple[Any, Callable[[], int]] = (None, lambda: 0)
+
+    def __call__(self, batch: Batch) -> tuple[int, int]:
+        """Return the order for a batch that was encoded."""
+        return self.draw(batch.features)
+
+    def look_ahead(self, features: dict[str, Any]) -> None:
+        """Begin to sum the batch's tokens, before it is encoded."""
+        if self._seed is None:
+            return
+        # Padding, which differs between processes, does not count.
+        checksum = token_sum(features).view(1)
+        if processes.count() > 1:
+            checksum = all_gather(checksum).sum()
+        self._summed = features, ahead(checksum)
+
+    def draw(self, features: dict[str, Any]) -> tuple[int, int]:
+        """Return the order for a batch of tokens: without a seed always the first tower's."""
+        if self._seed is None:
+            return 0, 1
+        if self._summed[0] is not features:
+            self.look_ahead(features)
+        checksum = self._summed[1]()
+        generator = torch.Generator().manual_seed(self._seed * 1_000_003 + checksum)
+        second = torch.randint(2, (1,), generator=generator).tolist()[0]
+        return second, 1 - second
+
+
+def _views(batch: Batch, rows: Tensor) -> list[Views]:
+    """Split (2B, K, H) into one pair of views, (N, H) each, for each of the K towers."""
+    views = gathered(rows.chunk(2), batch.loss.gather_across_devices)
+    return list(zip(*(view.unbind(1) for view in views)))
+
+
+def _towers(name: str, batch: Batch) -> list[Views]:
+    """Return the towers' states of that name, with as many components as MatryoshkaLoss left of the
+    embedding.
+    """
+    embedding = batch.encoded["sentence_embedding"]
+    if name not in batch.encoded:  # One tower without a head: the embedding is its state.
+        return _views(batch, embedding.unsqueeze(1))
+    rows, whole, left = batch.encoded[name], batch.loss.dimension, embedding.shape[-1]
+    if left == whole:
+        return _views(batch, rows)
+    # An embedding of another size is not a sum of the states, so that its first components are not
+    # theirs.
+    if whole != rows.shape[-1]:
+        raise UserError(
+            "MatryoshkaLoss around JTCSELoss needs embeddings of the towers' size, "
+            f"{rows.shape[-1]}, found {whole}; leave out the module behind the pooling that "
+            "changes it."
+        )
+    return _views(batch, rows[..., :left])
+
+
+_states = partial(_towers, "tower_embedding")
+_cross_states = partial(_towers, "cross_embedding")
 
 
 class JTCSELoss(TwoViewLoss):
@@ -47,8 +160,6 @@ class JTCSELoss(TwoViewLoss):
         seed: Seed of R. A step's draw follows from the seed and the sentences of the step, so that
             it is the same in a resumed run and in every process of a distributed one.
         gather_across_devices: Whether the terms run over the sentences of all processes.
-        length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1.
-            The loss is the same.
         mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at
             the embeddings (GradCache): the same loss and gradients in the memory of so many rows,
             and twice the time. None: all.
@@ -96,11 +207,8 @@ class JTCSELoss(TwoViewLoss):
         10.1609/aaai.v39i24.34816), Eq. 5 to 7.
     """
 
-    declaration = LossDeclaration(
-        sentences=True,
-        views="made",
-        any_views=True,
-        in_batch=True,
+    declaration = replace(
+        TWO_VIEWS,
         pooler_weight="ictm_weight",
         one_above_zero=("nce_weight", "icnce_weight", "cross_weight", "ictm_weight"),
         cards={(): "jtcse", ("cross_weight",): "tncse"},
@@ -128,120 +236,44 @@ class JTCSELoss(TwoViewLoss):
         direction: Direction = "random",
         seed: int = 42,
         gather_across_devices: bool = False,
-        length_chunks: Count | None = None,
         mini_batch_size: Count | None = None,
         mini_batch_num_tokens: Count | None = None,
     ) -> None:
-        super().__init__()
-        self.model = model
-        self.temperature = temperature
-        self.nce_weight = nce_weight
-        self.icnce_weight = icnce_weight
-        self.cross_weight = cross_weight
-        self.ictm_weight = ictm_weight
-        self.direction = direction
-        self.seed = seed
-        self.gather_across_devices = gather_across_devices
-        self.length_chunks = length_chunks
-        self.mini_batch_size = mini_batch_size
-        self.mini_batch_num_tokens = mini_batch_num_tokens
-        self._embedding_dimension = whole_dimension(model)
-        self._summed: tuple[dict[str, Any], Callable[[], int]] | None = None
-        self.check(**self.get_config_dict())
-        encoder = model[0]
-        if isinstance(encoder, TwinCrossAttentionEncoder):
-            if self.cross_weight and encoder.model.config.cross_attention_every is None:
-                raise UserError(
-                    "cross_weight needs a twin with cross-attention; set cross_attention_every, or "
-                    "cross_weight to 0."
-                )
-        elif self.icnce_weight or self.cross_weight:
-            raise UserError(
-                "icnce_weight and cross_weight need two towers, but the model's first module is a "
-                f"{type(encoder).__name__}; use TwinCrossAttentionEncoder, or set both weights to "
-                "0."
-            )
-        if self.ictm_weight and not any(isinstance(module, PoolerModulusHead) for module in model):
-            raise UserError(
-                "ictm_weight needs the towers' pooler outputs; add a PoolerModulusHead to the "
-                "model, or set it to 0."
-            )
-
-    def compare(
-        self, encoded: dict[str, Tensor], features: dict[str, Any], labels: Tensor | None
-    ) -> Terms:
-        """Return the weighted terms of the towers' states by name."""
-        cls = self._views(self._cut(encoded, "tower_embedding"))
-        terms = Terms()
-        if self.nce_weight:
-            nce = [nt_xent(a, b, self.temperature, self.anchors_at_once) for a, b in cls]
-            terms["nce"] = self.nce_weight * torch.stack(nce).sum()
-        if self.icnce_weight or self.cross_weight:
-            order = self._draw_order(features)
-            if self.icnce_weight:
-                terms["icnce"] = self.icnce_weight * self._interaction(cls, order)
-            if self.cross_weight:
-                cross = self._views(self._cut(encoded, "cross_embedding"))
-                terms["icnce_cross"] = self.cross_weight * self._interaction(cross, order)
-        if self.ictm_weight:
-            # Whole under MatryoshkaLoss too: no component of the embedding is one of the poolers'.
-            pooler = self._views(encoded["tower_pooler"])
-            # With one tower both partners are the tower itself: the term then ties its own two
-            # views.
-            (h_1, h_2), (p_1, p_2) = (
-                towers if len(towers) == 2 else towers * 2 for towers in (cls, pooler)
-            )
-            terms["ictm"] = self.ictm_weight * interaction_tensor_modulus(*h_1, *h_2, *p_1, *p_2)
-        return terms
+        super().__init__(model, locals())
+        _check_model(model, icnce_weight, cross_weight, ictm_weight)
+        order = self.order = TowerOrder(seed if direction == "random" else None)
+        icnce = TowerInteraction(temperature, order, _states, weight=icnce_weight)
+        of_cross = TowerInteraction(temperature, order, _cross_states, weight=cross_weight)
+        self.terms = {
+            "nce": TowerContrast(temperature, weight=nce_weight),
+            "icnce": icnce,
+            "icnce_cross": of_cross,
+            "ictm": TowerModulus(weight=ictm_weight),
+        }
 
     def look_ahead(self, features: dict[str, Any]) -> None:
         """Begin to sum the batch's tokens, from which R is drawn."""
-        if self.direction == "random" and (self.icnce_weight or self.cross_weight):
-            self._summed = features, self._checksum(features)
+        if self.terms["icnce"].weight or self.terms["icnce_cross"].weight:
+            self.order.look_ahead(features)
 
-    def _cut(self, encoded: dict[str, Tensor], name: str) -> Tensor:
-        """Keep as many components of the towers' states, (2B, K, H), as MatryoshkaLoss left of the
-        embedding.
-        """
-        if name not in encoded:  # One tower without a head: the embedding is its state.
-            return encoded["sentence_embedding"].unsqueeze(1)
-        rows, whole, left = (
-            encoded[name],
-            self._embedding_dimension,
-            encoded["sentence_embedding"].shape[-1],
-        )
-        # An embedding of another size is not a sum of the states, so that its first components are
-        # not theirs.
-        if left != whole != rows.shape[-1]:
+
+def _check_model(model: Any, icnce: float, cross: float, ictm: float) -> None:
+    """Raise UserError where a model lacks what a term needs."""
+    encoder = model[0]
+    if isinstance(encoder, TwinCrossAttentionEncoder):
+        if cross and encoder.model.config.cross_attention_every is None:
             raise UserError(
-                "MatryoshkaLoss around JTCSELoss needs embeddings of the towers' size, "
-                f"{rows.shape[-1]}, found "
-                f"{whole}; leave out the module behind the pooling that changes it."
+                "cross_weight needs a twin with cross-attention; set cross_attention_every, or "
+                "cross_weight to 0."
             )
-        return rows if left == whole else rows[..., :left]
-
-    def _views(self, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Split (2B, K, H) into one pair of views, (B, H) each, for each of the K towers."""
-        views = gathered(rows.chunk(2), self.gather_across_devices)
-        return list(zip(*(view.unbind(1) for view in views)))
-
-    def _interaction(self, towers: list[tuple[Tensor, Tensor]], order: tuple[int, int]) -> Tensor:
-        query, candidate = (towers[index] for index in order)
-        return interaction_nt_xent(*query, *candidate, self.temperature, self.anchors_at_once)
-
-    def _draw_order(self, features: dict[str, Any]) -> tuple[int, int]:
-        """Draw R (JTCSE Eq. 12): the towers' indices as (queries, candidates)."""
-        if self.direction == "1_to_2":
-            return 0, 1
-        summed, read = self._summed or (None, None)
-        checksum = read if read is not None and summed is features else self._checksum(features)
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + checksum())
-        reverse = torch.randint(2, (1,), generator=generator).tolist()[0]
-        return (1, 0) if reverse else (0, 1)
-
-    def _checksum(self, features: dict[str, Any]) -> Callable[[], int]:
-        # Padding, which differs between processes, does not count.
-        checksum = token_sum(features).view(1)
-        if processes.count() > 1:
-            checksum = all_gather(checksum).sum()
-        return ahead(checksum)
+    elif icnce or cross:
+        raise UserError(
+            "icnce_weight and cross_weight need two towers, but the model's first module is a "
+            f"{type(encoder).__name__}; use TwinCrossAttentionEncoder, or set both weights to "
+            "0."
+        )
+    if ictm and not any(isinstance(module, PoolerModulusHead) for module in model):
+        raise UserError(
+            "ictm_weight needs the towers' pooler outputs; add a PoolerModulusHead to the "
+            "model, or set it to 0."
+        )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -15,16 +15,88 @@ from torch import Tensor
 
 from st_jtcse.errors import UserError
 from st_jtcse.losses import negative_ranks as formulas
-from st_jtcse.losses.declaration import Count, NotNegative, Positive, Share
-from st_jtcse.losses.functional import cosines, mean_in_parts, of_anchors, products
+from st_jtcse.losses.declaration import Count, NotNegative, Positive
 from st_jtcse.losses.ranking import Ranking, follow
-from st_jtcse.losses.simcse import SimCSELoss
-from st_jtcse.losses.views import Terms, gathered, teacher_vectors, token_rows
+from st_jtcse.losses.terms import TWO_VIEWS, Anchors, AnchorTerm, Batch, TwoViewLoss
+from st_jtcse.losses.views import token_rows
 
+_CONSTANT = "Remove it: it is a constant of the loss, which only Python code changes."
 _TOKENISED_AT_ONCE = 1000
+Pair = tuple[str, str, float]
 
 
-class LSRNSLoss(SimCSELoss):
+class RankedNegatives(NamedTuple):
+    """What is known of the negatives of some anchors, (A, N) each."""
+
+    scores: Tensor
+    ranks: Tensor
+    mass: Tensor
+
+
+@dataclass(eq=False)
+class RankedTerm(AnchorTerm):
+    """A term over the student's similarities and what the scorer knows of the negatives."""
+
+    scorer: Scorer
+    temperature: float
+
+    def __call__(self, anchors: Anchors) -> Tensor:
+        """Return the mean over the anchors; 0 for a single sentence, which has no negative."""
+        student = anchors.similarities
+        if student.shape[1] == 1:
+            return 0.0 * student.sum()
+        return self.compare(student, anchors.once(self.scorer))
+
+    def compare(self, student: Tensor, negatives: RankedNegatives) -> Tensor:
+        """Return the mean over the anchors of (A, N) similarities."""
+        raise NotImplementedError
+
+
+@dataclass(eq=False)
+class WeightedContrast(RankedTerm):
+    """L_CL: InfoNCE whose negatives are weighted, or not."""
+
+    asymmetric: bool
+
+    def compare(self, student: Tensor, negatives: RankedNegatives) -> Tensor:
+        """Return the mean over the anchors."""
+        weights = torch.ones_like(negatives.mass)
+        if self.asymmetric:
+            weights = formulas.negative_weights(negatives.mass)
+        return formulas.asymmetric_contrastive(student, weights, self.temperature)
+
+
+@dataclass(eq=False)
+class FollowRanks(RankedTerm):
+    """L_rank: the student's similarities follow the ranks."""
+
+    form: Ranking
+    target_temperature: float = 0.1
+
+    def compare(self, student: Tensor, negatives: RankedNegatives) -> Tensor:
+        """Return the mean over the anchors, or the CoSENT of all of them."""
+        grades = formulas.relevance(negatives.ranks)
+        # It reads the order alone, and groups and bins leave most of it open, which the scores do
+        # not.
+        if self.form == "listmle":
+            grades = negatives.scores
+        temperatures = self.temperature, self.target_temperature
+        return follow(self.form, student, grades, *temperatures, 1 / self.temperature)
+
+
+@dataclass(eq=False)
+class LabelSmoothing(RankedTerm):
+    """L_LS: cross-entropy against the smoothed target."""
+
+    epsilon: float = 0.1
+
+    def compare(self, student: Tensor, negatives: RankedNegatives) -> Tensor:
+        """Return the mean over the anchors."""
+        mass, temperature = negatives.mass, self.temperature
+        return formulas.label_smoothing(student, mass, temperature, self.epsilon)
+
+
+class LSRNSLoss(TwoViewLoss):
     r"""Contrastive learning whose in-batch negatives are ranked by a frozen scorer.
 
     .. math:: L = a L_{CL} + b L_{rank} + c L_{LS}
@@ -36,27 +108,23 @@ class LSRNSLoss(SimCSELoss):
     L_LS the cross-entropy against 1 - ε on the positive and :math:`\epsilon \bar q_{ij}` on the
     negatives; see :mod:`st_jtcse.losses.negative_ranks`. A weight of 0 switches a term off.
 
+    The constants that the paper leaves open are attributes: τ_s = 1, δ = 0.05 and 10 groups of
+    ``scorer`` (:class:`~st_jtcse.losses.lsrns.Scorer`), ε = 0.1 of the smoothing term,
+    and 0.1, the temperature of ListNet's target over the grades 1 - (r - 1) / M, of the rank term.
+
     Args:
         model: The student; its dropout makes the views.
         temperature: τ > 0 of all terms.
-        scorer_temperature: τ_s > 0.
         ranks: Rank function: ``"soft"``, ``"percentile"`` or ``"bins"``.
-        softness: δ > 0 of the soft ranks, in units of similarity.
-        groups: Number of percentile groups or bins.
         retention: α: ``"linear"``, 1 - r / B over a batch of B; or ``"to_zero"``,
             ``"exponential"``, ``"reciprocal"``.
         asymmetric: Whether L_CL weighs its negatives; otherwise it is SimCSE's.
         rank_loss: ``"listnet"`` and ``"listmle"`` over each anchor's list, the latter in the
             scores' own order; ``"cosent"`` over all pairs of the batch.
-        rank_temperature: Temperature > 0 of ListNet's target over the ranks as grades, 1 - (r - 1)
-            / M.
-        epsilon: ε in [0, 1).
         contrastive_weight: a.
         rank_weight: b.
         smoothing_weight: c.
         gather_across_devices: Whether negatives come from all processes.
-        length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1.
-            The loss is the same.
         mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at
             the embeddings (GradCache): the same loss and gradients in the memory of so many rows,
             and twice the time. None: all.
@@ -101,11 +169,16 @@ class LSRNSLoss(SimCSELoss):
 
     # Dot products of the concatenated teachers' vectors are similarities.
     declaration = replace(
-        SimCSELoss.declaration,
+        TWO_VIEWS,
         teachers="concatenation",
         judged_pairs=True,
         one_above_zero=("contrastive_weight", "rank_weight", "smoothing_weight"),
         cards={(): "lsrns"},
+        moved={
+            **TWO_VIEWS.moved,
+            **dict.fromkeys(("scorer_temperature", "softness", "groups"), _CONSTANT),
+            **dict.fromkeys(("rank_temperature", "epsilon"), _CONSTANT),
+        },
     )
     citation = """
 @article{lsrns2025,
@@ -119,45 +192,28 @@ class LSRNSLoss(SimCSELoss):
         model: SentenceTransformer,
         *,
         temperature: Positive = 0.05,
-        scorer_temperature: Positive = 1.0,
         ranks: formulas.Ranks = "soft",
-        softness: Positive = 0.05,
-        groups: Count = 10,
         retention: formulas.Retention = "linear",
         asymmetric: bool = True,
         rank_loss: Ranking = "listnet",
-        rank_temperature: Positive = 0.1,
-        epsilon: Share = 0.1,
         contrastive_weight: NotNegative = 1.0,
         rank_weight: NotNegative = 1.0,
         smoothing_weight: NotNegative = 1.0,
         gather_across_devices: bool = False,
-        length_chunks: Count | None = None,
         mini_batch_size: Count | None = None,
         mini_batch_num_tokens: Count | None = None,
     ) -> None:
-        super().__init__(
-            model,
-            temperature=temperature,
-            gather_across_devices=gather_across_devices,
-            length_chunks=length_chunks,
-            mini_batch_size=mini_batch_size,
-            mini_batch_num_tokens=mini_batch_num_tokens,
-        )
-        self.scorer_temperature = scorer_temperature
-        self.ranks = ranks
-        self.softness = softness
-        self.groups = groups
-        self.retention = retention
-        self.asymmetric = asymmetric
-        self.rank_loss = rank_loss
-        self.rank_temperature = rank_temperature
-        self.epsilon = epsilon
-        self.contrastive_weight = contrastive_weight
-        self.rank_weight = rank_weight
-        self.smoothing_weight = smoothing_weight
-        self._judged: dict[int, dict[int, float]] = {}
-        self.check(**self.get_config_dict())
+        super().__init__(model, locals())
+        scorer = self.scorer = Scorer(ranks, retention)
+        self.terms = {
+            "contrastive": WeightedContrast(
+                scorer, temperature, asymmetric, weight=contrastive_weight
+            ),
+            "rank": FollowRanks(
+                scorer, temperature, rank_loss, weight=rank_weight, whole=rank_loss == "cosent"
+            ),
+            "smoothing": LabelSmoothing(scorer, temperature, weight=smoothing_weight),
+        }
 
     def use_pair_scores(self, pairs: Sequence[tuple[str, str, float]]) -> None:
         """Take these scores instead of the scorer's similarities wherever both sentences, by their
@@ -166,117 +222,93 @@ class LSRNSLoss(SimCSELoss):
         A pair is two sentences, in either order, and their similarity. UserError where two of the
         same tokens differ.
         """
-        sentences = list(
-            dict.fromkeys(text for first, second, _ in pairs for text in (first, second))
-        )
+        self.scorer.judge(pairs, self.model.preprocess)
+
+
+class Scorer:
+    """Ranks the negatives of each anchor by the teacher's vectors, or as pairs were judged.
+
+    Its constants are our reading of LS-RNS: τ_s of the initial distribution, δ of soft ranks in
+    units of similarity, and the number of percentile groups or bins.
+    """
+
+    temperature = 1.0
+    softness = 0.05
+    groups = 10
+
+    def __init__(self, ranks: formulas.Ranks, retention: formulas.Retention) -> None:
+        self.ranks = ranks
+        self.retention = retention
+        self._judged: dict[int, dict[int, float]] = {}
+
+    def __call__(self, anchors: Anchors) -> RankedNegatives:
+        """Return what is known of the anchors' negatives."""
+        scores = anchors.taught()
+        if self._judged:
+            keys = anchors.batch.once(self._keys)
+            scores = self.with_judged(scores, keys[anchors.begin :] + keys[: anchors.begin])
+        scores = scores.to(anchors.similarities)
+        ranks = formulas.negative_ranks(scores, self.ranks, self.softness, self.groups)
+        kept = formulas.retention(ranks, self.retention)
+        mass = formulas.smoothed_distribution(scores, kept, self.temperature)
+        return RankedNegatives(scores, ranks, mass)
+
+    def judge(self, pairs: Sequence[Pair], tokenise: Callable[[list[str]], dict[str, Any]]) -> None:
+        """Take these scores instead of the teacher's similarities, see
+        :meth:`~st_jtcse.losses.LSRNSLoss.use_pair_scores`.
+        """
+        texts = dict.fromkeys(text for first, second, _ in pairs for text in (first, second))
+        sentences = list(texts)
         keys: dict[str, int] = {}
         for start in range(0, len(sentences), _TOKENISED_AT_ONCE):
             some = sentences[start : start + _TOKENISED_AT_ONCE]
-            keys.update(zip(some, _token_keys(self.model.preprocess(some)).tolist()))
+            keys.update(zip(some, token_keys(tokenise(some)).tolist()))
         self._judged = {}
-        taken: dict[frozenset[int], tuple[str, str, float]] = {}
+        taken: dict[frozenset[int], Pair] = {}
         for pair in pairs:
             first, second, score = pair
-            earlier = taken.setdefault(frozenset((keys[first], keys[second])), pair)
+            key, other = keys[first], keys[second]
+            earlier = taken.setdefault(frozenset((key, other)), pair)
             if earlier[2] != score:
                 raise UserError(
                     f"The judged pair {first!r}, {second!r} has the score {score:g}, and "
-                    f"{earlier[0]!r}, "
-                    f"{earlier[1]!r}, which has the same tokens to this model, {earlier[2]:g}; "
-                    "keep one of them."
+                    f"{earlier[0]!r}, {earlier[1]!r}, which has the same tokens to this model, "
+                    f"{earlier[2]:g}; keep one of them."
                 )
-            self._judged.setdefault(keys[first], {})[keys[second]] = score
-            self._judged.setdefault(keys[second], {})[keys[first]] = score
+            self._judged.setdefault(key, {})[other] = score
+            self._judged.setdefault(other, {})[key] = score
 
-    def compare(
-        self, encoded: dict[str, Tensor], features: dict[str, Any], labels: Tensor | None
-    ) -> Terms:
-        """Return the weighted terms of the two views' embeddings by name."""
-        scorer = teacher_vectors(
-            labels, self, self.gather_across_devices, self._embedding_dimension
-        )
-        keys = self._keys(features) if self._judged else []
-        a, b = gathered(encoded["sentence_embedding"].chunk(2), self.gather_across_devices)
-
-        def of(begin: int, end: int) -> Terms:
-            student = of_anchors(cosines, a, b, begin, end)
-            scores = of_anchors(products, scorer, scorer, begin, end)
-            if keys:
-                scores = self._with_judged(scores, keys[begin:] + keys[:begin])
-            return self.compute_loss_from_similarities(student, scores.to(student))
-
-        at_once = None if self.rank_loss == "cosent" and self.rank_weight else self.anchors_at_once
-        return Terms(mean_in_parts(of, len(a), at_once))
-
-    def compute_loss_from_similarities(self, student: Tensor, scores: Tensor) -> Terms:
-        """Return the weighted terms by name, from the views' cosines and the scorer's similarities.
-
-        (B, B) each, or the first rows of it. CoSENT, which compares all pairs, needs them all.
-        """
-        if student.shape[1] == 1:  # The last batch of an epoch: there is no negative.
-            on = {
-                "contrastive": self.contrastive_weight,
-                "rank": self.rank_weight,
-                "smoothing": self.smoothing_weight,
-            }
-            return Terms({name: 0.0 * student.sum() for name, weight in on.items() if weight})
-        ranked = formulas.negative_ranks(scores, self.ranks, self.softness, self.groups)
-        kept = formulas.retention(ranked, self.retention)
-        mass = formulas.smoothed_distribution(scores, kept, self.scorer_temperature)
-        terms = Terms()
-        if self.contrastive_weight:
-            weights = (
-                formulas.negative_weights(mass)
-                if self.asymmetric
-                else scores.new_ones(scores.shape)
-            )
-            contrastive = formulas.asymmetric_contrastive(student, weights, self.temperature)
-            terms["contrastive"] = self.contrastive_weight * contrastive
-        if self.rank_weight:
-            # ListMLE reads the order alone, and groups and bins leave most of it open, which the
-            # scores do not.
-            grades = scores if self.rank_loss == "listmle" else formulas.relevance(ranked)
-            terms["rank"] = self.rank_weight * follow(
-                self.rank_loss,
-                student,
-                grades,
-                self.temperature,
-                self.rank_temperature,
-                1 / self.temperature,
-            )
-        if self.smoothing_weight:
-            smoothing = formulas.label_smoothing(student, mass, self.temperature, self.epsilon)
-            terms["smoothing"] = self.smoothing_weight * smoothing
-        return terms
-
-    def _keys(self, features: dict[str, Any]) -> list[int]:
-        keys = _token_keys(features)
-        if self.gather_across_devices:
-            keys = all_gather(keys.to(features["input_ids"].device))
-        return keys.tolist()
-
-    def _with_judged(self, scores: Tensor, keys: list[int]) -> Tensor:
-        found = [
-            (i, j, partners[other])
-            for i, key in enumerate(keys[: len(scores)])
-            if (partners := self._judged.get(key))
-            for j, other in enumerate(keys)
-            if i != j and other in partners
-        ]
-        if not found:
+    def with_judged(self, scores: Tensor, keys: list[int]) -> Tensor:
+        """Return the scores of some anchors, (A, N), with those of judged pairs in their places."""
+        rows, columns, values = [], [], []
+        for i, key in enumerate(keys[: len(scores)]):
+            partners = self._judged.get(key)
+            if partners is None:
+                continue
+            for j, other in enumerate(keys):
+                if i != j and other in partners:
+                    rows.append(i)
+                    columns.append(j)
+                    values.append(partners[other])
+        if not values:
             return scores
-        rows, columns, values = zip(*found)
         # At once: an assignment each would be a launch each on a GPU.
         places = torch.tensor([rows, columns], device=scores.device)
         return scores.index_put(tuple(places), scores.new_tensor(values))
 
+    def _keys(self, batch: Batch) -> list[int]:
+        keys = token_keys(batch.features)
+        if batch.loss.gather_across_devices:
+            keys = all_gather(keys.to(batch.features["input_ids"].device))
+        return keys.tolist()
 
-def _token_keys(features: dict[str, Any]) -> Tensor:
+
+def token_keys(features: dict[str, Any]) -> Tensor:
     """Return a hash of each row's tokens, (B,): the same sentence has the same one in every
     process.
     """
-    digests = (
-        hashlib.blake2b(json.dumps(row).encode(), digest_size=8).digest()
-        for row in token_rows(features)
-    )
-    return torch.tensor([int.from_bytes(digest, "big", signed=True) for digest in digests])
+    keys = []
+    for row in token_rows(features):
+        digest = hashlib.blake2b(json.dumps(row).encode(), digest_size=8).digest()
+        keys.append(int.from_bytes(digest, "big", signed=True))
+    return torch.tensor(keys)

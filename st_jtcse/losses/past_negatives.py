@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
+from st_jtcse.losses.terms import Batch
 from st_jtcse.losses.views import BOTH_VIEWS, encode_views
 
 
@@ -42,12 +43,18 @@ class PastNegatives(nn.Module):
     filled: Tensor
 
     def __init__(
-        self, model: SentenceTransformer, size: int, dimension: int, momentum: float | None
+        self,
+        model: SentenceTransformer,
+        size: int,
+        dimension: int | None,
+        momentum: float | None = None,
     ) -> None:
         super().__init__()
         self._momentum = momentum
-        self.slow = None if momentum is None else copy.deepcopy(model).requires_grad_(False)
-        self.register_buffer("queue", torch.zeros(size, dimension))
+        self.slow = None
+        if momentum is not None:
+            self.slow = copy.deepcopy(model).requires_grad_(False)
+        self.register_buffer("queue", torch.zeros(size, dimension or 0))
         self.register_buffer("filled", torch.zeros((), dtype=torch.long))
 
     def rows(self) -> Tensor:
@@ -55,23 +62,23 @@ class PastNegatives(nn.Module):
         return self.queue[len(self.queue) - int(self.filled) :]
 
     @torch.no_grad()
-    def take(
-        self, model: Any, features: dict[str, Any], view_b: Tensor, length_chunks: int | None
-    ) -> None:
+    def take(self, batch: Batch) -> None:
         """Put a batch behind the queue, by view b of its embeddings or by the copy's of the same
         texts.
         """
+        loss, view_b = batch.loss, batch.views[1]
         if view_b.shape[1] != self.queue.shape[1]:
             raise UserError(
                 f"The queue of past embeddings holds whole ones of {self.queue.shape[1]} "
-                "components, found "
-                f"{view_b.shape[1]}; leave out queue_size or MatryoshkaLoss."
+                f"components, found {view_b.shape[1]}; leave out MatryoshkaLoss, or choose a loss "
+                "without a queue."
             )
         new = view_b.detach()
         if self.slow is not None:
-            self._follow(model)
+            self._follow(self.slow, loss.model)
             # Without dropout the views are equal where none are made.
-            parts = encode_views(self.slow.eval(), {**features, BOTH_VIEWS: True}, length_chunks)
+            features = {**batch.features, BOTH_VIEWS: True}
+            parts = encode_views(self.slow.eval(), features, loss.length_chunks)
             of_views = parts["sentence_embedding"].split(len(new))
             new = of_views[min(1, len(of_views) - 1)]
         if processes.count() > 1:
@@ -80,12 +87,13 @@ class PastNegatives(nn.Module):
         self.queue.copy_(rows[-len(self.queue) :])
         self.filled.fill_(min(int(self.filled) + len(new), len(self.queue)))
 
-    def _follow(self, model: Any) -> None:
-        slow, own = list(self.slow.parameters()) if self.slow else [], list(model.parameters())
-        if [weight.shape for weight in slow] != [weight.shape for weight in own]:
+    def _follow(self, slow: nn.Module, model: Any) -> None:
+        copied, own = list(slow.parameters()), list(model.parameters())
+        if [weight.shape for weight in copied] != [weight.shape for weight in own]:
             raise UserError(
                 "momentum follows a model's own weights, found others beside them; leave out "
                 "model.lora."
             )
-        for copied, weight in zip(slow, own):
-            copied.lerp_(weight.to(copied), 1 - float(self._momentum or 0.0))
+        share = 1 - float(self._momentum or 0.0)
+        for mine, theirs in zip(copied, own):
+            mine.lerp_(theirs.to(mine), share)

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
+from st_jtcse.losses.contrastive import InfoNCE
 from st_jtcse.losses.declaration import Count, NotNegative, Positive
-from st_jtcse.losses.functional import cosines, mean_in_parts, of_anchors, products
 from st_jtcse.losses.ranking import Ranking, follow, ranking_consistency
-from st_jtcse.losses.simcse import SimCSELoss
-from st_jtcse.losses.views import Terms, gathered, teacher_vectors
+from st_jtcse.losses.terms import TWO_VIEWS, Anchors, AnchorTerm, TwoViewLoss
 
 
-class RankCSELoss(SimCSELoss):
+@dataclass(eq=False)
+class Consistency(AnchorTerm):
+    """The two views' lists of similarities agree."""
+
+    temperature: float
+
+    def __call__(self, anchors: Anchors) -> Tensor:
+        """Return the mean over the anchors."""
+        return ranking_consistency(anchors.similarities, self.temperature, anchors.reversed())
+
+
+@dataclass(eq=False)
+class RankDistillation(AnchorTerm):
+    """The student's similarities follow the teacher's, see :mod:`st_jtcse.losses.ranking`."""
+
+    form: Ranking
+    temperature: float
+    teacher_temperature: float
+    scale: float
+
+    def __call__(self, anchors: Anchors) -> Tensor:
+        """Return the mean over the anchors, or the CoSENT of all of them."""
+        student, temperatures = anchors.similarities, (self.temperature, self.teacher_temperature)
+        return follow(self.form, student, anchors.taught().to(student), *temperatures, self.scale)
+
+
+class RankCSELoss(TwoViewLoss):
     r"""Contrastive learning whose in-batch similarities follow a frozen teacher's order.
 
     .. math:: L = L_{NCE} + \beta L_{consistency} + \gamma L_{distillation}
@@ -33,8 +57,6 @@ class RankCSELoss(SimCSELoss):
         consistency_weight: β.
         distillation_weight: γ.
         gather_across_devices: Whether the terms run over the sentences of all processes.
-        length_chunks: Chunks of similar length to encode a batch in; None: 4 on the CPU, else 1.
-            The loss is the same.
         mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at
             the embeddings (GradCache): the same loss and gradients in the memory of so many rows,
             and twice the time. None: all.
@@ -78,7 +100,7 @@ class RankCSELoss(SimCSELoss):
 
     # Dot products of the concatenated teachers' vectors are similarities.
     declaration = replace(
-        SimCSELoss.declaration,
+        TWO_VIEWS,
         teachers="concatenation",
         teachers_weight="distillation_weight",
         cards={(): "rankcse"},
@@ -101,57 +123,21 @@ class RankCSELoss(SimCSELoss):
         consistency_weight: NotNegative = 1.0,
         distillation_weight: NotNegative = 1.0,
         gather_across_devices: bool = False,
-        length_chunks: Count | None = None,
         mini_batch_size: Count | None = None,
         mini_batch_num_tokens: Count | None = None,
     ) -> None:
-        super().__init__(
-            model,
-            temperature=temperature,
-            gather_across_devices=gather_across_devices,
-            length_chunks=length_chunks,
-            mini_batch_size=mini_batch_size,
-            mini_batch_num_tokens=mini_batch_num_tokens,
-        )
-        self.ranking = ranking
-        self.teacher_temperature = (
-            temperature / 2 if teacher_temperature is None else teacher_temperature
-        )
-        # Not `scale`: the parent's is 1 / temperature.
-        self.cosent_scale = cosent_scale
-        self.consistency_weight = consistency_weight
-        self.distillation_weight = distillation_weight
-        self.check(**self.get_config_dict())
-
-    def compare(
-        self, encoded: dict[str, Tensor], features: dict[str, Any], labels: Tensor | None
-    ) -> Terms:
-        """Return the weighted terms of the two views' embeddings by name."""
-        a, b = encoded["sentence_embedding"].chunk(2)
-        terms = Terms(nce=self.nce(a, b))
-        a, b = gathered([a, b], self.gather_across_devices)
-        teacher = a
-        if self.distillation_weight:
-            teacher = teacher_vectors(
-                labels, self, self.gather_across_devices, self._embedding_dimension
-            )
-
-        def of(begin: int, end: int) -> Terms:
-            found = Terms()
-            student = of_anchors(cosines, a, b, begin, end)
-            if self.consistency_weight:
-                reverse = (
-                    student.T if end - begin == len(a) else of_anchors(cosines, b, a, begin, end)
-                )
-                found["consistency"] = self.consistency_weight * ranking_consistency(
-                    student, self.temperature, reverse
-                )
-            if self.distillation_weight:
-                scores = of_anchors(products, teacher, teacher, begin, end).to(student)
-                temperatures = self.temperature, self.teacher_temperature
-                followed = follow(self.ranking, student, scores, *temperatures, self.cosent_scale)
-                found["distillation"] = self.distillation_weight * followed
-            return found
-
-        at_once = None if self.ranking == "cosent" else self.anchors_at_once
-        return Terms(**terms, **mean_in_parts(of, len(a), at_once))
+        super().__init__(model, locals())
+        if teacher_temperature is None:
+            teacher_temperature = self.teacher_temperature = temperature / 2
+        temperatures = temperature, teacher_temperature
+        self.terms = {
+            "nce": InfoNCE(temperature),
+            "consistency": Consistency(temperature, weight=consistency_weight),
+            "distillation": RankDistillation(
+                ranking,
+                *temperatures,
+                cosent_scale,
+                weight=distillation_weight,
+                whole=ranking == "cosent",
+            ),
+        }

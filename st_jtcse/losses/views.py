@@ -1,5 +1,4 @@
-"""What losses read of a batch (two dropout views of its column, similarities of them or of
-teachers), and their terms.
+"""Two views of each sentence of a batch, encoded in one pass, and what else losses read of a batch.
 
 A batch is padded, (B, T), or under flash attention flattened by Sentence-Transformers: one row of
 all tokens, no mask.
@@ -11,7 +10,6 @@ whole embedding, and adds up the weighted results.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.losses.gradcache import _create_minibatch as part_of_flattened
+from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from sentence_transformers.util.distributed import all_gather, all_gather_with_grad
 from torch import Tensor, nn
 
@@ -40,23 +38,6 @@ BOTH_VIEWS = "both_views"
 # Of such features that hold, behind all views, as many rows whose outputs are subtracted from
 # theirs.
 BIASES = "biases"
-
-
-class Terms(dict[str, Tensor]):
-    """The terms of a loss by name, which weighs and adds up as a plain loss does."""
-
-    def __rmul__(self, weight: float) -> Terms:
-        return Terms({name: weight * value for name, value in self.items()})
-
-    def __add__(self, other: Terms | float) -> Terms:
-        added = other if isinstance(other, Terms) else dict.fromkeys(self, other)
-        return Terms({name: value + added[name] for name, value in self.items()})
-
-    __radd__ = __add__
-
-    def detach(self) -> Terms:
-        """Return the terms without their gradients."""
-        return Terms({name: value.detach() for name, value in self.items()})
 
 
 def whole_dimension(model: SentenceTransformer) -> int | None:
@@ -86,27 +67,42 @@ class Rows:
 
     features: dict[str, Any]
     count: int
-    back: Tensor | None = (
-        None  # Where each row went, 0..B-1 of view a, then view b; None: they are in that order.
-    )
-    lengths: list[int] | None = None  # Of rows that are sorted by length.
-    padded: frozenset[str] = frozenset()  # Features of every token.
+    # Where each row went, 0..B-1 of view a, then view b; None: they are in that order.
+    back: Tensor | None = None
+    # Of rows that are sorted by length.
+    lengths: list[int] | None = None
+    # Features of every token.
+    padded: frozenset[str] = frozenset()
 
     def part(self, begin: int, end: int) -> dict[str, Any]:
         """Return the features of some rows; sorted ones are padded to their own longest only."""
         if STARTS in self.features:
-            return dict(part_of_flattened(self.features, begin, end))
-        longest = None if self.lengths is None else self.lengths[end - 1]
+            return part_of_flattened(self.features, begin, end)
+        longest = self.lengths[end - 1] if self.lengths else None
         # Sentence-Transformers adds features of the whole batch (`modality`, `prompt_length`):
         # those stay.
-        return {
-            key: value[begin:end, :longest]
-            if key in self.padded
-            else value[begin:end]
-            if key == PIXELS
-            else value
-            for key, value in self.features.items()
-        }
+        part = dict(self.features)
+        for key in self.padded:
+            part[key] = part[key][begin:end, :longest]
+        if PIXELS in part:
+            part[PIXELS] = part[PIXELS][begin:end]
+        return part
+
+
+class _Cutter(CachedLossMixin):
+    """Sentence-Transformers cuts a flattened batch as the first step of embedding a part of it: to
+    embed is to return the part here.
+    """
+
+    @staticmethod
+    def model(features: dict[str, Any]) -> dict[str, Any]:
+        return {"sentence_embedding": features}
+
+
+def part_of_flattened(features: dict[str, Any], begin: int, end: int) -> dict[str, Any]:
+    """Return the features of some sentences of a flattened batch."""
+    part: Any = _Cutter().embed_minibatch(features, begin, end, True, False)[0]
+    return dict(part)
 
 
 def has_rows(features: dict[str, Any]) -> bool:
@@ -121,34 +117,29 @@ def rows_of(features: dict[str, Any], by_length: bool) -> Rows:
     `by_length` sorts padded rows. Those padded on the left stay: what is cut off behind the longest
     would be words.
     """
-    times = 1 if BOTH_VIEWS in features else 2
+    made = BOTH_VIEWS in features
     features = {key: value for key, value in features.items() if key not in (BOTH_VIEWS, BIASES)}
     if PIXELS in features:
         features[PIXELS] = augmented_twice(features[PIXELS])
         return Rows(features, len(features[PIXELS]))
     if STARTS in features:
-        features = _twice(features) if times == 2 else features
+        features = features if made else _twice(features)
         return Rows(features, len(features[STARTS]) - 1)
     mask = features["attention_mask"]
     # Up to the last token that is attended to: a template's bias has a gap.
-    lengths = (
-        (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1).repeat(times)
-    )
-    by_length = by_length and all(mask[:, 0].tolist())
-    order = (
-        lengths.argsort(stable=True)
-        if by_length
-        else torch.arange(len(lengths), device=mask.device)
-    )
+    places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    lengths = (mask * places).amax(dim=1).repeat(1 if made else 2)
+    order, sorted_lengths = torch.arange(len(lengths), device=mask.device), None
+    if by_length and all(mask[:, 0].tolist()):
+        order = lengths.argsort(stable=True)
+        sorted_lengths = lengths[order].tolist()
     of_tokens = {
         key: value[order % len(mask)]
         for key, value in features.items()
         if isinstance(value, Tensor) and value.shape[:2] == mask.shape
     }
-    sorted_lengths = lengths[order].tolist() if by_length else None
-    return Rows(
-        features | of_tokens, len(order), order.argsort(), sorted_lengths, frozenset(of_tokens)
-    )
+    features = features | of_tokens
+    return Rows(features, len(order), order.argsort(), sorted_lengths, frozenset(of_tokens))
 
 
 def encode_views(
@@ -167,34 +158,39 @@ def encode_views(
     further features, such as ``tower_outputs=True``.
     """
     if not has_rows(features):
-        outputs = [
-            encode(model, features | requests) for _ in range(1 if BOTH_VIEWS in features else 2)
-        ]
-        return {key: torch.cat([output[key] for output in outputs]) for key in outputs[0]}
+        passes = 1 if BOTH_VIEWS in features else 2
+        return _joined([encode(model, features | requests) for _ in range(passes)])
     if length_chunks is None:
-        tensors = [value for value in features.values() if isinstance(value, Tensor)]
-        length_chunks = LENGTH_CHUNKS_ON_CPU if tensors[0].device.type == "cpu" else 1
+        length_chunks = _chunks_here(features)
     rows = rows_of(features, length_chunks > 1)
     if rows.back is None:
         return encode(model, rows.features | requests)
     size = -(-rows.count // length_chunks) if rows.lengths else rows.count
-    parts = [
-        rows.part(begin, min(begin + size, rows.count)) for begin in range(0, rows.count, size)
-    ]
+    starts = range(0, rows.count, size)
+    parts = [rows.part(begin, min(begin + size, rows.count)) for begin in starts]
     read_once = len(parts) > 1 and "input_ids" in rows.padded
     with words_looked_up_once(model, rows.features["input_ids"]) if read_once else nullcontext():
-        encoded = [encode(model, part | requests) for part in parts]
-    whole = {key: torch.cat([part[key] for part in encoded])[rows.back] for key in encoded[0]}
-    return without_biases(whole, features)
+        whole = _joined([encode(model, part | requests) for part in parts])
+    return without_biases({key: value[rows.back] for key, value in whole.items()}, features)
+
+
+def _chunks_here(features: dict[str, Any]) -> int:
+    tensors = (value for value in features.values() if isinstance(value, Tensor))
+    return LENGTH_CHUNKS_ON_CPU if next(tensors).device.type == "cpu" else 1
+
+
+def _joined(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    whole = {}
+    for key in parts[0]:
+        whole[key] = torch.cat([part[key] for part in parts])
+    return whole
 
 
 def without_biases(encoded: dict[str, Tensor], features: dict[str, Any]) -> dict[str, Tensor]:
     """Subtract from the rows of all views those of their biases, where a batch has them."""
-    return (
-        {key: torch.sub(*rows.chunk(2)) for key, rows in encoded.items()}
-        if BIASES in features
-        else encoded
-    )
+    if BIASES not in features:
+        return encoded
+    return {key: torch.sub(*rows.chunk(2)) for key, rows in encoded.items()}
 
 
 def encode(model: nn.Module, features: dict[str, Any]) -> dict[str, Tensor]:
@@ -210,17 +206,15 @@ def _twice(features: dict[str, Any]) -> dict[str, Any]:
     """
     starts = features[STARTS]
     sentences, tokens = len(starts) - 1, features["input_ids"].shape[1]
-    twice: dict[str, Any] = {}
+    # What is not said of every token, such as `max_length_q` and `modality`, holds for both views.
+    twice = dict(features)
     for key, value in features.items():
         if key in (STARTS, "cu_seq_lens_k"):
             twice[key] = torch.cat([value, value[1:] + tokens])
         elif key == "seq_idx":
             twice[key] = torch.cat([value, value + sentences], dim=-1)
-        else:
-            # What is not said of every token, such as `max_length_q` and `modality`, holds for both
-            # views.
-            of_tokens = isinstance(value, Tensor) and value.dim() == 2 and value.shape[1] == tokens
-            twice[key] = torch.cat([value, value], dim=-1) if of_tokens else value
+        elif isinstance(value, Tensor) and value.dim() == 2 and value.shape[1] == tokens:
+            twice[key] = torch.cat([value, value], dim=-1)
     return twice
 
 
@@ -249,12 +243,12 @@ def token_sum(features: dict[str, Any]) -> Tensor:
 
 def token_rows(features: dict[str, Any]) -> list[list[int]]:
     """Return the token ids of each sentence, without padding."""
-    ids = features["input_ids"].tolist()
+    ids = features["input_ids"].cpu()
     if STARTS in features:
-        starts = features[STARTS].tolist()
-        return [ids[0][start:end] for start, end in itertools.pairwise(starts)]
-    rows = zip(ids, features["attention_mask"].tolist())
-    return [[token for token, real in zip(*row) if real] for row in rows]
+        lengths = features[STARTS].diff().tolist()
+        return [row.tolist() for row in ids[0].split(lengths)]
+    masks = features["attention_mask"].cpu().bool()
+    return [row[mask].tolist() for row, mask in zip(ids, masks)]
 
 
 def gathered(rows: Sequence[Tensor], gather: bool) -> list[Tensor]:
@@ -278,8 +272,7 @@ def teacher_vectors(
         found = "none" if labels is None else f"labels of shape {tuple(labels.shape)}"
         raise UserError(
             f"{type(loss).__name__} needs one teacher vector per sentence as its label, found "
-            f"{found}; give "
-            "teachers, or a column 'label' of vectors."
+            f"{found}; give teachers, or a column 'label' of vectors."
         )
     # A slice keeps the memory and the stride of what it was cut from.
     if labels.stride(0) == whole and labels.shape[1] < whole:

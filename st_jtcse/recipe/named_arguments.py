@@ -113,13 +113,15 @@ def loss_faults(spec: LossSpec, scores_pairs: bool = False) -> list[tuple[str, s
             ("type", f"expected a loss whose data a recipe can give, {found}. Choose another loss.")
         ]
     open_to_yaml = [name for name, argument in arguments.items() if argument.annotation is not None]
-    faults = {
-        key: _python_code(key, value)
-        if key in arguments
-        else unknown(f"an argument of {spec.type}", key, open_to_yaml)
-        for key, value in spec.arguments.items()
-        if key not in open_to_yaml
-    }
+    faults, moved = {}, declaration_of(loss).moved
+    for key, value in spec.arguments.items():
+        if key in arguments and key not in open_to_yaml:
+            faults[key] = _python_code(key, value)
+        elif key in moved:
+            found = f"found {shown(key)}, which it had in an earlier version"
+            faults[key] = f"expected an argument of {spec.type}, {found}. {moved[key]}"
+        elif key not in arguments:
+            faults[key] = unknown(f"an argument of {spec.type}", key, open_to_yaml)
     given = {key: value for key, value in spec.arguments.items() if key not in faults}
     declared = issubclass(loss, DeclaredLoss)
     faults |= dict(
@@ -130,7 +132,7 @@ def loss_faults(spec: LossSpec, scores_pairs: bool = False) -> list[tuple[str, s
         (name, words(arguments[name].annotation)) for name in required if name not in spec.arguments
     ]
     return [
-        *((key, faults[key]) for key in spec.arguments if key in faults),
+        *((key, faults[key]) for key in {**spec.arguments, **faults} if key in faults),
         *(
             (name, f"expected {kind}, which {spec.type} requires, found none. Add '{name}'.")
             for name, kind in absent

@@ -178,9 +178,7 @@ class SmallRun:
         members = stage.model.members or ()
         for frozen in (*members, *stage.frozen_models.values()):
             blocks[frozen.model] = frozen
-        every_word = stage.loss is not None and stage.declaration.predicts_tokens(
-            stage.loss.arguments
-        )
+        every_word = stage.declaration.tokens
 
         def depth(name: str, layers: int) -> int:
             small = self._depth(layers)

@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Dense
 from torch.nn import functional as F
 
 from st_jtcse.errors import UserError
-from st_jtcse.losses import JTCSELoss, LSRNSLoss, RankCSELoss, SimCSELoss
+from st_jtcse.losses import ArcCSELoss, JTCSELoss, LSRNSLoss, RankCSELoss, SimCSELoss
 from st_jtcse.modules import to_inference
 
 SENTENCES = make_sentences(6)
@@ -125,11 +125,12 @@ class Cut(torch.nn.Module):
     [
         (SimCSELoss, None),
         (lambda model: SimCSELoss(model, candidates="both_views"), None),
+        (ArcCSELoss, None),
         (RankCSELoss, TEACHER),
         (lambda model: RankCSELoss(model, ranking="cosent"), TEACHER),
         (LSRNSLoss, TEACHER),
     ],
-    ids=["SimCSELoss", "SimCSELoss, both views", "RankCSELoss", "RankCSELoss, CoSENT", "LSRNSLoss"],
+    ids="SimCSELoss,both views,ArcCSELoss,RankCSELoss,CoSENT,LSRNSLoss".split(","),
 )
 def test_the_others_are_the_weighted_sum_of_themselves_on_cut_embeddings(model, build, labels):
     model = copy.deepcopy(model).double().train()

@@ -98,7 +98,8 @@ def test_both_streams_and_the_poolers_are_those_of_the_merged_twin(trained, twin
 def test_the_cross_stream_alone_trains_the_adapters_of_both_towers(trained):
     model = copy.deepcopy(trained[0]).train()
     model.zero_grad()
-    loss = JTCSELoss(model, nce_weight=0, icnce_weight=0, ictm_weight=0, length_chunks=1)
+    loss = JTCSELoss(model, nce_weight=0, icnce_weight=0, ictm_weight=0)
+    loss.length_chunks = 1
     loss([model.preprocess(SENTENCES)])["icnce_cross"].backward()
     for tower in model[0].model.towers:
         for layer in tower.encoder.layer:

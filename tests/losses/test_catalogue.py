@@ -20,7 +20,12 @@ from st_jtcse.losses.catalogue import declaration_of, loss_class, loss_names
 from st_jtcse.training.callbacks import LOSS_WEIGHTS, LossWeights
 
 # What a loss is given beside its defaults.
-ARGUMENTS = {"SoftmaxLoss": {"embedding_dimension": 32, "num_labels": 2}}
+ARGUMENTS = {
+    "SoftmaxLoss": {"embedding_dimension": 32, "num_labels": 2},
+    "WhitenedCSELoss": {"whitening_groups": 8},
+    "ESimCSELoss": {"queue_size": 4},
+    "ISCSELoss": {"queue_size": 4, "neighbours": 2},
+}
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 NAMED = [(cross, name) for cross in (False, True) for name in loss_names(cross)]
 LISTED = [
@@ -65,6 +70,8 @@ def stage(cross, name):
     on_rows = not declared.sentences and declared.labels is not None
     data = pairs(declared.labels, (declared.texts or (2,))[0]) if on_rows else {"train": "text.txt"}
     taught = {"teachers": [{"model": "./b", "pooling": "cls"}]} if declared.teachers else {}
+    if declared.third_view is True:
+        taught["views"] = ["dropout", "dropout", "negate"]
     return {
         "name": "s",
         "model": model,
@@ -121,7 +128,8 @@ def test_every_loss_and_data_go_together_or_are_refused_in_a_sentence(
 ):
     block = stage(cross, name) | {"data": {"train": "text.txt"} if data is None else pairs(*data)}
     if data is not None:
-        block.pop("teachers", None)  # Beside pairs they are a fault of their own.
+        for key in ("teachers", "views"):  # Beside pairs they are a fault of their own.
+            block.pop(key, None)
     declared = declaration_of(loss_class(name, cross))
     fits = declared.sentences or declared.labels is None
     if data is not None:

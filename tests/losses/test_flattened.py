@@ -187,7 +187,7 @@ def test_the_order_of_the_towers_is_drawn_from_the_same_sum(load):
         model = load(flattened=flattened)
         loss = JTCSELoss(model, icnce_weight=0, cross_weight=0, ictm_weight=0)
         orders.append(
-            [loss._draw_order(model.preprocess(make_sentences(5, seed))) for seed in range(12)]
+            [loss.order.draw(model.preprocess(make_sentences(5, seed))) for seed in range(12)]
         )
     assert orders[0] == orders[1] and len(set(orders[0])) == 2
 

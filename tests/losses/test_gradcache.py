@@ -9,7 +9,17 @@ from conftest import make_model, make_pipeline, make_sentences
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 
 from st_jtcse.errors import UserError
-from st_jtcse.losses import JTCSELoss, LSRNSLoss, RankCSELoss, SimCSELoss, gradcache
+from st_jtcse.losses import (
+    ArcCSELoss,
+    ESimCSELoss,
+    ISCSELoss,
+    JTCSELoss,
+    LSRNSLoss,
+    RankCSELoss,
+    SimCSELoss,
+    WhitenedCSELoss,
+    terms,
+)
 
 SENTENCES = make_sentences(8, seed=5)
 TEACHER = torch.nn.functional.normalize(
@@ -29,7 +39,12 @@ LOSSES = {
     "SimCSELoss, both views": lambda model, **settings: SimCSELoss(
         model, candidates="both_views", **settings
     ),
-    "SimCSELoss, whitened": lambda model, **settings: SimCSELoss(
+    "ArcCSELoss": ArcCSELoss,
+    "ESimCSELoss": lambda model, **settings: ESimCSELoss(
+        model, queue_size=8, momentum=None, **settings
+    ),
+    "ISCSELoss": lambda model, **settings: ISCSELoss(model, queue_size=8, neighbours=3, **settings),
+    "WhitenedCSELoss": lambda model, **settings: WhitenedCSELoss(
         model, whitening_groups=16, **settings
     ),
     "RankCSELoss": RankCSELoss,
@@ -54,18 +69,20 @@ def models(tower_folders):
 
 @pytest.fixture(autouse=True)
 def few_anchors(monkeypatch):
-    monkeypatch.setattr(gradcache, "_ANCHORS", 3)
+    monkeypatch.setattr(terms, "_ANCHORS", 3)
 
 
-def step(model, build, **settings):
+def step(model, build, length_chunks=None, **settings):
     """The terms of a loss in training mode, its gradients, and the rows of each forward pass."""
     model = copy.deepcopy(model).train()
     rows = []
     model[0].register_forward_pre_hook(
         lambda module, given: rows.append(given[0]["attention_mask"].clone())
     )
+    loss = build(model, **settings)
+    getattr(loss, "loss", loss).length_chunks = length_chunks
     torch.manual_seed(0)
-    found = build(model, **settings)([model.preprocess(SENTENCES)], TEACHER)
+    found = loss([model.preprocess(SENTENCES)], TEACHER)
     terms = dict(found) if isinstance(found, dict) else {"loss": found}
     (
         2 * torch.stack(list(terms.values())).sum()

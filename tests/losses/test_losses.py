@@ -1,4 +1,6 @@
 import copy
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,10 +12,13 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 import st_jtcse.losses as losses
 from st_jtcse.errors import UserError
-from st_jtcse.losses import JTCSELoss, SimCSELoss
+from st_jtcse.losses import JTCSELoss, SimCSELoss, catalogue
 from st_jtcse.losses.functional import interaction_nt_xent, interaction_tensor_modulus, nt_xent
-from st_jtcse.losses.views import encode_views
+from st_jtcse.losses.views import BOTH_VIEWS, encode_views
 from st_jtcse.modules import PoolerModulusHead
+from st_jtcse.recipe.named_arguments import build_loss
+from st_jtcse.recipe.schema import LossSpec
+from st_jtcse.signatures import arguments_of
 
 SENTENCES = make_sentences(7)
 
@@ -96,7 +101,9 @@ def test_length_chunks_change_neither_loss_nor_gradient(twin, chunks):
     results = []
     for length_chunks in (1, chunks):
         model = no_dropout(twin)
-        terms = JTCSELoss(model, length_chunks=length_chunks)(features(model))
+        loss = JTCSELoss(model)
+        loss.length_chunks = length_chunks
+        terms = loss(features(model))
         sum(terms.values()).backward()
         results.append(
             (terms, model[0].model.towers[0].encoder.layer[0].intermediate.dense.weight.grad)
@@ -109,11 +116,11 @@ def test_length_chunks_change_neither_loss_nor_gradient(twin, chunks):
 def test_direction_is_a_fair_seeded_draw_that_depends_on_the_batch_alone(twin):
     loss = JTCSELoss(twin, seed=5)
     batches = [twin.preprocess(make_sentences(4, seed=index)) for index in range(200)]
-    draws = [loss._draw_order(batch) for batch in batches]
-    assert draws == [loss._draw_order(batch) for batch in batches]
+    draws = [loss.order.draw(batch) for batch in batches]
+    assert draws == [loss.order.draw(batch) for batch in batches]
     assert 70 < sum(draw == (1, 0) for draw in draws) < 130
-    assert draws != [JTCSELoss(twin, seed=6)._draw_order(batch) for batch in batches]
-    assert {JTCSELoss(twin, direction="1_to_2")._draw_order(batch) for batch in batches} == {(0, 1)}
+    assert draws != [JTCSELoss(twin, seed=6).order.draw(batch) for batch in batches]
+    assert {JTCSELoss(twin, direction="1_to_2").order.draw(batch) for batch in batches} == {(0, 1)}
 
 
 def test_reversed_direction_swaps_queries_and_candidates(twin, monkeypatch):
@@ -121,7 +128,7 @@ def test_reversed_direction_swaps_queries_and_candidates(twin, monkeypatch):
     loss = JTCSELoss(model)
     values = {}
     for order in ((0, 1), (1, 0)):
-        monkeypatch.setattr(loss, "_draw_order", lambda features, order=order: order)
+        monkeypatch.setattr(loss.order, "draw", lambda features, order=order: order)
         values[order] = loss(features(model))["icnce"].item()
     out = model({**model.preprocess(SENTENCES), "tower_outputs": True})
     h_1, h_2 = out["tower_embedding"].unbind(1)
@@ -232,20 +239,53 @@ def test_simcse_refuses_degenerate_settings(single, settings):
 @pytest.mark.parametrize(
     "name", [name for name in losses.__all__ if not name.startswith("CrossEncoder")]
 )
-def test_config_rebuilds_the_loss_and_cites_its_paper(twin, name):
-    original = getattr(losses, name)(twin, temperature=0.07)
-    rebuilt = getattr(losses, name)(twin, **original.get_config_dict())
+def test_config_rebuilds_the_loss_and_cites_its_paper(twin, tower_folders, name):
+    kind = getattr(losses, name)
+    model = twin if kind.declaration.twin else make_model(tower_folders[0])
+    groups = {"whitening_groups": 8} if name == "WhitenedCSELoss" else {}
+    original = kind(model, temperature=0.07, **groups)
+    rebuilt = kind(model, **original.get_config_dict())
     assert rebuilt.get_config_dict() == original.get_config_dict()
     assert original.get_config_dict()["temperature"] == pytest.approx(0.07)
-    assert original.citation.strip().startswith(("@inproceedings{", "@article{"))
+    assert original.citation.strip().startswith(("@inproceedings{", "@article{", "@misc{"))
+    batch = features(model)
+    if kind.declaration.third_view is True:
+        batch = [{**model.preprocess(SENTENCES * 3), BOTH_VIEWS: True}]
     torch.manual_seed(0)
-    batch = features(twin)
     # Only a loss with teachers reads the labels.
-    value = original(batch, torch.randn(len(batch[0]["input_ids"]), 4))
+    value = original(batch, torch.randn(len(SENTENCES), 4))
     total = sum(value.values()) if isinstance(value, dict) else value
     total.backward()
-    assert any(p.grad is not None and p.grad.abs().max() > 0 for p in twin.parameters())
-    twin.zero_grad()
+    assert any(p.grad is not None and p.grad.abs().max() > 0 for p in model.parameters())
+    model.zero_grad()
+
+
+def test_no_loss_has_more_arguments_than_a_reader_holds():
+    counts = {name: len(arguments_of(getattr(losses, name).__init__)) for name in losses.__all__}
+    assert max(counts.values()) == counts["LSRNSLoss"] == 11
+    assert counts["SimCSELoss"] == 5 and counts["JTCSELoss"] == 10
+
+
+@pytest.fixture
+def other_file(monkeypatch, tmp_path):
+    """A folder whose files are of the losses', with one file in it."""
+    text = Path(losses.__path__[0], "simcse.py").read_text()
+    (tmp_path / "other.py").write_text(text.replace("SimCSELoss", "OtherLoss"))
+    monkeypatch.setattr(losses, "__path__", [*losses.__path__, str(tmp_path)])
+    catalogue.losses_here.cache_clear()
+    yield
+    catalogue.losses_here.cache_clear()
+    del sys.modules["st_jtcse.losses.other"]
+
+
+def test_a_loss_is_found_by_its_file_alone(other_file, single):
+    assert "OtherLoss" in losses.__all__ and "OtherLoss" in catalogue.loss_names()
+    assert losses.OtherLoss.__module__ == "st_jtcse.losses.other"
+    built = build_loss(LossSpec(type="OtherLoss", temperature=0.1), single)
+    assert isinstance(built, losses.OtherLoss) and built(features(single)).item() > 0
+    for name in ("NoLoss", "no_module"):
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}'"):
+            getattr(losses, name)
 
 
 def test_length_chunks_leave_left_padding_whole(tower_folders):

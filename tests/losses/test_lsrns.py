@@ -29,6 +29,7 @@ from st_jtcse.losses.negative_ranks import (
     retention,
     smoothed_distribution,
 )
+from st_jtcse.losses.terms import Anchors, Batch
 from st_jtcse.losses.views import teacher_vectors
 
 RANKS, RETENTIONS = get_args(Ranks), get_args(Retention)
@@ -184,6 +185,20 @@ def test_equal_weights_over_the_rows_of_both_views_are_nt_xent_exactly():
     torch.testing.assert_close(found, nt_xent(*views, 0.05), rtol=1e-12, atol=0)
 
 
+class Given(Anchors):
+    """Every sentence as an anchor, with similarities that are given."""
+
+    def __init__(self, similarities, scores):
+        super().__init__(Batch(None, {}, {}), 0, len(scores))
+        self.similarities = similarities
+        self.taught = lambda: scores
+
+
+def terms_of(loss, similarities, scores):
+    anchors = Given(similarities, scores)
+    return {name: term.weight * term(anchors) for name, term in loss.terms.items()}
+
+
 @pytest.mark.parametrize("ranks", ["soft", "percentile", "bins"])
 @pytest.mark.parametrize("rank_loss", ["listnet", "listmle", "cosent"])
 def test_the_loss_does_not_depend_on_the_order_of_the_batch(
@@ -191,9 +206,10 @@ def test_the_loss_does_not_depend_on_the_order_of_the_batch(
 ):
     own, scores = similarities
     order = torch.tensor([3, 0, 5, 1, 4, 2])
-    loss = LSRNSLoss(student, rank_loss=rank_loss, ranks=ranks, groups=2)
-    moved = loss.compute_loss_from_similarities(own[order][:, order], scores[order][:, order])
-    for name, value in loss.compute_loss_from_similarities(own, scores).items():
+    loss = LSRNSLoss(student, rank_loss=rank_loss, ranks=ranks)
+    loss.scorer.groups = 2
+    moved = terms_of(loss, own[order][:, order], scores[order][:, order])
+    for name, value in terms_of(loss, own, scores).items():
         torch.testing.assert_close(moved[name], value, rtol=1e-10, atol=0)
 
 
@@ -219,7 +235,9 @@ def test_equal_weights_and_no_smoothing_are_simcse_exactly(student):
     torch.testing.assert_close(by_weights["contrastive"], expected)
     labels = torch.randn(6, 8)
     settings = {**only, "contrastive_weight": 0, "smoothing_weight": 1}
-    by_smoothing = LSRNSLoss(student, **settings, epsilon=0.0)([dict(features[0])], labels)
+    unsmoothed = LSRNSLoss(student, **settings)
+    unsmoothed.terms["smoothing"].epsilon = 0.0
+    by_smoothing = unsmoothed([dict(features[0])], labels)
     torch.testing.assert_close(by_smoothing["smoothing"], expected)
     plain = LSRNSLoss(student, **only, smoothing_weight=0, asymmetric=False)(
         [dict(features[0])], labels
@@ -257,9 +275,7 @@ def test_terms_are_weighted_and_named(student, rank_loss):
         torch.testing.assert_close(value, factor * single[name])
     # The rank term is least where the student has the scorer's order.
     scores = labels @ labels.T
-    follows, against = (
-        loss.compute_loss_from_similarities(sign * scores, scores)["rank"] for sign in (1, -1)
-    )
+    follows, against = (terms_of(loss, sign * scores, scores)["rank"] for sign in (1, -1))
     assert follows < against
 
 
@@ -292,9 +308,9 @@ def test_judged_pairs_replace_the_scorers_similarities(student):
     found = loss([dict(features)], labels)
     unit = torch.nn.functional.normalize(student(dict(features))["sentence_embedding"])
     scores = labels @ labels.T
-    plain = loss.compute_loss_from_similarities(unit @ unit.T, scores)
+    plain = terms_of(LSRNSLoss(student), unit @ unit.T, scores)
     scores[1, 4] = scores[4, 1] = 0.9
-    expected = loss.compute_loss_from_similarities(unit @ unit.T, scores)
+    expected = terms_of(LSRNSLoss(student), unit @ unit.T, scores)
     for name, value in found.items():
         torch.testing.assert_close(value, expected[name])
         assert not torch.isclose(value, plain[name])
@@ -315,14 +331,14 @@ def test_judged_pairs_are_assigned_at_once_however_many(student):
     pairs = [
         (*pair, number / 28) for number, pair in enumerate(itertools.combinations(sentences, 2))
     ]
-    keys = lsrns._token_keys(student.preprocess(sentences)).tolist()
+    keys = lsrns.token_keys(student.preprocess(sentences)).tolist()
     scores = torch.rand(8, 8)
     launched = []
     for count in (1, 28):
         loss = LSRNSLoss(student)
         loss.use_pair_scores(pairs[:count])
         with Operations() as operations:
-            found = loss._with_judged(scores, keys)
+            found = loss.scorer.with_judged(scores, keys)
         launched.append(operations.count)
         expected = scores.clone()
         for first, second, score in pairs[:count]:
@@ -332,7 +348,7 @@ def test_judged_pairs_are_assigned_at_once_however_many(student):
     assert launched[0] == launched[1]
     # A batch without any judged pair.
     loss.use_pair_scores([("the dog runs home", "a cat", 0.5)])
-    assert torch.equal(loss._with_judged(scores, keys), scores)
+    assert torch.equal(loss.scorer.with_judged(scores, keys), scores)
 
 
 def test_two_scores_of_the_same_tokens_are_refused(student):
@@ -352,8 +368,6 @@ def test_two_scores_of_the_same_tokens_are_refused(student):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epsilon": 1.0}, "epsilon: expected a number below 1, found 1.0."),
-        ({"epsilon": -0.1}, "epsilon: expected a number of at least 0, found -0.1."),
         ({"ranks": "hard"}, "ranks: expected one of 'soft', 'percentile', 'bins', found 'hard'."),
         (
             {"retention": "none"},
@@ -364,7 +378,7 @@ def test_two_scores_of_the_same_tokens_are_refused(student):
             {"rank_loss": "mse"},
             "rank_loss: expected one of 'listnet', 'listmle', 'cosent', found 'mse'.",
         ),
-        ({"scorer_temperature": 0.0}, "scorer_temperature: expected a number above 0, found 0.0."),
+        ({"temperature": 0.0}, "temperature: expected a number above 0, found 0.0."),
         ({"rank_weight": -1.0}, "rank_weight: expected a number of at least 0, found -1.0."),
         (
             {"contrastive_weight": 0.0, "rank_weight": 0.0, "smoothing_weight": 0.0},

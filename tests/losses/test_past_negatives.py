@@ -7,8 +7,10 @@ import torch
 from conftest import make_model, make_sentences
 
 from st_jtcse.errors import UserError
-from st_jtcse.losses import SimCSELoss
-from st_jtcse.losses.margins import contrast, smoothed
+from st_jtcse.losses import ESimCSELoss, ISCSELoss, SimCSELoss
+from st_jtcse.losses.contrastive import contrast
+from st_jtcse.losses.iscse import smoothed
+from st_jtcse.losses.terms import Batch
 
 BATCHES = [make_sentences(4, seed=seed) for seed in range(3)]
 
@@ -22,27 +24,24 @@ def encode(model, sentences):
     return model(model.preprocess(sentences))["sentence_embedding"].detach()
 
 
-@pytest.mark.parametrize("candidates", ["other_view", "both_views"])
-def test_past_embeddings_are_negatives_until_newer_ones_take_their_place(model, candidates):
-    loss = SimCSELoss(model, queue_size=6, candidates=candidates)
+def test_past_embeddings_are_negatives_until_newer_ones_take_their_place(model):
+    loss = ESimCSELoss(model, queue_size=6, momentum=None)
     losses = [loss([model.preprocess(batch)]) for batch in BATCHES]
     first, second, third = (encode(model, batch) for batch in BATCHES)
-    torch.testing.assert_close(
-        losses[0], SimCSELoss(model, candidates=candidates)([model.preprocess(BATCHES[0])])
-    )
-    own, both = torch.arange(4), candidates == "both_views"
+    torch.testing.assert_close(losses[0], SimCSELoss(model)([model.preprocess(BATCHES[0])]))
+    own = torch.arange(4)
     for now, past, found in (
         (second, first, losses[1]),
         (third, torch.cat([first[2:], second]), losses[2]),
     ):
-        expected = contrast(now, now, own, 0.05, same_view=now if both else None, past=past)
+        expected = contrast(now, now, own, 0.05, past=past)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
-        assert found > contrast(now, now, own, 0.05, same_view=now if both else None) + 1e-4
+        assert found > contrast(now, now, own, 0.05) + 1e-4
     torch.testing.assert_close(loss.past.rows(), torch.cat([second[2:], third]), rtol=0, atol=1e-6)
 
 
 def test_a_full_queue_smooths_and_its_rows_are_no_negatives(model):
-    loss = SimCSELoss(model, queue_size=10, instance_smoothing=0.5, smoothing_neighbours=3)
+    loss = ISCSELoss(model, queue_size=10, smoothing_weight=0.5, neighbours=3)
     found = [loss([model.preprocess(batch)]) for batch in BATCHES]
     first, second, third = (encode(model, batch) for batch in BATCHES)
     for terms, now in zip(found, (first, second, third)):
@@ -60,7 +59,7 @@ def test_a_full_queue_smooths_and_its_rows_are_no_negatives(model):
 
 
 def test_no_gradient_flows_into_the_past_and_evaluation_leaves_it(model):
-    loss = SimCSELoss(model, queue_size=8, momentum=0.9)
+    loss = ESimCSELoss(model, queue_size=8, momentum=0.9)
     for batch in BATCHES[:2]:
         loss([model.preprocess(batch)]).backward()
     assert not loss.past.queue.requires_grad and not any(
@@ -74,7 +73,7 @@ def test_no_gradient_flows_into_the_past_and_evaluation_leaves_it(model):
 
 
 def test_the_slow_copy_follows_the_model_and_has_no_dropout(model):
-    loss = SimCSELoss(model.train(), queue_size=4, momentum=0.75)
+    loss = ESimCSELoss(model.train(), queue_size=4, momentum=0.75)
     start = copy.deepcopy(model).eval()
     with torch.no_grad():
         for weight in model.parameters():
@@ -89,25 +88,19 @@ def test_the_slow_copy_follows_the_model_and_has_no_dropout(model):
 
 
 def test_what_cannot_be_kept_is_refused(model):
-    with pytest.raises(UserError, match="momentum: expected 'queue_size' beside it, found none"):
-        SimCSELoss(model, momentum=0.9)
     with pytest.raises(
-        UserError, match="instance_smoothing: expected 'queue_size' beside it, found none"
+        UserError, match="neighbours: expected fewer than 'queue_size', 16, found 16"
     ):
-        SimCSELoss(model, instance_smoothing=0.1)
-    with pytest.raises(
-        UserError, match="smoothing_neighbours: expected fewer than 'queue_size', 16"
-    ):
-        SimCSELoss(model, queue_size=16, instance_smoothing=0.1)
-    loss = SimCSELoss(model, queue_size=4)
-    with pytest.raises(
-        UserError, match="holds whole ones of 32 components, found 8; leave out queue_size or Matr"
-    ):
-        loss.past.take(model, {}, torch.ones(4, 8), None)
-    loss = SimCSELoss(model, queue_size=4, momentum=0.9)
+        ISCSELoss(model, queue_size=16)
+    for loss in (ESimCSELoss(model, queue_size=4), ISCSELoss(model, queue_size=20)):
+        with pytest.raises(
+            UserError, match="holds whole ones of 32 components, found 8; leave out Matryoshka"
+        ):
+            loss.past.take(Batch(loss, {"sentence_embedding": torch.ones(8, 8)}, {}))
+    loss = ESimCSELoss(model, queue_size=4)
     model.add_module("more", torch.nn.Linear(2, 2))
     with pytest.raises(
         UserError,
         match=r"follows a model's own weights, found others beside them; leave out model\.l",
     ):
-        loss.past.take(model, {}, torch.ones(4, 32), None)
+        loss.past.take(Batch(loss, {"sentence_embedding": torch.ones(8, 32)}, {}))

@@ -12,8 +12,8 @@ from sentence_transformers.sentence_transformer.modules import Dense
 from transformers import BertForMaskedLM, DataCollatorForLanguageModeling
 
 from st_jtcse.errors import UserError
-from st_jtcse.losses import SimCSELoss
-from st_jtcse.losses.reading_head import ReadingHead
+from st_jtcse.losses import DiffCSELoss, InfoCSELoss
+from st_jtcse.losses.reading_head import MaskedTokens, ReplacedTokens
 
 # Of one length: nothing is padded.
 SENTENCES = [
@@ -22,7 +22,7 @@ SENTENCES = [
     "one child reads near the old house",
 ]
 CLS, SEP, MASK = 2, 3, 4
-BOTH = pytest.mark.parametrize("reading", ["replaced_tokens", "masked_tokens"])
+BOTH = pytest.mark.parametrize("kind", [DiffCSELoss, InfoCSELoss])
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def model(tower_folders):
     return make_model(tower_folders[0]).eval()
 
 
-def head_of(model, reading, generator=None):
-    head = ReadingHead(model.double(), reading, 0.5, generator).double().eval()
+def head_of(model, kind, *generator):
+    head = kind(model.double(), 0.5, *generator).double().eval()
     head.seen = []
     head.copied.embeddings.register_forward_pre_hook(
         lambda _, a, given: head.seen.append(given["input_ids"]), with_kwargs=True
@@ -69,7 +69,7 @@ def run(encoder, ids, mask, layers, entered):
 def test_replaced_tokens_are_told_from_the_others_by_the_embedding(model):
     """Two views of three sentences, one padded; each replacement is a word of the batch."""
     features = model.preprocess([*SENTENCES[:2], "a bird"])
-    head, embeddings = head_of(model, "replaced_tokens"), torch.randn(6, 32, dtype=torch.double)
+    head, embeddings = head_of(model, ReplacedTokens), torch.randn(6, 32, dtype=torch.double)
     torch.manual_seed(3)
     found = head(embeddings, features)
     ids, mask = features["input_ids"].repeat(2, 1), features["attention_mask"].repeat(2, 1)
@@ -94,7 +94,7 @@ def test_replaced_tokens_are_told_from_the_others_by_the_embedding(model):
 def test_masked_tokens_are_filled_in_by_two_layers_behind_the_frozen_half(model):
     features = model.preprocess(SENTENCES)
     ids, mask = features["input_ids"], features["attention_mask"]
-    head, embeddings = head_of(model, "masked_tokens"), torch.randn(3, 32, dtype=torch.double)
+    head, embeddings = head_of(model, MaskedTokens), torch.randn(3, 32, dtype=torch.double)
     hidden, chosen = masked(model, ids, 5)
     torch.manual_seed(5)
     found = head(embeddings, features)
@@ -110,7 +110,7 @@ def test_a_generator_proposes_its_likeliest_words_and_is_not_saved(model, tmp_pa
     generator = BertForMaskedLM(make_config(num_hidden_layers=1)).double().eval()
     generator.save_pretrained(tmp_path)
     make_tokenizer().save_pretrained(tmp_path)
-    head, features = head_of(model, "replaced_tokens", str(tmp_path)), model.preprocess(SENTENCES)
+    head, features = head_of(model, ReplacedTokens, str(tmp_path)), model.preprocess(SENTENCES)
     ids = features["input_ids"]
     hidden, chosen = masked(model, ids, 5)
     torch.manual_seed(5)
@@ -124,9 +124,11 @@ def test_a_generator_proposes_its_likeliest_words_and_is_not_saved(model, tmp_pa
 
 
 @BOTH
-def test_gradients_reach_the_model_by_the_embedding_alone_and_the_copy_learns(model, reading):
+def test_gradients_reach_the_model_by_the_embedding_alone_and_the_copy_learns(model, kind):
     model.train()
-    loss = SimCSELoss(model, reading=reading, reading_weight=2.0, mask_share=0.5)
+    masks = kind is InfoCSELoss
+    reading = "masked_tokens" if masks else "replaced_tokens"
+    loss = kind(model, reading_weight=2.0, mask_share=0.5)
     features = model.preprocess(make_sentences(8))
     torch.manual_seed(0)
     terms = loss([features])
@@ -139,13 +141,13 @@ def test_gradients_reach_the_model_by_the_embedding_alone_and_the_copy_learns(mo
     )
     layers, trained = (
         loss.reader.copied.encoder.layer,
-        slice(2, 4) if reading == "masked_tokens" else slice(0, 4),
+        slice(2, 4) if masks else slice(0, 4),
     )
     assert all(weight.grad is not None for weight in layers[trained].parameters())
     frozen = [*layers[: trained.start].parameters()]
     frozen += [loss.reader.copied.embeddings.word_embeddings.weight] if trained.start else []
     assert not any(weight.requires_grad or weight.grad is not None for weight in frozen)
-    half = SimCSELoss(model, reading=reading, reading_weight=1.0, mask_share=0.5)
+    half = kind(model, reading_weight=1.0, mask_share=0.5)
     torch.manual_seed(0)
     torch.testing.assert_close(2 * half([features])[reading], terms[reading], rtol=1e-5, atol=1e-6)
     optimizer = torch.optim.AdamW(
@@ -166,43 +168,35 @@ def test_gradients_reach_the_model_by_the_embedding_alone_and_the_copy_learns(mo
 
 def test_a_batch_without_words_has_nothing_to_read(model):
     features = model.preprocess([""])
-    for reading in ("replaced_tokens", "masked_tokens"):
-        assert head_of(model, reading)(torch.ones(1, 32, dtype=torch.double), features).item() == 0
+    for kind in (ReplacedTokens, MaskedTokens):
+        assert head_of(model, kind)(torch.ones(1, 32, dtype=torch.double), features).item() == 0
 
 
+@BOTH
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"reading_weight": 0}, "reading_weight: expected a number above 0, found 0"),
         ({"mask_share": 1}, "mask_share: expected"),
-        (
-            {"mini_batch_size": 2},
-            "mini_batch_size: expected none beside 'reading', which reads whole batches, found one",
-        ),
-        (
-            {"reading": "masked_tokens", "generator": "x"},
-            "generator: expected 'reading: replaced_tokens' beside it",
-        ),
-        ({"reading": "tokens"}, "reading: expected"),
     ],
     ids=str,
 )
-def test_arguments_that_do_not_go_with_a_reading_are_refused(model, settings, message):
+def test_values_that_read_nothing_are_refused(model, kind, settings, message):
     with pytest.raises(UserError, match=re.escape(message)):
-        SimCSELoss(model, **{"reading": "replaced_tokens"} | settings)
+        kind(model, **settings)
 
 
 def test_models_that_cannot_be_read_are_refused(model, tower_folders, tmp_path):
     def refused(message, model=model, features=None, **settings):
         with pytest.raises(UserError, match=message):
-            loss = SimCSELoss(model, reading="replaced_tokens", **settings)
+            loss = DiffCSELoss(model, **settings)
             loss.reader(torch.ones(1, 8), features)
 
     refused(
-        "whole embeddings; leave it out, or flash attention",
+        "whole embeddings; leave out flash attention",
         features=model.preprocess(SENTENCES[:1]),
     )
-    refused("found TwinCrossAttentionEncoder; leave it out", make_pipeline(tower_folders))
+    refused("found TwinCrossAttentionEncoder; choose another loss", make_pipeline(tower_folders))
     refused("has no such head", generator=str(tower_folders[0]))
     BertForMaskedLM(make_config(num_hidden_layers=1)).save_pretrained(tmp_path)
     make_tokenizer(["other", "words"]).save_pretrained(tmp_path)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 import subprocess
 import sys
 from enum import Enum
@@ -216,11 +217,11 @@ def test_a_list_becomes_the_tuple_that_the_loss_wants(model):
     ("block", "faults"),
     [
         (
-            {"type": "LSRNSLoss", "epsilon": 1.5, "temperature": -1, "groups": 0},
+            {"type": "ESimCSELoss", "momentum": 1.5, "temperature": -1, "queue_size": 0},
             [
-                ("epsilon", "expected a number below 1, found 1.5. Correct the value."),
+                ("momentum", "expected a number below 1, found 1.5. Correct the value."),
                 ("temperature", "expected a number above 0, found -1. Correct the value."),
-                ("groups", "expected a number above 0, found 0. Correct the value."),
+                ("queue_size", "expected a number above 0, found 0. Correct the value."),
             ],
         ),
         (
@@ -257,10 +258,10 @@ def test_a_list_becomes_the_tuple_that_the_loss_wants(model):
         ),
         ({"type": "RankCSELoss", "teacher_temperature": None}, []),
         (
-            {"type": "JTCSELoss", "cross_weight": -0.5, "length_chunks": 0},
+            {"type": "JTCSELoss", "cross_weight": -0.5, "mini_batch_size": 0},
             [
                 ("cross_weight", "expected a number of at least 0, found -0.5. Correct the value."),
-                ("length_chunks", "expected a number above 0, found 0. Correct the value."),
+                ("mini_batch_size", "expected a number above 0, found 0. Correct the value."),
             ],
         ),
         (
@@ -273,16 +274,64 @@ def test_a_list_becomes_the_tuple_that_the_loss_wants(model):
         ),
         # Of a wrong type: told once, and the others beside it.
         (
-            {"type": "SimCSELoss", "temperature": "0.1", "length_chunks": -1},
+            {"type": "SimCSELoss", "temperature": "0.1", "mini_batch_size": -1},
             [
                 ("temperature", "expected a number, found '0.1'. Remove the quotes."),
-                ("length_chunks", "expected a number above 0, found -1. Correct the value."),
+                ("mini_batch_size", "expected a number above 0, found -1. Correct the value."),
             ],
         ),
     ],
 )
 def test_values_out_of_range_are_told_without_a_model(block, faults):
     assert loss_faults(spec(**block)) == faults
+
+
+# What a loss block of an earlier version said, and what to say instead.
+MOVED = {
+    "angular_margin": "ArcCSELoss",
+    "soft_negatives": "SNCSELoss",
+    "least_gap": "SNCSELoss",
+    "most_gap": "SNCSELoss",
+    "queue_size": "ESimCSELoss",
+    "momentum": "ESimCSELoss",
+    "instance_smoothing": "ISCSELoss",
+    "smoothing_neighbours": "ISCSELoss",
+    "whitening_groups": "WhitenedCSELoss",
+    "whitened_positives": "WhitenedCSELoss",
+    "reading": "DiffCSELoss",
+    "reading_weight": "DiffCSELoss",
+    "mask_share": "DiffCSELoss",
+    "generator": "DiffCSELoss",
+}
+
+
+@pytest.mark.parametrize("argument", MOVED)
+def test_an_argument_that_another_loss_has_now_names_it(argument):
+    ((key, text),) = loss_faults(spec(type="SimCSELoss", **{argument: 1}))
+    assert key == argument
+    assert text.startswith(
+        f"expected an argument of SimCSELoss, found '{argument}', which it had in an earlier "
+        f"version. Choose {MOVED[argument]}"
+    )
+    for name in re.findall(r"\w+Loss\b", text):
+        assert loss_class(name).declaration.sentences
+    for name in re.findall(r"(\w+Loss), where it is '(\w+)'", text):
+        assert name[1] in inspect.signature(loss_class(name[0])).parameters
+
+
+def test_each_moved_argument_is_told_once_and_values_beside_it_too():
+    block = spec(type="SimCSELoss", queue_size=8, instance_smoothing=0.1, temperature=0)
+    assert [key for key, _ in loss_faults(block)] == [
+        "queue_size",
+        "instance_smoothing",
+        "temperature",
+    ]
+
+
+@pytest.mark.parametrize("argument", ["epsilon", "softness", "groups", "length_chunks"])
+def test_a_constant_that_is_no_argument_any_more_is_to_be_removed(argument):
+    ((key, text),) = loss_faults(spec(type="LSRNSLoss", **{argument: 1}))
+    assert key == argument and f"found '{argument}', which it had" in text and "Remove it" in text
 
 
 def test_a_cross_encoders_loss_tells_its_values_too():
@@ -295,7 +344,9 @@ def test_what_a_loss_declares_is_of_its_arguments_and_met_by_its_defaults(name):
     loss = getattr(ours, name)
     parameters = inspect.signature(loss).parameters
     declared = loss.declaration
-    named = {*declared.one_above_zero, declared.pooler_weight, declared.teachers_weight} - {None}
+    named = {*declared.one_above_zero, declared.pooler_weight, declared.teachers_weight}
+    named |= {declared.queue, declared.third_view} - {True, False}
+    named -= {None}
     assert {"model"} < set(parameters) > named
     assert loss_faults(spec(type=name), declared.cross_encoder) == []
     # Each weight, temperature and scale has its range.

@@ -221,7 +221,8 @@ def test_two_steps_train_every_parameter_that_embeds_and_checkpointing_changes_n
         model = make_model(kind, pooling=ALONE.get(kind, "mean")).train()
         if checkpointing:
             checkpoint_activations(model[0].model)
-        loss = JTCSELoss(model, cross_weight=float(kind in CROSSING_TYPES), length_chunks=1)
+        loss = JTCSELoss(model, cross_weight=float(kind in CROSSING_TYPES))
+        loss.length_chunks = 1
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
         torch.manual_seed(4)
         for _ in range(2):

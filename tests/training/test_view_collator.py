@@ -16,7 +16,8 @@ from st_jtcse.abilities.sentence_views.view_collator import (
     take_cut_off,
 )
 from st_jtcse.cli.train import main
-from st_jtcse.losses import SimCSELoss
+from st_jtcse.losses import SimCSELoss, SNCSELoss
+from st_jtcse.losses.terms import Term
 from st_jtcse.losses.views import encode_views
 from st_jtcse.modules import load_sentence_transformer
 from st_jtcse.training.callbacks import Interrupt
@@ -24,9 +25,9 @@ from st_jtcse.training.callbacks import Interrupt
 SENTENCES = [" ".join(WORDS[at : at + 10]) for at in range(8)]
 ROWS = [{"sentence": text} for text in SENTENCES]
 ALL = ("crop", "delete", "repeat", "neighbour", "shuffle", "mask", "token_cutoff", "feature_cutoff")
-SOFT = {"type": "SimCSELoss", "soft_negatives": 0.5}
-QUEUE = {"type": "SimCSELoss", "queue_size": 7, "momentum": 0.9}
-READING = {"type": "SimCSELoss", "reading": "replaced_tokens", "reading_weight": 0.5}
+SOFT = {"type": "SNCSELoss", "margin_weight": 0.5}
+QUEUE = {"type": "ESimCSELoss", "queue_size": 7, "momentum": 0.9}
+READING = {"type": "DiffCSELoss", "reading_weight": 0.5}
 PAD, CLS, SEP, MASK = 0, 2, 3, 4
 
 
@@ -102,6 +103,18 @@ def test_a_view_follows_from_seed_epoch_and_sentence_alone(model, name):
     )
 
 
+class Product(Term):
+    """A term that keeps the views that it is called with."""
+
+    def __init__(self, seen):
+        super().__init__()
+        self.seen = seen
+
+    def __call__(self, batch):
+        self.seen.extend(batch.views)
+        return (batch.views[0] * batch.views[1]).sum()
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_two_views_differ_without_dropout_and_gradients_flow(model_folders, name):
     model = SentenceTransformer(str(model_folders[0]), device="cpu").eval()
@@ -111,10 +124,9 @@ def test_two_views_differ_without_dropout_and_gradients_flow(model_folders, name
     batch = collator(model, name)(rows)
     features = {key.removeprefix("sentence_"): value for key, value in batch.items()}
     seen = []
-    loss = SimCSELoss(model, length_chunks=3)
-    loss.compute_loss_from_embeddings = lambda views, labels=None: (
-        seen.extend(views) or (views[0] * views[1]).sum()
-    )
+    loss = SimCSELoss(model)
+    loss.length_chunks = 3
+    loss.terms = {"nce": Product(seen)}
     loss([features]).backward()
     differ = (seen[0] - seen[1]).abs().amax(dim=1) > 1e-4
     assert differ.sum() >= 5 if name == "repeat" else differ.all()  # ESimCSE's may repeat no word.
@@ -212,7 +224,7 @@ def test_the_third_view_is_the_soft_negative_of_the_other_two(project, model):
         model.preprocess, model=model, views=[ViewSpec(type=name) for name in ("dropout",) * 3]
     )
     batch = {key.removeprefix("sentence_"): value for key, value in collate(ROWS).items()}
-    loss = SimCSELoss(model.eval(), soft_negatives=0.5, least_gap=0.25, most_gap=0.75)
+    loss = SNCSELoss(model.eval(), margin_weight=0.5, least_gap=0.25, most_gap=0.75)
     found = loss(
         [batch]
     )  # Of three equal views, without dropout: the gap is 0 and the least of it is missing.
@@ -272,13 +284,19 @@ def test_a_loss_of_two_columns_gets_a_view_in_each(project, model, loss):
         (
             ["crop"] * 3,
             {},
-            "stages[0].views: expected one view or two for SimCSELoss, found 3. Choose SimCSELoss "
-            "with",
+            "stages[0].views: expected one view or two for SimCSELoss, found 3. Remove one, or "
+            "choose one of: ArcCSELoss, SNCSELoss.",
         ),
         (
             "crop",
             {"loss": SOFT},
-            "loss.soft_negatives: expected a third view for it, the soft negative, found 1. Add",
+            "stages[0].views: expected three views for SNCSELoss, found 1. Add one, such as 'views: "
+            "[dropout, dropout, negate]'.",
+        ),
+        (
+            ["crop"] * 2,
+            {"loss": {"type": "ArcCSELoss", "triplet_weight": 0.1}},
+            "stages[0].views: expected three views for ArcCSELoss, found 2.",
         ),
         (
             "crop",
@@ -294,20 +312,31 @@ def test_a_loss_of_two_columns_gets_a_view_in_each(project, model, loss):
         ),
         (
             "crop",
-            {"loss": {"type": "SimCSELoss", "whitening_groups": 5}},
+            {"loss": {"type": "WhitenedCSELoss", "whitening_groups": 5}},
             "whitening_groups: expected a divisor of the embedding's size, 32, found 5. Choose "
             "another.",
         ),
         (
             "crop",
-            {"loss": {"type": "SimCSELoss", "momentum": 0.9}},
-            "loss.momentum: expected 'queue_size' beside it",
+            {"loss": {"type": "ESimCSELoss"}},
+            "loss.queue_size is 160, too many beside batches of 8 for 16 training sentences",
         ),
         (
             "crop",
-            {"loss": {"type": "SimCSELoss", "queue_size": 7, "matryoshka_dims": [32, 8]}},
+            {"loss": {"type": "ISCSELoss", "queue_size": 8}},
+            "loss.neighbours: expected fewer than 'queue_size', 8, found 16. Lower it.",
+        ),
+        (
+            "crop",
+            {"loss": {"type": "SimCSELoss", "momentum": 0.9}},
+            "loss.momentum: expected an argument of SimCSELoss, found 'momentum', which it had in "
+            "an earlier version. Choose ESimCSELoss.",
+        ),
+        (
+            "crop",
+            {"loss": QUEUE | {"matryoshka_dims": [32, 8]}},
             "loss.matryoshka_dims: expected a loss that takes embeddings of any size, found "
-            "SimCSELoss",
+            "ESimCSELoss",
         ),
         ("crop", {"loss": None}, "expected a loss beside 'views', found null."),
         (

@@ -36,7 +36,7 @@ class SentenceViews(Ability):
                 "dropout (the "
                 "default), crop, delete, repeat, negate, neighbour, shuffle, mask, token_cutoff, "
                 "feature_cutoff, template. "
-                "A third is the soft negative that a loss with soft_negatives needs.",
+                "A third is for losses that compare them with one, such as SNCSELoss.",
             ),
         )
     }
@@ -86,19 +86,21 @@ class SentenceViews(Ability):
     def _third_view_faults(
         self, placed: PlacedStage, loss: LossDeclaration, arguments: Mapping[str, Any]
     ) -> Iterator[tuple[Loc, str]]:
+        from st_jtcse.losses.catalogue import losses_that
+
         count = len(self.of(placed.spec) or ())
         needed = loss.needs_third_view(arguments)
         if needed and count < 3:
             yield (
-                placed.at("loss", str(loss.third_view)),
-                f"expected a third view for it, the soft negative, found {count}. Add 'views: "
-                "[dropout, dropout, negate]'.",
+                placed.at("views"),
+                f"expected three views for {placed.loss_name}, found {count}. Add one, such as "
+                "'views: [dropout, dropout, negate]'.",
             )
         elif count == 3 and not needed:
             yield (
                 placed.at("views"),
-                f"expected one view or two for {placed.loss_name}, found 3. Choose SimCSELoss with "
-                "'soft_negatives', or remove one.",
+                f"expected one view or two for {placed.loss_name}, found 3. Remove one, or choose "
+                f"one of: {', '.join(losses_that('third_view'))}.",
             )
 
     def read(self, stage: StageSpec, inputs: Inputs) -> None:

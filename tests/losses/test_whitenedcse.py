@@ -1,4 +1,4 @@
-"""Shuffled group whitening, in float64 against roots of matrices, and SimCSE between whitened
+"""Shuffled group whitening, in float64 against roots of matrices, and InfoNCE between whitened
 views.
 """
 
@@ -9,9 +9,9 @@ from conftest import make_model, make_sentences
 from torch.autograd import gradcheck
 
 from st_jtcse.errors import UserError
-from st_jtcse.losses import SimCSELoss
-from st_jtcse.losses.functional import info_nce, nt_xent
-from st_jtcse.losses.group_whitening import shuffled_group_whitening as whitened
+from st_jtcse.losses import WhitenedCSELoss
+from st_jtcse.losses.functional import info_nce
+from st_jtcse.losses.whitenedcse import shuffled_group_whitening as whitened
 
 ORDER = torch.tensor([4, 0, 7, 2, 1, 6, 3, 5])
 
@@ -61,12 +61,9 @@ def test_gradients_also_where_variances_are_equal_and_where_rows_are_fewer_than_
     assert whitened(x.detach().half(), 4, ORDER).dtype == torch.float32
 
 
-@pytest.mark.parametrize("candidates", ["other_view", "both_views"])
-def test_simcse_adds_up_the_losses_of_versions_that_the_random_state_alone_decides(
-    single, candidates
-):
+def test_the_losses_of_versions_that_the_random_state_alone_decides_are_added_up(single):
     a, b = rows(seed=1), rows(seed=2)
-    loss = SimCSELoss(single, candidates=candidates, whitening_groups=4, whitened_positives=3)
+    loss = WhitenedCSELoss(single, whitening_groups=4, whitened_positives=3)
 
     def drawn(seed):
         torch.manual_seed(seed)
@@ -74,31 +71,18 @@ def test_simcse_adds_up_the_losses_of_versions_that_the_random_state_alone_decid
 
     torch.manual_seed(5)
     views = [whitened(view, 4, torch.randperm(8)) for view in (a, b, b, b)]
-    form = info_nce if candidates == "other_view" else nt_xent
-    torch.testing.assert_close(
-        drawn(5), sum(form(views[0], version) for version in views[1:]), rtol=1e-10, atol=0
-    )
+    expected = sum(info_nce(views[0], version) for version in views[1:])
+    torch.testing.assert_close(drawn(5), expected, rtol=1e-10, atol=0)
     assert drawn(5) == drawn(5) != drawn(6)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"queue_size": 8},
-            "whitening_groups: expected no 'queue_size' beside it, whose embeddings are not "
-            "whitened",
-        ),
-        ({"whitened_positives": 0}, "whitened_positives: expected a number above 0, found 0"),
-    ],
-)
-def test_values_that_cannot_be_are_refused(single, settings, message):
-    with pytest.raises(UserError, match=message):
-        SimCSELoss(single, whitening_groups=4, **settings)
+def test_no_positive_is_refused(single):
+    with pytest.raises(UserError, match="whitened_positives: expected a number above 0, found 0"):
+        WhitenedCSELoss(single, whitened_positives=0)
 
 
 def test_groups_that_do_not_divide_the_embedding_are_refused_at_the_first_batch(single):
     with pytest.raises(
         UserError, match="whitening_groups: expected a divisor of the embedding's size, 32, found 5"
     ):
-        SimCSELoss(single, whitening_groups=5)([single.preprocess(make_sentences(4))])
+        WhitenedCSELoss(single, whitening_groups=5)([single.preprocess(make_sentences(4))])

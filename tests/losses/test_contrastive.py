@@ -1,5 +1,5 @@
-"""Angular margin and soft negatives: expected values are sums of cosines and exponentials written
-out in float64.
+"""Angular margin, triplets, soft negatives and groups: expected values are sums of cosines and
+exponentials written out in float64.
 """
 
 import math
@@ -10,9 +10,9 @@ from conftest import make_model
 from torch.autograd import gradcheck
 
 from st_jtcse.errors import UserError
-from st_jtcse.losses import SimCSELoss
-from st_jtcse.losses.functional import nt_xent
-from st_jtcse.losses.margins import bidirectional_margin, contrast, smoothed, with_margin
+from st_jtcse.losses import ArcCSELoss, SimCSELoss, SNCSELoss
+from st_jtcse.losses.contrastive import bidirectional_margin, contrast, with_margin
+from st_jtcse.losses.iscse import smoothed
 
 
 def on_circle(*degrees, scale=3.0):
@@ -50,8 +50,6 @@ def test_the_margin_is_added_to_the_angle_of_the_positive_alone():
     assert contrast(a, b, own, 0.5, 15.0).item() == pytest.approx(expected, abs=1e-12)
     expected = (row(cos(35), cos(60), cos(180)) + row(cos(45), cos(70), cos(90))) / 2
     assert contrast(a, b, own, 0.5, 15.0, past=past).item() == pytest.approx(expected, abs=1e-12)
-    expected = (row(cos(35), cos(60), cos(90)) + row(cos(45), cos(70), cos(90))) / 2
-    assert contrast(a, b, own, 0.5, 15.0, same_view=a).item() == pytest.approx(expected, abs=1e-12)
 
 
 def test_soft_negatives_are_held_between_the_two_gaps():
@@ -91,36 +89,58 @@ def test_gradients_and_none_of_them_is_infinite_where_two_views_are_equal():
     assert with_margin(torch.ones(()), 10.0).item() == pytest.approx(cos(10), abs=1e-3)
 
 
-@pytest.mark.parametrize("candidates", ["other_view", "both_views"])
-def test_simcse_takes_the_margin_and_without_it_is_what_it_was(single, candidates):
+def test_arccse_takes_the_margin_and_without_it_is_simcse(single):
     a, b = (view.detach() for view in views("a", "b"))
-    loss = SimCSELoss(single, temperature=0.1, candidates=candidates, angular_margin=1e-6)
-    plain = SimCSELoss(single, temperature=0.1, candidates=candidates).compute_loss_from_embeddings(
-        [a, b]
-    )
-    torch.testing.assert_close(loss.compute_loss_from_embeddings([a, b]), plain, rtol=0, atol=1e-6)
-    wide = SimCSELoss(single, temperature=0.1, candidates=candidates, angular_margin=30)
+    none, wide = (ArcCSELoss(single, temperature=0.1, angular_margin=m) for m in (1e-6, 30))
+    plain = SimCSELoss(single, temperature=0.1).compute_loss_from_embeddings([a, b])
+    torch.testing.assert_close(none.compute_loss_from_embeddings([a, b]), plain, rtol=0, atol=1e-6)
     assert wide.compute_loss_from_embeddings([a, b]) > plain + 0.5
-    if candidates == "both_views":
-        torch.testing.assert_close(plain, nt_xent(a, b, 0.1))
+
+
+def test_a_triplets_third_view_is_farther_by_the_margin_and_no_farther_than_it_likes(single):
+    """The positive at 20 degrees; third views at 30, where the margin of 0.2 is not met, and 170."""
+    a, b, third = on_circle(0, 0), on_circle(20, 20), on_circle(30, 170)
+    loss = ArcCSELoss(single, triplet_weight=0.5, triplet_margin=0.2)
+    found = loss.compute_loss_from_embeddings([a, b, third])
+    assert found.keys() == {"nce", "triplets"}
+    expected = 0.5 * (cos(30) - cos(20) + 0.2) / 2
+    assert found["triplets"].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_sncse_weighs_the_margin_loss_of_the_third_view(single):
+    a, b, soft = (view.detach() for view in views("a", "b", "soft"))
+    loss = SNCSELoss(single, temperature=0.1, margin_weight=0.25, least_gap=0.05, most_gap=0.1)
+    found = loss.compute_loss_from_embeddings([a, b, soft])
+    margin = bidirectional_margin(a, b, soft, 0.05, 0.1)
+    assert margin > 0.1 and found.keys() == {"nce", "soft_negatives"}
+    torch.testing.assert_close(found["soft_negatives"], 0.25 * margin)
+    plain = SimCSELoss(single, temperature=0.1).compute_loss_from_embeddings([a, b])
+    torch.testing.assert_close(found["nce"], plain)
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("loss", "settings", "message"),
     [
-        (dict(angular_margin=90), "angular_margin: expected a number below 90, found 90"),
-        (dict(angular_margin=-1.0), "angular_margin: expected a number of at least 0, found -1"),
-        (dict(soft_negatives=-0.5), "soft_negatives: expected a number of at least 0"),
-        (dict(least_gap=0.4), r"least_gap: expected at most 'most_gap', 0.3, found 0.4\. Lower it"),
+        (ArcCSELoss, dict(angular_margin=90), "angular_margin: expected a number below 90, found"),
+        (ArcCSELoss, dict(angular_margin=-1.0), "angular_margin: expected a number of at least 0"),
+        (ArcCSELoss, dict(triplet_weight=-0.5), "triplet_weight: expected a number of at least 0"),
+        (SNCSELoss, dict(margin_weight=0), "margin_weight: expected a number above 0, found 0"),
+        (SNCSELoss, dict(least_gap=0.4), r"least_gap: expected at most 'most_gap', 0.3, found 0.4"),
+        (
+            SNCSELoss,
+            dict(most_gap=0.05),
+            r"least_gap: expected at most 'most_gap', 0.05, found 0.1",
+        ),
     ],
 )
-def test_values_that_make_no_margin_are_refused(single, settings, message):
+def test_values_that_make_no_margin_are_refused(single, loss, settings, message):
     with pytest.raises(UserError, match=message):
-        SimCSELoss(single, **settings)
+        loss(single, **settings)
 
 
-def test_soft_negatives_without_a_third_view_are_refused(single):
-    with pytest.raises(
-        UserError, match="soft_negatives needs a third view of each sentence, found two by dropout"
-    ):
-        SimCSELoss(single, soft_negatives=1.0)([single.preprocess(["the dog runs", "a man reads"])])
+def test_a_loss_of_three_views_refuses_two(single):
+    features = [single.preprocess(["the dog runs", "a man reads"])]
+    for loss in (SNCSELoss(single), ArcCSELoss(single, triplet_weight=1.0)):
+        message = f"{type(loss).__name__} needs a third view of each sentence, found two by dropout"
+        with pytest.raises(UserError, match=message):
+            loss(features)
