@@ -3,23 +3,61 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from st_jtcse.atomic import to_json, write_atomically
+from st_jtcse import ownership
+from st_jtcse.atomic import to_json
 from st_jtcse.errors import DataUnavailable, UserError
 from st_jtcse.evaluation.jobs import Context, Evaluated, Job, Record
 from st_jtcse.evaluation.suites import Suite, suite_scores
 
-RESULTS = "results.json"
+RESULTS, MARKDOWN, PAGE = "results.json", "results.md", "index.html"
+_KIND = "results of st-eval"
 _LIBRARIES = ("st-jtcse", "mteb", "sentence-transformers", "transformers", "torch", "scikit-learn")
 # What a task gave, or why it gave nothing.
 Outcome = Record | str
+
+
+def _unwritable(folder: Path, error: OSError) -> UserError:
+    return UserError(f"{folder} cannot be written ({error.strerror}); choose another folder.")
+
+
+def check_output(folder: Path, suites: Iterable[str]) -> None:
+    """Raise UserError for a folder that holds something else than results of some suites."""
+    if not _is_older(folder):
+        ownership.check_folder(folder, _KIND)
+        ownership.check_place(*(folder / name for name in _files(suites)))
+
+
+def _files(suites: Iterable[str]) -> list[str]:
+    pictures = [f"{suite}.{kind}" for suite in suites for kind in ("png", "svg")]
+    return [RESULTS, MARKDOWN, PAGE, *pictures]
+
+
+def _is_older(folder: Path) -> bool:
+    """Whether a folder holds results of a version that made no list of what it wrote."""
+    return not os.path.lexists(folder / ownership.LIST) and bool(_read(folder / RESULTS))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return what is kept of earlier calls; nothing where the file is not st-eval's."""
+    if not path.is_file():
+        return {}
+    try:
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+        model = {key: str(earlier["model"][key]) for key in ("name", "sha256")}
+        return {"model": model} | {
+            part: dict(earlier[part]) for part in ("suites", "tasks", "missing")
+        }
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
 
 
 class Results:
@@ -51,8 +89,8 @@ class Results:
             "tasks": {},
             "missing": {},
         }
-        if folder is not None and (folder / RESULTS).is_file():
-            self._go_on(folder / RESULTS)
+        if folder is not None:
+            self._go_on(folder)
         self.write()
 
     def keep(self, key: str, record: Record) -> None:
@@ -64,27 +102,29 @@ class Results:
         """Write the file, whole or not at all."""
         if self.folder is not None:
             try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                write_atomically(self.folder / RESULTS, to_json(self.data))
+                ownership.replace_ours(self.folder / RESULTS, to_json(self.data))
             except OSError as error:
-                raise UserError(
-                    f"{self.folder} cannot be written ({error.strerror}); choose another folder."
-                ) from error
+                raise _unwritable(self.folder, error) from error
 
-    def _go_on(self, path: Path) -> None:
+    def _go_on(self, folder: Path) -> None:
+        """Take a folder, with the results of the same model that it holds."""
         try:
-            earlier = json.loads(path.read_text(encoding="utf-8"))
-            name, sha256 = earlier["model"]["name"], earlier["model"]["sha256"]
-            kept = {part: dict(earlier[part]) for part in ("suites", "tasks", "missing")}
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise UserError(f"{path} was not written by st-eval; choose another folder.") from None
-        if sha256 != self.data["model"]["sha256"]:
-            raise UserError(
-                f"{path.parent} holds the results of another model ({name}, {sha256[:8]}; this one "
-                "is "
-                f"{self.data['model']['sha256'][:8]}); choose another folder."
-            )
-        self.data |= kept
+            check_output(folder, ())
+            earlier = _read(folder / RESULTS)
+            now = self.data["model"]["sha256"]
+            if earlier and earlier["model"]["sha256"] != now:
+                name, sha256 = earlier["model"].values()
+                raise UserError(
+                    f"{folder} holds the results of another model ({name}, {sha256[:8]}; this one "
+                    f"is {now[:8]}); choose another folder."
+                )
+            if _is_older(folder):
+                ownership.adopt(folder, _KIND, _files(earlier["suites"]))
+            ownership.take_folder(folder, _KIND)
+            ownership.remove_partials(folder)
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+        self.data |= {part: kept for part, kept in earlier.items() if part != "model"}
 
     def run(
         self,

@@ -15,13 +15,14 @@ from sentence_transformers import SentenceTransformer
 from transformers import PreTrainedModel
 
 from st_jtcse import embedded, processes
-from st_jtcse.atomic import new_folder, to_json, write_atomically
+from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
+from st_jtcse.ownership import claim_hidden
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec
 from st_jtcse.wording import shown, unknown
 
 ADAPTER = "adapter"
-_BASE = "base"  # What checkpoints, which hold the adapter alone, are an adapter of.
+BASE = "base"  # What checkpoints, which hold the adapter alone, are an adapter of.
 _CONFIG = "adapter_config.json"
 _ALL_LINEAR = "all-linear"
 
@@ -48,11 +49,12 @@ def add_adapter(model: SentenceTransformer, lora: Mapping[str, Any], folder: Pat
     )
     with _told_of_peft():
         config = LoraConfig(**{**lora, "target_modules": targets})
-    base = (folder / _BASE).absolute()
+    base = (folder / BASE).absolute()
     if processes.rank() == 0:
         if not base.exists():
-            with new_folder(base) as new:
-                encoder.save_pretrained(new)
+            new = claim_hidden(folder, BASE)
+            encoder.save_pretrained(new)
+            new.rename(base)
         # A run's folder may have been moved since.
         for path in folder.glob(f"checkpoint-*/{_CONFIG}"):
             _rename_base(path, str(base))

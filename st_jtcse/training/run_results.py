@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from st_jtcse import processes
-from st_jtcse.atomic import to_json, write_atomically
+from st_jtcse.atomic import to_json
+from st_jtcse.ownership import replace_ours
 from st_jtcse.recipe.data_blocks import DEV
 from st_jtcse.recipe.schema import Recipe
 from st_jtcse.reports.run_report import Example, write_run_report
@@ -20,7 +21,7 @@ from st_jtcse.training.stage_inputs import Inputs
 def write_results(recipe: Recipe, folder: RunFolder, shipped: ShippedScores) -> None:
     """Leave results.json as far as the run is."""
     if processes.rank() == 0:
-        write_atomically(folder.path / RESULTS, to_json(results_of(recipe, folder, shipped)))
+        replace_ours(folder.path / RESULTS, to_json(results_of(recipe, folder, shipped)))
 
 
 def leave_report(

@@ -55,6 +55,8 @@ def train(
     the trainer's. Raises UserError if the loss is not finite or a model does not fit, and
     KeyboardInterrupt after an orderly stop.
     """
+    if processes.rank() == 0:
+        folder.begin(stage.name)
     loss: Any = build_loss(spec, model, stage.model.cross_encoder is not None, seed)
     inner: Any = loss.loss if spec.matryoshka_dims else loss
     if inputs.pair_scores is not None and stage.declaration.judged_pairs:

@@ -67,17 +67,17 @@ ROWS = [
     evaluated(
         "an evaluation that is cut off",
         '{"model": {"na',
-        "out/results.json was not written by st-eval",
+        "--output-dir: out is not empty; choose another folder.",
     ),
     evaluated(
         "an evaluation of another shape",
         '{"model": {"name": "a", "sha256": "b"}, "suites": 5}',
-        "was not written by st-eval",
+        "--output-dir: out is not empty; choose another folder.",
     ),
     evaluated(
         "an evaluation nested 200,000 deep",
         "[" * 200_000,
-        "out/results.json was not written by st-eval",
+        "--output-dir: out is not empty; choose another folder.",
     ),
     evaluated(
         "an evaluation of another model",
