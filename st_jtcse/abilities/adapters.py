@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from st_jtcse.atomic import new_folder, to_json, write_atomically
+from st_jtcse.atomic import to_json, write_atomically
 from st_jtcse.errors import UserError
+from st_jtcse.ownership import claim_hidden
 from st_jtcse.recipe.ability import Ability, Need
 from st_jtcse.recipe.yaml_source import Loc
 from st_jtcse.signatures import arguments_of, misfits, model_of
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from st_jtcse.training.job import Job
 
 ADAPTER = "adapter"
-_BASE = "base"  # What checkpoints, which hold the adapter alone, are an adapter of.
+BASE = "base"  # What checkpoints, which hold the adapter alone, are an adapter of.
 _CONFIG = "adapter_config.json"
 _ALL_LINEAR = "all-linear"
 # What of LoraConfig follows from the model and the run.
@@ -56,6 +57,7 @@ class Adapters(Ability):
     }
     after = ("SentenceViews",)
     needing = (Need.LOSS,)
+    folders = (BASE, ADAPTER)
 
     def faults(self, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
         """Refuse what is no argument of PEFT's."""
@@ -98,11 +100,13 @@ def add_adapter(model: SentenceTransformer, lora: Mapping[str, Any], folder: Pat
     )
     with _told_of_peft():
         config = LoraConfig(**{**lora, "target_modules": targets})
-    base = (folder / _BASE).absolute()
+    base = (folder / BASE).absolute()
     if processes.rank() == 0:
         if not base.exists():
-            with new_folder(base) as new:
-                encoder.save_pretrained(new)
+            folder.mkdir(parents=True, exist_ok=True)
+            new = claim_hidden(folder, BASE)
+            encoder.save_pretrained(new)
+            new.rename(base)
         # A run's folder may have been moved since.
         for path in folder.glob(f"checkpoint-*/{_CONFIG}"):
             _rename_base(path, str(base))

@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 from st_jtcse.cli import console
+from st_jtcse.cli.arguments import faults_of
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
+
+_KIND = "a report of st-convergence"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -31,26 +34,31 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         required=True,
         metavar="DIR",
-        help="folder to write the report to",
+        help="folder to write the report to, new, empty or of an earlier report",
     )
     return parser
 
 
 def _run(options: argparse.Namespace) -> None:
-    from st_jtcse.atomic import to_json, write_atomically
+    from st_jtcse.atomic import to_json
+    from st_jtcse.ownership import check_folder, check_place, replace_ours, take_folder
     from st_jtcse.reports import seed_reports as report
     from st_jtcse.reports.dev_curves import read_curves
     from st_jtcse.reports.drawing import save
 
+    names = (f"convergence.{kind}" for kind in ("json", "png", "svg"))
+    with faults_of("--output-dir"):
+        check_folder(options.output_dir, _KIND)
+        check_place(*(options.output_dir / name for name in names))
     curves = read_curves(options.runs)
     score = report.common_score(curves) if options.score is None else options.score
     rows = report.convergence(curves, score)
     picture = report.draw_convergence(curves, rows, score)
     told = to_json({"score": score, "stages": [dataclasses.asdict(row) for row in rows]})
     try:
-        options.output_dir.mkdir(parents=True, exist_ok=True)
+        take_folder(options.output_dir, _KIND)
         save(picture, options.output_dir, "convergence")
-        write_atomically(options.output_dir / "convergence.json", told)
+        replace_ours(options.output_dir / "convergence.json", told)
     except OSError as error:
         raise UserError(
             f"--output-dir: {options.output_dir} cannot be written: {error.strerror}."

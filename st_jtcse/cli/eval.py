@@ -49,7 +49,10 @@ def _parser() -> argparse.ArgumentParser:
         "before the Hub's"
     )
     parser.add_argument("--data", type=Path, **REPEATED, metavar="PATH", help=data)
-    files = "folder to write results and pictures to; several models get a folder each in it"
+    files = (
+        "folder to write results and pictures to, new, empty or of this model's earlier results; "
+        "several models get a folder each in it"
+    )
     parser.add_argument("--output-dir", type=Path, metavar="DIR", help=files)
     card = "keep the results in MODEL/evaluation and show them in the model's card"
     parser.add_argument("--card", action="store_true", help=card)
@@ -142,6 +145,7 @@ def _folders(models: Sequence[str], parent: Path | None) -> list[Path | None]:
 def _evaluate(options: argparse.Namespace) -> int:
     # After the cheap answers: these imports take seconds.
     from st_jtcse.cli.evaluating import check_device, evaluate_one
+    from st_jtcse.evaluation.results import check_output
     from st_jtcse.evaluation.selection import named_suite, own_sets, select, suite_of_tasks
 
     if options.device is not None:
@@ -157,6 +161,9 @@ def _evaluate(options: argparse.Namespace) -> int:
         with faults_of("--data"):
             table, own = own_sets(options.files)
         tables.append(table)
+    with faults_of("--card" if options.card else "--output-dir"):
+        for folder in filter(None, options.output_dirs):
+            check_output(folder, [table.name for table in tables])
     evaluated = [
         evaluate_one(options, at, tables, {**jobs, **own}, list(own.values()))
         for at in range(len(options.models))

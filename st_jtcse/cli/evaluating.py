@@ -17,7 +17,7 @@ from st_jtcse.cli.arguments import choices_by_flag, faults_of
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.jobs import load_model
 from st_jtcse.evaluation.own_sets import OwnSetJob
-from st_jtcse.evaluation.results import Results
+from st_jtcse.evaluation.results import PAGE, Results
 from st_jtcse.evaluation.suites import Suite
 from st_jtcse.evaluation.verdict import compare
 from st_jtcse.hub.cards import update_card
@@ -93,7 +93,7 @@ def evaluate_one(
         write_evaluation(folder, results.data)
         if options.card:
             update_card(Path(model))
-        console.say(f"Wrote {folder}; open {folder / 'index.html'}.")
+        console.say(f"Wrote {folder}; open {folder / PAGE}.")
     # In a folder of earlier calls other tasks may be missing too.
     missing = [key for key in jobs if key in results.data.missing]
     return WithoutScore(missing, results.undefined)

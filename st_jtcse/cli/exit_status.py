@@ -51,6 +51,8 @@ def command(
         left = "nothing was begun"
         try:
             try:
+                if sys.stdout is None:
+                    raise UserError("stdout is closed; lead it to a file, or to /dev/null.")
                 made = parser()
                 made.add_argument(
                     "--version",

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from st_jtcse.atomic import write_atomically
+from st_jtcse.atomic import check_new_file, write_new
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import add_count, add_pooling, choices_by_flag, faults_of
 from st_jtcse.cli.exit_status import command
@@ -53,8 +53,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> None:
-    if options.output.exists():
-        raise UserError(f"--output: {options.output} exists already; choose another file.")
+    with faults_of("--output"):
+        check_new_file(options.output)
     if not options.output.absolute().parent.is_dir():
         raise UserError(f"--output: the folder of {options.output} does not exist; make it.")
     prompt = None
@@ -76,7 +76,8 @@ def _run(options: argparse.Namespace) -> None:
     if not lines:
         asked = f"No answer to {len(scores)} pairs begins with a number from 0 to 1"
         raise UserError(f"{asked}; change the prompt or the judge.")
-    write_atomically(options.output, "".join(lines))
+    with faults_of("--output"):
+        write_new(options.output, "".join(lines))
     told = f"{len(scores) - len(lines)} answers do not begin with a number from 0 to 1"
     console.say(f"Wrote {len(lines)} pairs to {options.output}; {told}.")
     console.say("Name the file as 'pair_scores' of a stage whose loss is LSRNSLoss.")

@@ -10,7 +10,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from huggingface_hub.constants import HF_HOME
 
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import hash_of
+from st_jtcse.ownership import claim_hidden, in_the_way, remove_ours
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,29 @@ _WRITE_ERRORS = {
 }
 
 
+def working_folder(final: Path) -> Path:
+    """Make the folder that a file is computed in, which may hold what others put there."""
+    folder = final.with_suffix(".shards")
+    with write_errors_told(final.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    if folder.is_symlink():
+        raise in_the_way(folder)
+    return folder
+
+
+def claim_partial(folder: Path, stem: str) -> Path:
+    """Claim a hidden file of a working folder, which no other process writes to."""
+    with write_errors_told(folder.parent):
+        return claim_hidden(folder, stem, ".partial")
+
+
+def remove_working_folder(folder: Path) -> None:
+    """Remove what was written into a folder, and the folder unless it holds more."""
+    with suppress(OSError):
+        remove_ours(folder)
+        folder.rmdir()
+
+
 def write_stream(
     partial: Path, cache_dir: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> None:
@@ -42,7 +66,7 @@ def write_stream(
     fails.
     """
     try:
-        with write_errors_told(cache_dir), partial.open("wb") as file:
+        with write_errors_told(cache_dir), partial.open("xb") as file:
             with pa.ipc.new_stream(file, schema) as writer:
                 for batch in batches:
                     writer.write_batch(batch)
@@ -87,8 +111,10 @@ def last_words(final: Path) -> Any:
 
 def is_whole(final: Path, settings: str) -> bool:
     """Whether a file is there as it was written; raises UserError for one of other settings."""
-    if not final.exists():
+    if not os.path.lexists(final):
         return False
+    if not final.is_file():  # A pipe would be waited for.
+        raise UserError(f"{final} is not a file; remove it, or choose another cache_dir.")
     found = final.stat()
     stored = _settings_of(final, found.st_size, found.st_mtime_ns)
     if stored is None:

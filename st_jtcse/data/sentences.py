@@ -21,8 +21,11 @@ from filelock import FileLock
 
 from st_jtcse.data.arrow_files import (
     DEFAULT_CACHE,
+    claim_partial,
     is_whole,
     last_words,
+    remove_working_folder,
+    working_folder,
     write_errors_told,
     write_whole,
 )
@@ -30,6 +33,7 @@ from st_jtcse.data.images import IMAGE, image_column
 from st_jtcse.data.rows import Row, Source, checked_rows, read_rows
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import sha256
+from st_jtcse.ownership import check_lock
 
 logger = logging.getLogger(__name__)
 
@@ -132,19 +136,24 @@ def load_sentences(
         with write_errors_told(final.parent):
             final.parent.mkdir(parents=True, exist_ok=True)
             # Of several processes one converts, and the others wait for its file.
+            check_lock(final.with_suffix(".lock"))
             with FileLock(final.with_suffix(".lock")):
                 if not is_whole(final, settings):
                     logger.info(
                         "text: converting %s, kept in %s", ", ".join(map(str, files)), final.parent
                     )
-                    write_whole(
-                        final.with_suffix(".partial"),
-                        final,
-                        settings,
-                        _SCHEMA,
-                        reader.batches(),
-                        reader.found,
-                    )
+                    folder = working_folder(final)
+                    try:
+                        write_whole(
+                            claim_partial(folder, "text"),
+                            final,
+                            settings,
+                            _SCHEMA,
+                            reader.batches(),
+                            reader.found,
+                        )
+                    finally:
+                        remove_working_folder(folder)
     with final.open("rb") as file:
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     table = MemoryMappedTable(pa.ipc.open_stream(pa.py_buffer(memory)).read_all(), str(final))

@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +19,14 @@ from datasets import Dataset
 from datasets.utils import tqdm
 
 from st_jtcse import processes
-from st_jtcse.data.arrow_files import is_whole, write_errors_told, write_stream, write_whole
+from st_jtcse.data.arrow_files import (
+    claim_partial,
+    is_whole,
+    remove_working_folder,
+    working_folder,
+    write_stream,
+    write_whole,
+)
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import sha256
 
@@ -80,7 +86,10 @@ def cached_columns(job: Job, cache_dir: Path) -> Dataset:
         processes.wait_for_all()
     if processes.rank() == 0:
         # Also what a run left that was killed between its two last steps.
-        shutil.rmtree(folder, ignore_errors=True)
+        for path in folder.glob("*-*.arrow"):
+            if _fits_its_name(path):
+                path.unlink(missing_ok=True)
+        remove_working_folder(folder)
     return Dataset.from_file(str(final))
 
 
@@ -89,8 +98,7 @@ def _compute(job: Job, folder: Path, final: Path) -> None:
     left = [(shard, rows) for shard, rows in own if not _finished_shard(folder, shard)]
     total, to_do = (sum(len(rows) for _, rows in shards) for shards in (own, left))
     _check_space(job, folder.parent, to_do * processes.count())
-    with write_errors_told(folder.parent):
-        folder.mkdir(parents=True, exist_ok=True)
+    working_folder(final)
     if to_do:
         logger.info(
             "%s: computing %d of %d sentences, kept in %s", job.kind, to_do, total, folder.parent
@@ -104,8 +112,8 @@ def _compute(job: Job, folder: Path, final: Path) -> None:
     with tqdm(initial=total - to_do, total=total, **bar) as progress:
         for shard, rows in left:
             table = job.compute(job.sentences[rows]["sentence"])
-            # A partial file of another process, or of one that was killed, must not be in the way.
-            partial = folder / f".{shard:05d}.{os.getpid()}.partial"
+            # The file of another process, or of one that was killed, must not be in the way.
+            partial = claim_partial(folder, f"{shard:05d}")
             write_stream(partial, folder.parent, table.schema, table.combine_chunks().to_batches())
             # The name holds the hash: one rename makes the shard finished, and its content can be
             # checked ever after.
@@ -132,13 +140,16 @@ def _check_space(job: Job, cache_dir: Path, to_do: int) -> None:
 
 
 def _finished_shard(folder: Path, shard: int) -> Path | None:
-    """Return a shard's file if its content is what its name says; a damaged one is deleted."""
+    """Return a shard's file if its content is what its name says."""
     for path in folder.glob(f"{shard:05d}-*.arrow"):
-        if sha256(path)[:16] == path.stem.split("-")[1]:
+        if _fits_its_name(path):
             return path
         logger.warning("%s is damaged; computing it again", path)
-        path.unlink(missing_ok=True)
     return None
+
+
+def _fits_its_name(path: Path) -> bool:
+    return path.is_file() and sha256(path)[:16] == path.stem.split("-")[1]
 
 
 def _join(job: Job, folder: Path, final: Path) -> None:
@@ -161,4 +172,5 @@ def _join(job: Job, folder: Path, final: Path) -> None:
 
     with pa.ipc.open_stream(str(paths[0])) as first:
         schema = first.schema
-    write_whole(folder / f".joined.{os.getpid()}.partial", final, job.text, schema, batches())
+    partial = claim_partial(folder, "joined")
+    write_whole(partial, final, job.text, schema, batches())

@@ -2,22 +2,58 @@
 
 from __future__ import annotations
 
+import json
+import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from st_jtcse.atomic import to_json, write_atomically
+from st_jtcse import ownership
+from st_jtcse.atomic import to_json
 from st_jtcse.errors import DataUnavailable, UserError
 from st_jtcse.evaluation.jobs import Context, Evaluated, Job
 from st_jtcse.evaluation.suites import Suite, suite_scores
 from st_jtcse.records import EvaluatedModel, EvaluationResults, TaskRecord, read
 
-RESULTS = "results.json"
+RESULTS, MARKDOWN, PAGE = "results.json", "results.md", "index.html"
+_KIND = "results of st-eval"
 _LIBRARIES = ("st-jtcse", "mteb", "sentence-transformers", "transformers", "torch", "scikit-learn")
 # What a task gave, or why it gave nothing.
 Outcome = TaskRecord | str
+
+
+def _unwritable(folder: Path, error: OSError) -> UserError:
+    return UserError(f"{folder} cannot be written ({error.strerror}); choose another folder.")
+
+
+def check_output(folder: Path, suites: Iterable[str]) -> None:
+    """Raise UserError for a folder that holds something else than results of some suites."""
+    if not _is_older(folder):
+        ownership.check_folder(folder, _KIND)
+        ownership.check_place(*(folder / name for name in _files(suites)))
+
+
+def _files(suites: Iterable[str]) -> list[str]:
+    pictures = [f"{suite}.{kind}" for suite in suites for kind in ("png", "svg")]
+    return [RESULTS, MARKDOWN, PAGE, *pictures]
+
+
+def _is_older(folder: Path) -> bool:
+    """Whether a folder holds results of a version that made no list of what it wrote."""
+    return not os.path.lexists(folder / ownership.LIST) and _is_of_evaluation(folder / RESULTS)
+
+
+def _is_of_evaluation(path: Path) -> bool:
+    """Whether a file has the parts that only results of st-eval have, sound or not."""
+    if not path.is_file():
+        return False
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and {"model", "suites", "tasks", "missing"} <= found.keys()
 
 
 class Results:
@@ -48,8 +84,8 @@ class Results:
         self.data = EvaluationResults(
             model=about, versions=versions, suites={}, tasks={}, missing={}
         )
-        if folder is not None and (folder / RESULTS).is_file():
-            self._go_on(folder / RESULTS)
+        if folder is not None:
+            self._go_on(folder)
         self.write()
 
     def keep(self, key: str, record: TaskRecord) -> None:
@@ -61,14 +97,24 @@ class Results:
         """Write the file, whole or not at all."""
         if self.folder is not None:
             try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                write_atomically(self.folder / RESULTS, to_json(self.data.plain()))
+                ownership.replace_ours(self.folder / RESULTS, to_json(self.data.plain()))
             except OSError as error:
-                raise UserError(
-                    f"{self.folder} cannot be written ({error.strerror}); choose another folder."
-                ) from error
+                raise _unwritable(self.folder, error) from error
 
-    def _go_on(self, path: Path) -> None:
+    def _go_on(self, folder: Path) -> None:
+        """Take a folder, with the results of the same model that it holds."""
+        try:
+            check_output(folder, ())
+            if (folder / RESULTS).is_file():
+                self._take_up(folder / RESULTS)
+            if _is_older(folder):
+                ownership.adopt(folder, _KIND, _files(self.data.suites))
+            ownership.take_folder(folder, _KIND)
+            ownership.remove_partials(folder)
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+
+    def _take_up(self, path: Path) -> None:
         earlier = read(EvaluationResults, path, "restore it, or choose another folder")
         there, here = earlier.model, self.data.model
         if there.sha256 != here.sha256:

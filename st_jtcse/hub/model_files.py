@@ -22,7 +22,7 @@ from st_jtcse.modules.whole_models import fault_of
 LARGEST_FILE = 50 * 10**9
 ADAPTER = "adapter_config.json"
 # As transformers, Sentence-Transformers, PEFT and this package name what they save.
-_NAMES = re.compile(
+MODEL_FILES = re.compile(
     r"(LICENSE|NOTICE)(\.\w+)?|[\w-]+\.safetensors(\.index\.json)?"
     r"|(config(_sentence_transformers)?|(sentence_\w+|generation|adapter|tokenizer|cnn|lstm|wordembedding)_config"
     r"|(video_)?(pre)?processor_config|multi_tokenizer_ensemble|modules|router_config)\.json"
@@ -163,4 +163,4 @@ def _is_of_model(parts: tuple[str, ...], named: set[str]) -> bool:
     ):
         return True
     is_inside = not folders or folders[0] in named or _MEMBER.fullmatch(folders[0])
-    return bool(is_inside and _NAMES.fullmatch(name))
+    return bool(is_inside and MODEL_FILES.fullmatch(name))

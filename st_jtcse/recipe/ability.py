@@ -69,6 +69,8 @@ class Ability:
     needing: ClassVar[tuple[Need, ...]] = ()
     # Names under which records hold the hashes of data that it reads.
     data_names: ClassVar[tuple[str, ...]] = ()
+    # Names of the folders that it keeps in a stage's beside the checkpoints.
+    folders: ClassVar[tuple[str, ...]] = ()
     # Whether the loss becomes another method than its paper's, so that the card tells the recipe.
     alters_loss: ClassVar[bool] = False
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 import os.path
 import re
 import shlex
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from st_jtcse import bundled
-from st_jtcse.atomic import write_atomically
+from st_jtcse.atomic import check_new_file, write_atomically, write_new
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import extends, yaml_source
 from st_jtcse.wording import unknown
@@ -82,21 +81,29 @@ def copy(name: str, destination: Path) -> list[Path]:
     original, beside = _file_of(name, destination), destination.parent
     here, texts = original.parent, dict.fromkeys(_texts(yaml_source.load(original).data))
     data = [file for file in texts if os.path.isfile(here / file)]
-    for file in data:
-        if (beside / file).exists() and (beside / file).read_bytes() != (here / file).read_bytes():
+    new = [file for file in data if not _is_same(beside / file, here / file)]
+    for file in new:
+        if os.path.lexists(beside / file):
             raise UserError(
                 f"the recipe reads {file}, and {beside / file} is another file; choose another "
                 "folder."
             )
-    write_atomically(destination, _renamed(original.read_text(encoding="utf-8"), name, destination))
+    write_new(destination, _renamed(original.read_text(encoding="utf-8"), name, destination))
+    written = [destination]
     try:
-        for file in data:
+        for file in new:
             (beside / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(here / file, beside / file)
+            write_atomically(beside / file, (here / file).read_bytes())
+            written.append(beside / file)
     except BaseException:
-        destination.unlink()  # Without its data it would only look like a copy.
+        for path in written:  # Without its data it would only look like a copy.
+            path.unlink()
         raise
     return [beside / file for file in data]
+
+
+def _is_same(file: Path, other: Path) -> bool:
+    return file.is_file() and file.read_bytes() == other.read_bytes()
 
 
 def begin(
@@ -137,7 +144,7 @@ def begin(
         tree["evaluate"] = {"dev": _beside(dev, destination)}
     head = f"# What: {beginning.told}; st-train --show {extended} has all that is not said here.\n"
     run = f"# Run: st-train {shlex.quote(str(destination))}\n"
-    write_atomically(destination, head + run + yaml_source.dump(tree))
+    write_new(destination, head + run + yaml_source.dump(tree))
 
 
 def _beside(file: Path, destination: Path) -> str:
@@ -152,8 +159,7 @@ def _file_of(name: str | None, destination: Path) -> Path:
     known = bundled.recipes()
     if name not in known:
         raise UserError(unknown("the name of a bundled recipe", str(name), known))
-    if destination.exists():
-        raise UserError(f"{destination} exists already; choose another file.")
+    check_new_file(destination)
     return known[str(name)]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from st_jtcse.atomic import write_atomically
 from st_jtcse.diagnostics.diagnosis import Diagnosis, Plan
 from st_jtcse.diagnostics.encoders import GROUPS
 from st_jtcse.reports import diagnosis_pictures as pictures
@@ -91,7 +92,7 @@ def write_report(
         *_of_encoders(diagnoses, plan),
         *_map(diagnoses, plan),
     ):
-        wide = save(one.draw(WIDE), folder, one.name)
+        wide = save(one.draw(WIDE), folder, one.name, write_atomically)
         sections.append(Section(one.heading, one.text, one.table, picture(one.draw, one.alt, wide)))
     if plan.cases:
         cases = cases_table(diagnoses, plan)

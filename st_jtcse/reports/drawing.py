@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from st_jtcse.errors import UserError
+from st_jtcse.ownership import replace_ours
 from st_jtcse.reports.page import Picture
 
 if TYPE_CHECKING:
@@ -125,11 +126,14 @@ def to_bytes(figure: Figure, picture_format: PictureFormat) -> bytes:
     return buffer.getvalue()
 
 
-def save(figure: Figure, folder: Path, name: str) -> bytes:
+def save(
+    figure: Figure,
+    folder: Path,
+    name: str,
+    write: Callable[[Path, bytes], None] = replace_ours,
+) -> bytes:
     """Write a picture as PNG and as SVG, each whole or not at all, and return the SVG."""
     contents = {kind: to_bytes(figure, kind) for kind in get_args(PictureFormat)}
     for kind, content in contents.items():
-        partial = folder / f".{name}.partial"
-        partial.write_bytes(content)
-        partial.replace(folder / f"{name}.{kind}")
+        write(folder / f"{name}.{kind}", content)
     return contents["svg"]

@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from st_jtcse.atomic import write_atomically
 from st_jtcse.errors import UserError
+from st_jtcse.evaluation.results import MARKDOWN, PAGE
+from st_jtcse.ownership import replace_ours
 from st_jtcse.records import Beside, EvaluatedModel, EvaluationResults, SuiteScores
 from st_jtcse.reports.drawing import (
     WIDE,
@@ -73,7 +74,7 @@ def suite_table(
 
 def write_markdown(folder: Path, data: EvaluationResults) -> None:
     """Leave the results as Markdown."""
-    write_atomically(folder / "results.md", evaluation_markdown(data))
+    replace_ours(folder / MARKDOWN, evaluation_markdown(data))
 
 
 def evaluation_markdown(data: EvaluationResults) -> str:
@@ -133,7 +134,7 @@ def write_evaluation(folder: Path, data: EvaluationResults) -> None:
         sections.append(Section("Without a result", "\n\n".join(_missing(data))))
     sections.append(Section("The model", about))
     write_markdown(folder, data)
-    write_atomically(folder / "index.html", render_page(f"Evaluation of {called}", sections))
+    replace_ours(folder / PAGE, render_page(f"Evaluation of {called}", sections))
 
 
 def _beside_table(called: str, beside: Beside) -> Table:

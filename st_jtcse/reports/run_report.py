@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from st_jtcse.atomic import write_atomically
 from st_jtcse.errors import UserError
+from st_jtcse.ownership import replace_ours
 from st_jtcse.records import RunResults, StageRecord
 from st_jtcse.reports.dev_curves import Curve, loss_terms, read_curves
 from st_jtcse.reports.drawing import (
@@ -110,7 +110,7 @@ def write_run_report(
         sections.append(
             Section("Before and after", told, Table(["pair", "gold", "before", "after"], cells))
         )
-    write_atomically(folder / PAGE, render_page(f"{results.recipe}, seed {results.seed}", sections))
+    replace_ours(folder / PAGE, render_page(f"{results.recipe}, seed {results.seed}", sections))
 
 
 def _curves(folder: Path, results: RunResults) -> Iterator[Section]:

@@ -7,9 +7,10 @@ the manifest is there.
 
 from __future__ import annotations
 
+import hashlib
 import logging
-import shutil
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +21,10 @@ from st_jtcse import processes
 from st_jtcse.atomic import write_atomically
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import sha256
+from st_jtcse.hub.card_results import TRAINING_RECORD
+from st_jtcse.hub.cards import CARD
+from st_jtcse.hub.model_files import MODEL_FILES
+from st_jtcse.ownership import claim, in_the_way, is_ours, remove_folder, vouched
 from st_jtcse.records import Count, Number, Stored, read
 from st_jtcse.training.provenance import environment
 
@@ -27,6 +32,16 @@ logger = logging.getLogger(__name__)
 
 MANIFEST = "checkpoint_manifest.json"
 _STATE = "trainer_state.json"
+# What only a training saves, beside a model's own files.
+_OF_TRAINING = re.compile(
+    r"[\w-]+\.(pt|pth|bin)|[\w-]+_config\.json|\..+\.partial"
+    rf"|{re.escape(_STATE)}|{re.escape(MANIFEST)}|{re.escape(TRAINING_RECORD)}|{re.escape(CARD)}"
+)
+
+
+def is_saved(name: str) -> bool:
+    """Whether a file in a checkpoint or a model's folder has a name under which such are saved."""
+    return bool(MODEL_FILES.fullmatch(name) or _OF_TRAINING.fullmatch(name))
 
 
 class _File(BaseModel):
@@ -67,6 +82,18 @@ class Checkpoints(TrainerCallback):
 
     def __init__(self, data_sha256: Mapping[str, str], limit: int | None) -> None:
         self._data, self._limit = dict(data_sha256), limit
+        self._beside: list[str] = []
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Claim the folder of a checkpoint that may be saved now."""
+        if processes.rank() == 0 and (control.should_save or control.should_evaluate):
+            place = checkpoint_at(Path(str(args.output_dir)), state.global_step)
+            self._beside = _files(place)  # What somebody put there is none of the checkpoint's.
+            claim(place)
+
+    on_epoch_end = on_step_end
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -90,12 +117,15 @@ class Checkpoints(TrainerCallback):
             environment=environment(),
             files=files,
         )
-        write_atomically(last / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
+        text = manifest.model_dump_json(indent=2) + "\n"
+        own = [name for name in files if name not in self._beside]
+        claim(last, own, hashlib.sha256(text.encode()).hexdigest())
+        write_atomically(last / MANIFEST, text)
         if self._limit is not None and self._limit > 0:
             kept = {last, checkpoint_at(stage, state.best_global_step or state.global_step)}
-            others = [path for path in _by_step(stage) if path not in kept]
+            others = [path for path in _complete(stage) if path not in kept]
             for path in others[: max(0, len(others) + len(kept) - self._limit)]:
-                shutil.rmtree(path)
+                remove_folder(path, is_saved)
 
 
 def checkpoint_at(stage: Path, step: int) -> Path:
@@ -108,12 +138,20 @@ def last_whole(stage: Path) -> Path | None:
     none.
 
     Later ones, which are not whole, are deleted, and that is said. Raises UserError if the best
-    checkpoint until then, which may become the stage's result, is not whole.
+    checkpoint until then, which may become the stage's result, is not whole, and where another
+    training's checkpoint lies in the place of one of this.
     """
     if processes.rank() == 0:
         _pass_over(stage)
     processes.wait_for_all()
-    return max(_by_step(stage), key=_step, default=None)
+    return max(_complete(stage), key=_step, default=None)
+
+
+def claim_older(checkpoints: Iterable[Path]) -> None:
+    """Claim what the manifests of an earlier version's checkpoints tell."""
+    for path in checkpoints:
+        if (path / MANIFEST).is_file():
+            claim(path, _files(path), sha256(path / MANIFEST))
 
 
 def state_of(checkpoint: Path) -> TrainerState:
@@ -192,8 +230,12 @@ def _pass_over(stage: Path) -> None:
         passed[path] = fault
     if found is not None and (best := state_of(found).best_global_step):
         check_best(stage, best)
+    for file in (file for path in passed for file in path.rglob("*")):
+        # The trainer, which goes through that step again, would write to what a link leads to.
+        if file.is_symlink() or not (file.is_file() or file.is_dir()):
+            raise in_the_way(file)
     for path in passed:
-        shutil.rmtree(path)
+        remove_folder(path, is_saved)
     if passed:
         told = ", ".join(f"{path.name} ({fault})" for path, fault in passed.items())
         goes_on = "starts from its beginning" if found is None else f"goes on from {found.name}"
@@ -217,7 +259,11 @@ def _fault(checkpoint: Path) -> str | None:
         if path.stat().st_size != file.size or sha256(path) != file.sha256:
             return f"{name} is damaged"
     added = sorted(set(_files(checkpoint)) - named.keys())
-    return f"{added[0]} was added" if added else None
+    if added:
+        return f"{added[0]} was added"
+    if sha256(checkpoint / MANIFEST) not in vouched(checkpoint):
+        raise in_the_way(checkpoint)
+    return None
 
 
 def _read(checkpoint: Path) -> _Manifest:
@@ -234,13 +280,18 @@ def _files(checkpoint: Path) -> list[str]:
     return sorted(path.relative_to(checkpoint).as_posix() for path in paths)
 
 
+def is_checkpoint(name: str) -> bool:
+    """Whether a file or folder is called as the trainer calls checkpoints."""
+    return re.fullmatch(r"checkpoint-\d+", name) is not None
+
+
 def _by_step(stage: Path) -> list[Path]:
-    found = (
-        path
-        for path in stage.glob("checkpoint-*")
-        if path.is_dir() and path.name[len("checkpoint-") :].isdecimal()
-    )
-    return sorted(found, key=_step)
+    found = (path for path in stage.glob("checkpoint-*") if is_checkpoint(path.name))
+    return sorted((path for path in found if is_ours(path)), key=_step)
+
+
+def _complete(stage: Path) -> list[Path]:
+    return [path for path in _by_step(stage) if (path / MANIFEST).is_file()]
 
 
 def _step(checkpoint: Path) -> int:

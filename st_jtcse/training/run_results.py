@@ -6,8 +6,9 @@ import time
 from collections.abc import Mapping
 
 from st_jtcse import processes
-from st_jtcse.atomic import to_json, write_atomically
+from st_jtcse.atomic import to_json
 from st_jtcse.data.pairs import Pairs
+from st_jtcse.ownership import replace_ours
 from st_jtcse.recipe.blocks import DEV
 from st_jtcse.recipe.schema import Recipe
 from st_jtcse.records import Examples, RunResults
@@ -21,9 +22,7 @@ from st_jtcse.training.stage_inputs import Inputs
 def write_results(recipe: Recipe, folder: RunFolder, shipped: ShippedScores) -> None:
     """Leave results.json as far as the run is."""
     if processes.rank() == 0:
-        write_atomically(
-            folder.path / RESULTS, to_json(results_of(recipe, folder, shipped).plain())
-        )
+        replace_ours(folder.path / RESULTS, to_json(results_of(recipe, folder, shipped).plain()))
 
 
 def leave_report(

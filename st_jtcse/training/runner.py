@@ -51,8 +51,12 @@ def run(
         stages = {stage.name: stage for stage in loaded.stages}
         # Nothing is touched in a folder that is not this run's, nor beside another process that is
         # at work in it.
+        folder.check(recipe, resume)
+        processes.wait_for_all()
         ours = resume and folder.holds(recipe)
         if first and ours:
+            folder.adopt_older(stages)
+            folder.check_places(stages)
             held.enter_context(folder.in_use())
             for name in stages:
                 folder.recover(name)

@@ -74,6 +74,8 @@ def run_stage(
         "seconds": 0.0,
     }
     if stage.loss is not None:
+        if processes.rank() == 0:
+            folder.begin(stage.name)
         prepare(job)
         train(job, [StageLines(stage), *callbacks])
     job.finish()

@@ -61,7 +61,7 @@ def save_stage(
     # What the card knows of the training is in the trained model; its form is the saved one's.
     saved.model_card_data = trained.model_card_data
     describe(loaded, stage, saved, staging, found)
-    folder.finish(stage.name)
+    folder.finish(stage.name, staging)
 
 
 def result_of(

@@ -15,8 +15,10 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from st_jtcse.atomic import to_json, write_atomically
+from st_jtcse import processes
+from st_jtcse.atomic import to_json
 from st_jtcse.errors import UserError
+from st_jtcse.ownership import check_place, replace_ours
 from st_jtcse.recipe.load import LoadedRecipe, load_recipe
 from st_jtcse.reports import seed_reports
 from st_jtcse.reports.drawing import save
@@ -25,6 +27,8 @@ from st_jtcse.training import runner
 from st_jtcse.training.as_shipped import ShippedScores
 from st_jtcse.training.rehearsal import rehearse
 from st_jtcse.training.run_folder import RunFolder, tell_if_nothing_to_resume
+
+_FILES = ("sweep.json", "sweep.png", "sweep.svg")
 
 logger = logging.getLogger(__name__)
 
@@ -95,10 +99,14 @@ def run_all(
     A stage that has the same settings, seed and earlier stages in two runs is trained in the first
     and linked into the other.
     """
+    top = RunFolder(Path(loaded.recipe.output_dir))
+    top.check(loaded.recipe, resume)
+    if resume and processes.rank() == 0:
+        top.adopt_older((), _FILES)
+    check_place(*(top.path / name for name in _FILES))
     rehearsed: set[str] = set()
     for run in runs:
         rehearse(run.loaded, run.loaded.choose(names), None, rehearsed)
-    top = RunFolder(Path(loaded.recipe.output_dir))
     with top.open(loaded.recipe, resume):
         if resume:
             stages = [stage.name for stage in loaded.stages]
@@ -150,7 +158,7 @@ def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:
         "metrics": metrics,
         "stages": [dataclasses.asdict(row) for row in rows],
     }
-    write_atomically(folder / "sweep.json", to_json(told))
+    replace_ours(folder / "sweep.json", to_json(told))
     try:
         save(seed_reports.draw_sweep(rows, metrics), folder, "sweep")
     except UserError as error:  # The numbers are there; the picture can be had later.

@@ -195,14 +195,14 @@ def faulty(tower_folders, tmp_path):
             "join good lacking out",
             "lacks the weight 'encoder.layer.1.output.dense.bias'; it is not a complete bert model",
         ),
-        ("join good good full", "holds something already; choose another folder, or empty it"),
+        ("join good good full", "full is not empty; choose another folder."),
         (
             "join good good out --cross-attention-every 3",
             "must divide the towers' 4 layers, found 3; use one of 1, 2, 4",
         ),
         ("split good out", "holds a bert model, not a twin encoder"),
         ("split missing out", "missing' cannot be loaded"),
-        ("split good full", "holds something already"),
+        ("split good full", "full is not empty"),
     ],
 )
 def test_a_fault_is_one_line_and_leaves_nothing(command, message, faulty, tmp_path, capsys):

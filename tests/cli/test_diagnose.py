@@ -311,5 +311,5 @@ def test_what_can_be_refused_is_refused_before_a_model_is_loaded(models, pairs, 
     )
     out.mkdir()
     (out / "mine.txt").write_text("mine")
-    assert "holds something already; choose another folder" in refusal(capsys, models, pairs, out)
+    assert "is not empty; choose another folder." in refusal(capsys, models, pairs, out)
     assert [path.name for path in out.iterdir()] == ["mine.txt"]

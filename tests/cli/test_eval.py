@@ -16,6 +16,7 @@ from rich.console import Console
 from st_jtcse.cli import console
 from st_jtcse.cli import eval as command
 from st_jtcse.evaluation.mteb_models import UniqueTextEncoder
+from st_jtcse.ownership import LIST
 
 pytestmark = pytest.mark.usefixtures("offline")
 
@@ -75,6 +76,7 @@ def test_a_run_leaves_figures_beside_the_papers(model_folders, evaluation_data, 
     assert "- mteb/STS13: its data, mteb/sts13-sts@" in text
     drawn = [f"{suite}.{kind}" for suite in ("sts7", "tasks") for kind in ("png", "svg")]
     assert sorted(path.name for path in output.iterdir()) == [
+        LIST,
         "index.html",
         "results.json",
         "results.md",
@@ -191,11 +193,7 @@ def test_results_of_something_else_are_refused(model_folders, evaluation_data, t
         tmp_path,
     )
     assert code == 2
-    assert (
-        told.err.strip()
-        == f"--output-dir: {tmp_path / 'results.json'} is damaged, or not the results of st-eval "
-        "(model: expected a value, found none); restore it, or choose another folder."
-    )
+    assert told.err == f"--output-dir: {tmp_path} is not empty; choose another folder.\n"
 
 
 def test_an_output_that_cannot_be_a_folder_is_refused(
@@ -214,7 +212,11 @@ def test_an_output_that_cannot_be_a_folder_is_refused(
             output,
         )
         assert code == 2
-        assert told.err.startswith(f"--output-dir: {output} cannot be written")
+        assert told.err in (
+            f"--output-dir: {output} is not a folder; choose another folder.\n",
+            f"--output-dir: The output {output} lies below {output.parent}, which is a file; "
+            "choose another place.\n",
+        )
         assert len(told.err.splitlines()) == 1
 
 

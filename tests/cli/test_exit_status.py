@@ -193,6 +193,14 @@ def test_a_full_stdout_is_told(answer):
     )
 
 
+def test_a_closed_stdout_is_told_before_anything_is_begun(tmp_path):
+    copy = "--copy", "quickstart", str(tmp_path / "r.yaml")
+    done = run(COMMAND, *copy, preexec_fn=lambda: os.close(1))
+    told = "stdout is closed; lead it to a file, or to /dev/null.\n"
+    assert (done.returncode, done.stderr) == (2, told)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_stdout_that_nobody_reads_ends_the_command_without_a_word():
     reader, writer = os.pipe()
     os.close(reader)

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from st_jtcse.data import Source, load_sentences
+from st_jtcse.data.arrow_files import claim_partial, working_folder
 from st_jtcse.data.rows import read_rows
 from st_jtcse.errors import UserError
 
@@ -189,7 +190,7 @@ def test_a_damaged_or_unfinished_conversion_is_made_again(large, tmp_path, damag
     (file,) = (tmp_path / "cache").glob("*.arrow")
     whole = file.read_bytes()
     file.write_bytes(damage(whole))
-    file.with_suffix(".partial").write_bytes(whole[:100])  # As a killed process leaves it.
+    claim_partial(working_folder(file), "text").write_bytes(whole[:100])  # As left by a kill.
     assert told(load_sentences(sources, tmp_path / "cache")) == told(held)
     assert file.read_bytes() == whole and reads == sources * 2
     assert sorted(path.suffix for path in file.parent.iterdir()) == [".arrow", ".lock"]

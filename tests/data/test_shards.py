@@ -13,6 +13,7 @@ from datasets import Dataset
 from st_jtcse.data.arrow_files import _first_difference
 from st_jtcse.data.shards import Job, cached_columns
 from st_jtcse.errors import UserError
+from st_jtcse.ownership import LIST
 
 SENTENCES = make_sentences(10)
 SAME = '{"unit": "word"}'
@@ -138,14 +139,19 @@ def test_settings_that_cannot_be_compared_are_told_too(told):
 def test_a_full_disk_is_told_and_finished_shards_are_kept(job, tmp_path, monkeypatch):
     job, computed = job
     shards = interrupt(job, tmp_path, at=1)
-    # Writing to this device fails as writing to a full disk does.
-    monkeypatch.setattr("os.getpid", lambda: 7)
-    (shards / ".00001.7.partial").symlink_to("/dev/full")
-    with pytest.raises(
-        UserError, match="no space is left on the disk: free some, or choose another cache_dir"
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(
+            UserError, match="no space is left on the disk: free some, or choose another cache_dir"
+        ),
     ):
+        patch.setattr("os.fsync", full)
         cached_columns(job, tmp_path)
-    assert [path.name[:5] for path in shards.iterdir()] == ["00000"]
+    assert [path.name[:5] for path in shards.iterdir() if path.name != LIST] == ["00000"]
     computed.clear()
     assert cached_columns(job, tmp_path)["length"][:] == [len(text) for text in SENTENCES]
     assert [len(texts) for texts in computed] == [4, 2]

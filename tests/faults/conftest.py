@@ -15,9 +15,11 @@ from conftest import make_sentences, save_encoder
 from processes import group_of_two
 from sentence_transformers import CrossEncoder
 
+from faults.dying_run import tear
 from st_jtcse.hashing import sha256, weight_files_sha256
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.modules import load_sentence_transformer
+from st_jtcse.ownership import LIST
 
 TIMES = {
     "seconds",
@@ -130,9 +132,7 @@ class Undisturbed:
                 (self._place / path).parent.mkdir(exist_ok=True, parents=True)
                 shutil.copyfile(self._kept / digest, self._place / path)
         if torn:
-            os.truncate(
-                self._place / moment["torn"], (self._place / moment["torn"]).stat().st_size // 2
-            )
+            tear(self._place / moment["torn"])
         return self._place
 
     def first(self, path):
@@ -386,25 +386,24 @@ def check_that_it_has_ended_alike(project, undisturbed, ended):
     left = [
         path.name
         for path in (project / "run").rglob("*")
-        if "checkpoint" in path.name or path.name[0] == "."
+        if "checkpoint" in path.name or (path.name[0] == "." and path.name != LIST)
     ]
     assert not left
 
 
 # Files that tell of times or of the process, without a leading dot, and the end of names that do.
 TIMED = {"run.log", "results.json", "training_results.json", "README.md", "trainer_state.json"}
-TIMED |= {"checkpoint_manifest.json", "in-use"}
-PROCESS = re.compile(r"\.\d+\.partial$")
+TIMED |= {"checkpoint_manifest.json", "in-use", LIST.removeprefix(".")}
+RANDOM = re.compile(r"\.[0-9a-f]{8}(?=\.partial$|/|$)")
 
 
 def steady(tree):
     """What lies in a folder, but for what two runs never have alike."""
+    tree = {RANDOM.sub("", path): digest for path, digest in tree.items()}
     timed = {
         path for path in tree if Path(path).name.removeprefix(".").removesuffix(".partial") in TIMED
     }
-    return {
-        PROCESS.sub("", path): digest for path, digest in tree.items() if path not in timed
-    } | dict.fromkeys(timed)
+    return tree | dict.fromkeys(timed)
 
 
 def tree_of(project):

@@ -21,6 +21,7 @@ TOLD = "exit status 2 and a message of one sentence; then the same as after a ki
 KILLS, DISKS, DAMAGE = "faults/test_kills.py", "faults/test_disks.py", "faults/test_damage.py"
 KINDS = "faults/test_kinds_of_runs.py"
 RESUME = "training/test_resume_checks.py"
+FOREIGN = "test_foreign_files.py"
 PROMISES = [
     Promise(
         "kill -9 before each operation that creates, moves or removes a file",
@@ -156,6 +157,43 @@ PROMISES = [
         "training or dev data changed before `--resume`",
         "refused; once you restore the old data, `--resume` gives the same bytes",
         f"{DAMAGE}::test_changed_data_are_refused_and_the_old_ones_resume",
+    ),
+    Promise(
+        "an output folder, of any command, that holds files or links of yours, or is a file",
+        "exit status 2 and the same sentence everywhere, before anything is written",
+        f"{FOREIGN}::test_a_folder_of_somebody_is_refused_in_the_same_words_by_every_command",
+    ),
+    Promise(
+        "your files, folders and links in the folders of a run that is cut off, fails or is "
+        "resumed",
+        "they keep their bytes, inodes and paths, and what the links lead to is untouched; the "
+        "model is the same",
+        f"{FOREIGN}::test_a_run_leaves_the_files_of_others_alone",
+    ),
+    Promise(
+        "a link, or a file of yours, in the place of a result, a lock, a stage or a checkpoint",
+        "`--resume` ends with exit status 2 and a message that names it; nothing is changed",
+        f"{FOREIGN}::test_what_lies_where_a_run_is_going_to_write_is_refused",
+    ),
+    Promise(
+        "your own run.log in a run's folder",
+        "it gets no line and keeps its bytes; the run says so and goes on without a log",
+        f"{FOREIGN}::test_a_log_of_somebody_gets_no_line",
+    ),
+    Promise(
+        "your files in the folders of an evaluation, a report, a sweep or the cache",
+        "they stay; one in the place of a result is refused with its name",
+        f"{FOREIGN}::test_an_evaluation_leaves_the_files_of_others_alone",
+    ),
+    Promise(
+        "a run that fails before its first result",
+        "what it wrote is removed, and nothing else",
+        f"{FOREIGN}::test_a_run_that_fails_early_removes_what_it_wrote_and_no_more",
+    ),
+    Promise(
+        "standard output that is closed",
+        "exit status 2 and a message of one sentence, before anything is begun",
+        "cli/test_exit_status.py::test_a_closed_stdout_is_told_before_anything_is_begun",
     ),
     Promise(
         "another number of threads, other versions or other data on `--resume`",

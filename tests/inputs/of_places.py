@@ -10,9 +10,9 @@ TRAIN = "st-train {recipe} --output-dir"
 DIAGNOSE = "st-diagnose {model} --pairs {pairs} --sample-size 2 --output-dir"
 CONVERGENCE = "st-convergence {run} --output-dir"
 SCORE = "st-score {corpus} --scorer {model} --judge {judge} --output"
-NOT_EMPTY = "out is not empty; choose another folder with --output-dir."
+NOT_EMPTY = "out is not empty; choose another folder."
 BELOW = "file, which is a file; choose another place."
-HOLDS = "holds something already; choose another folder, or empty it."
+NO_FOLDER = "file is not a folder; choose another folder."
 
 ROWS = [
     Row("a run in a folder of others", f"{TRAIN} out", NOT_EMPTY, files=MINE),
@@ -23,12 +23,12 @@ ROWS = [
         NOT_EMPTY,
         files={"out/.one.old/training_results.json": "{}", "out/.one.new/a.txt": "a\n"},
     ),
-    Row("a run in a file", f"{TRAIN} file", "file is not empty; choose another folder", files=FILE),
-    Row("a run below a file", f"{TRAIN} file/out", "a part of this path is a file", files=FILE),
+    Row("a run in a file", f"{TRAIN} file", NO_FOLDER, files=FILE),
+    Row("a run below a file", f"{TRAIN} file/out", BELOW, files=FILE),
     Row(
         "a run below a device",
         f"{TRAIN} /dev/null/out",
-        "/dev/null/out: a part of this path is a file",
+        "/dev/null, which is a file; choose another place.",
     ),
     Row(
         "a run under a name too long",
@@ -38,7 +38,7 @@ ROWS = [
     Row(
         "a run in links that lead in a circle",
         f"{TRAIN} out",
-        "out: it exists already; choose another place.",
+        "out is not a folder; choose another folder.",
         files=LOOP,
     ),
     Row("a run where the system keeps its own", f"{TRAIN} /proc/none/out", "/proc/none"),
@@ -52,27 +52,34 @@ ROWS = [
         f"st-train --copy quickstart {LONG}",
         "the name is too long; choose a shorter one.",
     ),
-    Row("a twin in a folder of others", "st-convert join {first} {second} out", HOLDS, files=MINE),
-    Row("a twin in a file", "st-convert join {first} {second} file", HOLDS, files=FILE),
+    Row(
+        "a twin in a folder of others",
+        "st-convert join {first} {second} out",
+        NOT_EMPTY,
+        files=MINE,
+    ),
+    Row("a twin in a file", "st-convert join {first} {second} file", NO_FOLDER, files=FILE),
     Row(
         "a twin below a file",
         "st-convert join {first} {second} file/out",
         BELOW,
         files=FILE,
     ),
-    Row("a twin split into a folder of others", "st-convert split {twin} out", HOLDS, files=MINE),
-    Row("a diagnosis in a folder of others", f"{DIAGNOSE} out", HOLDS, files=MINE),
+    Row(
+        "a twin split into a folder of others", "st-convert split {twin} out", NOT_EMPTY, files=MINE
+    ),
+    Row("a diagnosis in a folder of others", f"{DIAGNOSE} out", NOT_EMPTY, files=MINE),
     Row("a diagnosis below a file", f"{DIAGNOSE} file/out", BELOW, files=FILE),
     Row(
         "a report in a file",
         f"{CONVERGENCE} file",
-        "--output-dir: file cannot be written",
+        f"--output-dir: {NO_FOLDER}",
         files=FILE,
     ),
     Row(
         "a report below a device",
         f"{CONVERGENCE} /dev/null/out",
-        "--output-dir: /dev/null/out cannot be written",
+        "--output-dir: The output /dev/null/out lies below /dev/null, which is a file",
     ),
     Row(
         "scores in no folder",
@@ -83,12 +90,12 @@ ROWS = [
     Row(
         "an evaluation in a file",
         "st-eval {model} --task senteval/CR --output-dir file",
-        "--output-dir: ",
+        f"--output-dir: {NO_FOLDER}",
         files=FILE,
     ),
     Row(
         "an evaluation below a device",
         "st-eval {model} --task senteval/CR --output-dir /dev/null/out",
-        "--output-dir: /dev/null/out cannot be written",
+        "--output-dir: The output /dev/null/out lies below /dev/null, which is a file",
     ),
 ]

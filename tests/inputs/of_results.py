@@ -82,7 +82,7 @@ ROWS = [
     evaluated(
         "an evaluation that is cut off",
         '{"model": {"na',
-        NOT_AN_EVALUATION,
+        "--output-dir: out is not empty; choose another folder.",
     ),
     evaluated(
         "an evaluation of another shape",
@@ -92,7 +92,7 @@ ROWS = [
     evaluated(
         "an evaluation nested 200,000 deep",
         "[" * 200_000,
-        NOT_AN_EVALUATION,
+        "--output-dir: out is not empty; choose another folder.",
     ),
     evaluated(
         "an evaluation of another model",

@@ -9,6 +9,7 @@ from conftest import make_sentences, run_results, save_encoder
 from st_jtcse.cli.convergence import main
 from st_jtcse.cli.train import main as train
 from st_jtcse.errors import UserError
+from st_jtcse.ownership import LIST
 from st_jtcse.reports.dev_curves import Curve, Evaluation, read_curves
 from st_jtcse.reports.seed_reports import common_score, convergence
 
@@ -110,7 +111,7 @@ def test_the_report_holds_numbers_and_pictures(runs, tmp_path, capsys):
     assert main([*folders, "--score", "1", "--output-dir", str(tmp_path / "two")]) == 0
     assert "cosent" in capsys.readouterr().out
     names = ["convergence.json", "convergence.png", "convergence.svg"]
-    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == names
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == [LIST, *names]
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     told = json.loads((tmp_path / "one" / "convergence.json").read_text())

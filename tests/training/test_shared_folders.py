@@ -1,9 +1,11 @@
 """A folder is touched only by the run it belongs to, and by one process at a time."""
 
+import errno
 import json
 import os
 import shutil
 import time
+from pathlib import Path
 from threading import Event, Thread
 
 import pytest
@@ -11,6 +13,7 @@ from processes import start
 from test_run import project, refusal, train, weights  # noqa: F401  # project is a fixture
 
 from st_jtcse.errors import UserError
+from st_jtcse.ownership import LIST
 from st_jtcse.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("unrehearsed")
@@ -21,9 +24,7 @@ def test_somebody_elses_hidden_folders_are_left_alone(project, capsys):  # noqa:
         (project / "run" / name).mkdir(parents=True)
         (project / "run" / name / "training_results.json").write_text("{}")
     for options in ([], ["--resume"]):
-        assert "run is not empty; choose another folder with --output-dir." in refusal(
-            project, capsys, *options
-        )
+        assert "run is not empty; choose another folder." in refusal(project, capsys, *options)
 
 
 def test_another_recipes_run_is_left_alone(project, capsys):  # noqa: F811
@@ -58,10 +59,24 @@ def test_a_second_run_is_told_whose_the_folder_is(project, capsys):  # noqa: F81
     assert not lock.exists()
 
 
-def test_a_run_killed_before_its_recipe_was_whole_can_start_again(project):  # noqa: F811
-    (project / "run").mkdir()
-    (project / "run" / ".recipe.yaml.partial").write_text("name: ti")
+def test_a_run_killed_before_its_recipe_was_whole_can_start_again(project, monkeypatch):  # noqa: F811
+    replace = Path.replace
+
+    def fail(path, *rest, **more):
+        raise OSError(errno.EIO, "and nothing is cleared, as after a kill", str(path))
+
+    def replace_others(path, goal):
+        return fail(path) if "recipe" in path.name else replace(path, goal)
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            for name, instead in (("unlink", fail), ("rmdir", fail), ("replace", replace_others)):
+                patch.setattr(Path, name, instead)
+            assert train(project, "--stage", "encoder") == 2
+    left = {path.name for path in (project / "run").iterdir()}
+    assert left > {LIST, ".in-use", ".in-use.lock"} and len(left) > 3
     assert train(project, "--stage", "encoder") == 0
+    assert {path.name for path in (project / "run").iterdir() if path.name[0] == "."} == {LIST}
     assert json.loads((project / "run" / "results.json").read_text())["stages"]
 
 

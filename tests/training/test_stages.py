@@ -18,6 +18,7 @@ from sentence_transformers import SentenceTransformer
 from test_run import results, train, weights
 
 from st_jtcse.cli.train import main
+from st_jtcse.ownership import LIST
 
 TEXTS = make_sentences(6, seed=9)
 ENCODER = {
@@ -381,7 +382,7 @@ def test_two_processes_train_as_one_run(project):
     assert found["finished"] and [stage["steps"] for stage in found["stages"]] == [4, 0, 4]
     assert done.stdout.count("Spearman x 100") == 1
     assert load(project, "student").encode(TEXTS).shape == (6, 32)
-    assert not [path for path in (project / "run").rglob("*") if path.name[0] == "."]
+    assert [path.name for path in (project / "run").rglob("*") if path.name[0] == "."] == [LIST]
 
 
 def test_two_processes_run_a_sweep(project):

@@ -9,6 +9,7 @@ from conftest import save_encoder
 from test_run import project  # noqa: F401  # a fixture
 
 from st_jtcse.cli.train import main
+from st_jtcse.ownership import LIST
 from st_jtcse.recipe.load import load_recipe
 from st_jtcse.training.sweep import plan_runs
 
@@ -29,7 +30,7 @@ def weights(project, *parts):  # noqa: F811
 def test_seeds_are_runs_of_their_own_and_one_table(project, capsys):  # noqa: F811
     assert sweep(project, "--stage", "encoder", seeds="3..4") == 0
     assert sorted(path.name for path in (project / "run").iterdir()) == [
-        "recipe.yaml", "seed-3", "seed-4", "sweep.json", "sweep.png", "sweep.svg",
+        LIST, "recipe.yaml", "seed-3", "seed-4", "sweep.json", "sweep.png", "sweep.svg",
     ]  # fmt: skip
     assert "encoder" in capsys.readouterr().out
     told = json.loads((project / "run" / "sweep.json").read_text())
