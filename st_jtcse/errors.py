@@ -99,6 +99,27 @@ def ways_out(known: Mapping[type[ChoiceNeeded], str]) -> Iterator[None]:
         raise UserError(f"{error.fact}; {known[type(error)]}.") from error
 
 
+class ProcessLost(UserError):
+    """Another process of a distributed run is gone and did not say why, as one that is killed."""
+
+    def __init__(self) -> None:
+        super().__init__("Another process of this run has ended, as one does that is killed")
+
+
+class Ended(Exception):
+    """How the command ends is settled.
+
+    Args:
+        status: Its exit status.
+        told: The line that says why; empty where another process says it.
+    """
+
+    def __init__(self, status: int, told: str) -> None:
+        super().__init__(told)
+        self.status = status
+        self.told = told
+
+
 class PushFailed(Exception):
     """The Hub did not take a model, for reasons that pass; the model is on disk, and the push can
     be repeated.

@@ -8,9 +8,10 @@ Python instead.
 import gc
 import multiprocessing
 import os
-import socket
 import sys
 from pathlib import Path
+
+from torch.distributed import TCPStore
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
@@ -23,10 +24,21 @@ _CONTEXT.set_forkserver_preload(
 )
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def group_of_two():
+    """Return the store of a group of two processes, and the environment by which they find it.
+
+    The store is kept here, as torchrun keeps it: a port that is given back before a process takes
+    it may be another's by then.
+    """
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    return store, {
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
 
 
 def start(function, *given, said=os.devnull, **environment):
@@ -40,12 +52,7 @@ def start(function, *given, said=os.devnull, **environment):
 
 def run_two(function, *given, folder):
     """Run a function in two processes that find each other as those of torchrun do."""
-    group = {
-        "WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-    }
+    store, group = group_of_two()
     files = [Path(folder, f"said-by-{rank}.txt") for rank in range(2)]
     processes = [
         start(function, *given, said=said, RANK=str(rank), LOCAL_RANK=str(rank), **group)
@@ -56,6 +63,7 @@ def run_two(function, *given, folder):
     assert [process.exitcode for process in processes] == [0, 0], [
         file.read_text() for file in files
     ]
+    del store
 
 
 def run_code(code, *arguments, folder, **environment):

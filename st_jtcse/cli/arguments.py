@@ -56,11 +56,15 @@ def recipes_complete(argument: argparse.Action) -> None:
     argument.completer = lambda prefix, **_: [*bundled.recipes(), *glob(f"{prefix}*")]  # type: ignore[attr-defined]
 
 
-def choices_by_flag() -> AbstractContextManager[None]:
-    """Name the flags by which a user says what a model leaves open."""
+def choices_by_flag(
+    pooling: str = "add --pooling cls or --pooling mean",
+) -> AbstractContextManager[None]:
+    """Name the flags by which a user says what a model leaves open; `pooling` is the way out of a
+    command that has no such flag.
+    """
     return ways_out(
         {
-            PoolingNeeded: "add --pooling cls or --pooling mean",
+            PoolingNeeded: pooling,
             PoolerNeeded: "ask for random ones (--random-pooler)",
             CodeNotTrusted: "if you trust that, add --trust-remote-code",
         }

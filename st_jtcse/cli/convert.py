@@ -12,10 +12,15 @@ from st_jtcse.cli import console
 from st_jtcse.cli.arguments import choices_by_flag, faults_of, positive
 from st_jtcse.cli.exit_status import command
 
+_POOLED_BY_A_RECIPE = (
+    "join two plain encoders or two models that are pooled alike, or train them by a recipe whose "
+    "'towers' name a pooling"
+)
+
 
 @console.quiet_libraries()
 def _run(options: argparse.Namespace) -> None:
-    with faults_of(f"st-convert {options.command}"), choices_by_flag():
+    with faults_of(f"st-convert {options.command}"), choices_by_flag(_POOLED_BY_A_RECIPE):
         options.convert(options)
     console.say(f"Saved {options.output}.")
     if options.command == "join":

@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import IO
 
 import st_jtcse
-from st_jtcse.errors import DataUnavailable, PushFailed, UserError, refusal
+from st_jtcse.errors import (
+    DataUnavailable,
+    Ended,
+    ProcessLost,
+    PushFailed,
+    UserError,
+    refusal,
+)
 
 FAILED, USER_FAULT, NO_DATA, INTERRUPTED = 1, 2, 3, 130
 _LONGEST = 200  # Characters of a library's message.
@@ -29,12 +36,12 @@ def command(
     """Make a command, which takes its arguments, by default those of the process, and returns the
     exit status.
 
-    That is what `run` returned, None for 0; 2 if the user's input, disk or place is at fault, 3 if
-    a data set cannot be had, 1 if the Hub did not take a model, 130 if interrupted, each told in
-    one line; 1 for anything else, which is no fault of the user: told in a line that names its
-    place and the file that its traceback was kept in. `interrupted` says what an interruption
-    leaves; for some commands the options decide it. Where nobody reads stdout any more, the command
-    ends with 1.
+    That is what `run` returned, None for 0; 2 if the user's input, disk or place is at fault or
+    another process of the run is gone, 3 if a data set cannot be had, 1 if the Hub did not take a
+    model, 130 if interrupted, each told in one line; 1 for anything else, which is no fault of the
+    user: told in a line that names its place and the file that its traceback was kept in.
+    `interrupted` says what an interruption leaves; for some commands the options decide it. Where
+    nobody reads stdout any more, the command ends with 1.
     """
 
     def main(argv: Sequence[str] | None = None) -> int:
@@ -57,16 +64,10 @@ def command(
             finally:
                 # Here, where it can be told, and not when Python ends.
                 _deliver_output()
-        except (UserError, PushFailed) as error:
-            status, told = USER_FAULT if isinstance(error, UserError) else FAILED, str(error)
-            status = NO_DATA if isinstance(error, DataUnavailable) else status
-        except KeyboardInterrupt as error:
-            where = f" in {error}" if error.args else ""
-            status, told = INTERRUPTED, f"Interrupted{where}; {left}."
-        except Exception as error:
-            status, told = USER_FAULT, refusal(error) or ""
-            if not told:
-                status, told = FAILED, _unexpected(error)
+        except (Exception, KeyboardInterrupt) as error:
+            status, told = outcome(error, left)
+        if not told:
+            return status
         with suppress(AttributeError):  # A closed stderr is None.
             with suppress(OSError):
                 sys.stderr.write(f"{told}\n")
@@ -74,6 +75,28 @@ def command(
         return status
 
     return main
+
+
+def outcome(error: BaseException, left: str) -> tuple[int, str]:
+    """Return the exit status of a command that an error ends, and the line that says why; `left`
+    is what an interruption leaves.
+    """
+    if isinstance(error, Ended):
+        return error.status, error.told
+    if isinstance(error, KeyboardInterrupt):
+        where = f" in {error}" if error.args else ""
+        return INTERRUPTED, f"Interrupted{where}; {left}."
+    if isinstance(error, ProcessLost):
+        return USER_FAULT, f"{error}; {left}."
+    if isinstance(error, DataUnavailable):
+        return NO_DATA, str(error)
+    if isinstance(error, UserError):
+        return USER_FAULT, str(error)
+    if isinstance(error, PushFailed):
+        return FAILED, str(error)
+    if told := refusal(error):
+        return USER_FAULT, told
+    return FAILED, _unexpected(error)
 
 
 def _deliver_output() -> None:
@@ -97,7 +120,7 @@ def _flush(stream: IO[str]) -> OSError | None:
     return None
 
 
-def _unexpected(error: Exception) -> str:
+def _unexpected(error: BaseException) -> str:
     """Keep an error's traceback in a file, or print it where there can be none, and return a line
     about it.
     """

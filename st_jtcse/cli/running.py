@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from accelerate import PartialState
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from st_jtcse import processes
 from st_jtcse.cli import console
 from st_jtcse.errors import UserError
 from st_jtcse.hub.card_results import TRAINING_RECORD
@@ -40,7 +40,8 @@ def train(
     and push that.
     """
     # Every process must know which one writes, before the first of them does.
-    speaks = PartialState(cpu=bool(loaded.recipe.args.get("use_cpu"))).is_main_process
+    processes.join(use_cpu=bool(loaded.recipe.args.get("use_cpu")))
+    speaks = processes.rank() == 0
     # Before the training, which may take days: without a token there would be no push after it.
     destination = _push_plan(loaded.recipe, options.push, names)
     with console.own_lines(speaks=speaks):

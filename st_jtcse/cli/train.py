@@ -12,7 +12,7 @@ from pathlib import Path
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import REPEATED, faults_of, recipes_complete
-from st_jtcse.cli.exit_status import command
+from st_jtcse.cli.exit_status import command, outcome
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import first_recipes
 
@@ -80,14 +80,25 @@ def _run(options: argparse.Namespace) -> None:
 
     # Bars that libraries cannot be asked to leave out; read when tqdm is imported.
     os.environ.setdefault("TQDM_DISABLE", "1")
+    # Nor the stacks that torch prints where another process is gone; read when torch is imported.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # After the cheap answers: these imports take seconds.
     from st_jtcse.cli.memory import keep_memory
 
     keep_memory()
+    from st_jtcse import processes
+
+    processes.check_environment()
+    left = _left(options)
+    with processes.together(lambda error: outcome(error, left)):
+        _run_recipe(options)
+
+
+def _run_recipe(options: argparse.Namespace) -> None:
     from st_jtcse.cli import running
     from st_jtcse.recipe.load import load_recipe, resolved_yaml
     from st_jtcse.training import plan, sweep
-    from st_jtcse.training.run_folder import RunFolder
+    from st_jtcse.training.run_folder import RunFolder, tell_if_nothing_to_resume
 
     if options.show is not None:
         console.say(resolved_yaml(load_recipe(options.show, options.overrides).recipe).rstrip())
@@ -101,11 +112,13 @@ def _run(options: argparse.Namespace) -> None:
     names = loaded.choose(options.stages)
     runs = sweep.plan_runs(loaded, options.recipe, overrides)
     if options.dry_run:
+        place, folders = Path(loaded.recipe.output_dir), [run.folder for run in runs]
         with console.own_lines():
+            if options.resume:
+                stages = [stage.name for stage in loaded.stages]
+                tell_if_nothing_to_resume(place, folders or [place], stages)
             table, told = plan.plan([run.loaded for run in runs] or [loaded], names)
-        files = [run.folder for run in runs] or RunFolder(Path(loaded.recipe.output_dir)).expected(
-            names
-        )
+        files = folders or RunFolder(place).expected(names)
         console.show(table)
         for heading, lines in (told | {"Files": list(map(str, files))}).items():
             console.say("\n  ".join([f"{heading}:", *lines]))
@@ -116,10 +129,14 @@ def _run(options: argparse.Namespace) -> None:
     running.train(options, loaded, runs, names)
 
 
-KEPT = "to go on from the last checkpoint, repeat the command with --resume"
-_train = command(
-    _parser, _run, interrupted=lambda options: "nothing was written" if options.dry_run else KEPT
-)
+def _left(options: argparse.Namespace) -> str:
+    """Say what an interruption leaves."""
+    if options.dry_run:
+        return "nothing was written"
+    return "to go on from the last checkpoint, repeat the command with --resume"
+
+
+_train = command(_parser, _run, interrupted=_left)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,8 +19,16 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from st_jtcse.errors import UserError
-from st_jtcse.modules.whole_models import check_tokenizer, is_unreadable, loading_whole, reason_of
+from st_jtcse.errors import UserError, short_of_memory
+from st_jtcse.modules.model_folders import check_files
+from st_jtcse.modules.whole_models import (
+    check_tokenizer,
+    check_words,
+    is_unreadable,
+    loading_whole,
+    reason_of,
+    said_by,
+)
 
 _Written = TypeVar("_Written")
 
@@ -42,6 +51,8 @@ class FrozenGenerator:
         source: dict[str, Any] = {"revision": branch or None, "trust_remote_code": False}
         kind = "sequence-to-sequence" if translates else "text-generation"
         try:
+            if Path(path).is_dir():
+                check_files(Path(path))
             config = AutoConfig.from_pretrained(path, **source)
             if bool(config.is_encoder_decoder) != translates:
                 raise UserError(
@@ -72,7 +83,7 @@ class FrozenGenerator:
                 f"The tokenizer of the model {name!r} needs a package that is not installed "
                 f"({' '.join(str(error).split())[:120]}); pip install 'st-jtcse[translation]'."
             ) from error
-        except Exception as error:
+        except BaseException as error:
             if not is_unreadable(error):
                 raise
             raise UserError(
@@ -83,6 +94,7 @@ class FrozenGenerator:
                 f"safetensors: '{path}@refs/pr/N'."
             ) from error
         self.model, loaded = found[0].eval(), found[1]
+        check_words(self.tokenizer, getattr(config, "vocab_size", None), name)
         # They would be drawn at random.
         if loaded["missing_keys"]:
             raise UserError(
@@ -107,8 +119,22 @@ class FrozenGenerator:
         found: dict[int, _Written] = {}
         for start in range(0, len(order), self.batch_size):
             rows = order[start : start + self.batch_size]
-            found.update(zip(rows, write(rows)))
+            with self._writing():
+                found.update(zip(rows, write(rows)))
         return [found[row] for row in range(len(lengths))]
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Tell in one sentence what the libraries refuse of a model only as it writes."""
+        try:
+            yield
+        except BaseException as error:
+            if short_of_memory(error) or not is_unreadable(error):
+                raise
+            raise UserError(
+                f"The model {self.name!r} cannot write a text ({said_by(error)[:200]}); restore "
+                "the configuration that it was saved with."
+            ) from error
 
 
 def settings_text(settings: dict[str, Any]) -> str:

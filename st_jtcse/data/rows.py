@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets import Image, load_dataset
-from datasets.exceptions import DatasetsError
 
 from st_jtcse.errors import DataUnavailable, UserError
 
@@ -310,19 +309,28 @@ def _hub_rows(source: Source) -> Iterator[Row]:
             rows = (rows.take(source.limit) if source.limit else rows).shuffle(
                 source.seed, buffer_size=_BUFFER
             )
-    except (OSError, ValueError, DatasetsError) as error:
-        reason = _short(error.__cause__ or error)
-        kind = DataUnavailable if isinstance(error, ConnectionError) else UserError
-        raise kind(
-            f"{source.label} cannot be loaded ({reason}); check the name, connect to the Hub, or "
-            "give a local file "
-            "with 'file'."
-        ) from error
-    for name, feature in rows.features.items():
+    except Exception as error:  # As many as there are formats, here and below.
+        raise _not_loaded(source, error) from error
+    # A stream of text or CSV does not know its features before it is read.
+    for name, feature in (rows.features or {}).items():
         if isinstance(feature, Image):  # Read where a row is at hand to be named.
             rows = rows.cast_column(name, Image(decode=False))
-    for number, values in enumerate(rows, 1):
-        yield Row(f"{source.label} row {number}", values)
+    number = 0
+    try:
+        for number, values in enumerate(rows, 1):
+            yield Row(f"{source.label} row {number}", values)
+    except Exception as error:
+        raise _not_loaded(source, error, f" after row {number}" if number else "") from error
+
+
+def _not_loaded(source: Source, error: Exception, where: str = "") -> UserError:
+    cause = error.__cause__ or error
+    reason = _short(cause) or type(cause).__name__
+    kind = DataUnavailable if isinstance(error, ConnectionError) else UserError
+    return kind(
+        f"{source.label} cannot be loaded{where} ({reason}); check the name, connect to the Hub, "
+        "or give a local file with 'file'."
+    )
 
 
 def _check_depth(source: Source) -> None:

@@ -165,10 +165,13 @@ def _first_of(sources: Sequence[Source]) -> Sentences:
 
 def _passes(sources: Sequence[Source], seed: int) -> Iterator[dict[str, str]]:
     for number in count(seed):
-        yield from (
-            {"sentence": text}
-            for text in _pass([replace(source, seed=number) for source in sources])
-        )
+        found = False
+        for text in _pass([replace(source, seed=number) for source in sources]):
+            found = True
+            yield {"sentence": text}
+        if not found:
+            # Files that were emptied since: an endless search for a sentence.
+            raise UserError(f"{sources[0].label} holds no sentence any more; restore its text.")
 
 
 def _pass(sources: Sequence[Source]) -> Iterator[str]:
@@ -301,7 +304,10 @@ def _part(sentences: Sentences, rows: np.ndarray) -> Sentences:
 def texts_in(source: Source) -> Iterator[str]:
     """Yield every sentence of a source, stripped; blank ones as empty strings."""
     for row in read_rows(source):
-        for column in _columns(source, row):
+        columns = _columns(source, row)
+        if not columns:
+            yield ""
+        for column in columns:
             if column not in row.values:
                 raise UserError(
                     f"{row.place}: expected the column {column!r}, found {row.columns}; name the "
@@ -313,11 +319,13 @@ def texts_in(source: Source) -> Iterator[str]:
 
 def _columns(source: Source, row: Row) -> tuple[str, ...]:
     """Columns of a row's sentences; of a data set with one text column and none called
-    ``sentence``, that one.
+    ``sentence``, that one, and none of a row that has no text there.
     """
     if source.columns and not source.is_text:
         return source.columns
     if source.dataset is not None and "sentence" not in row.values:
         texts = [name for name, value in row.values.items() if isinstance(value, str)]
+        if not texts and None in row.values.values():
+            return ()
         return (texts[0],) if len(texts) == 1 else ("sentence",)
     return ("sentence",)

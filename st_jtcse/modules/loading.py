@@ -35,6 +35,7 @@ from st_jtcse.errors import CodeNotTrusted, PoolingNeeded, UserError
 from st_jtcse.modules.attention_pooling import AttentionPooling
 from st_jtcse.modules.mask_prompts import mask_prompt
 from st_jtcse.modules.model_folders import (
+    ADAPTER,
     CONFIG,
     EMBEDDER,
     MODULES,
@@ -42,6 +43,7 @@ from st_jtcse.modules.model_folders import (
     kind_in,
     located,
     read_listing,
+    read_object,
     read_settings,
 )
 from st_jtcse.modules.padding import check_padding
@@ -53,6 +55,7 @@ from st_jtcse.modules.whole_models import (
     is_unreadable,
     loading_whole,
     reason_of,
+    said_by,
     within_files,
 )
 from st_jtcse.pooling_names import TrainedPoolingName
@@ -164,8 +167,8 @@ def _as_shipped(
     unknown = next((kind for kind in foreign if kind not in own), None)
     if unknown is not None:
         raise CodeNotTrusted(
-            f"The model '{name}' cannot be loaded: it needs the class {unknown[:60]}, whose code "
-            "runs only if you allow it",
+            f"The model {os.fspath(name)!r} cannot be loaded: it needs the class {unknown[:60]}, "
+            "whose code runs only if you allow it",
             "if you trust it, load it with trust_remote_code=True",
         )
     with reading(name) as place:
@@ -255,6 +258,10 @@ def load_config(
     """
     _check_encoder(name, revision)
     with reading(name) as place:
+        adapter = load_file_path(place, ADAPTER, revision=revision)
+        if adapter is not None:  # The configuration is that of the model that was adapted.
+            place = located(read_object(Path(adapter))["base_model_name_or_path"])
+            revision = None
         return AutoConfig.from_pretrained(
             place, revision=revision, trust_remote_code=trust_remote_code
         )
@@ -420,18 +427,20 @@ def reading(name: str | os.PathLike[str], to_blame: str | None = None) -> Iterat
             raise
         if "trust_remote_code" in str(error):
             raise CodeNotTrusted(
-                f"The model '{name}' cannot be loaded: it comes with code, which runs only if you "
-                "allow it",
+                f"The model {os.fspath(name)!r} cannot be loaded: it comes with code, which runs "
+                "only if you allow it",
                 "if you trust it, load it with trust_remote_code=True",
             ) from error
-        reason = reason_of(error, Path(place))
         if to_blame is not None:
             raise UserError(
-                f"No model like '{name}' can be built with {to_blame} ({reason[:300]}); correct it."
+                f"No model like {os.fspath(name)!r} can be built with {to_blame} "
+                f"({said_by(error)[:300]}); correct it."
             ) from error
+        reason = reason_of(error, Path(place))
         if Path(name).exists() or name == embedded.NAME:
             raise UserError(
-                f"The model '{name}' cannot be loaded ({reason[:300]}); give a complete one."
+                f"The model {os.fspath(name)!r} cannot be loaded ({reason[:300]}); give a complete "
+                "one."
             ) from error
         raise UserError(_not_found(name, f" ({reason[:200]})")) from error
 
@@ -452,16 +461,16 @@ def try_out(model: BaseModel, name: str | os.PathLike[str]) -> None:
         found = first_outputs(model)
     if found is not None and not found.isfinite().all():
         raise UserError(
-            f"The model '{name}' gives numbers that are not finite for a short text; restore the "
-            "configuration and weights that it was saved with."
+            f"The model {os.fspath(name)!r} gives numbers that are not finite for a short text; "
+            "restore the configuration and weights that it was saved with."
         )
 
 
 def _not_found(name: str | os.PathLike[str], reason: str = "") -> str:
     return (
-        f"The model '{name}' cannot be loaded: it is not a local folder, and the Hub has no such "
-        "model or cannot be "
-        f"reached{reason}; check the name, give a folder, or use 'embedded'."
+        f"The model {os.fspath(name)!r} cannot be loaded: it is not a local folder, and the Hub "
+        f"has no such model or cannot be reached{reason}; check the name, give a folder, or use "
+        "'embedded'."
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -18,12 +18,13 @@ from sentence_transformers.util import load_file_path
 
 from st_jtcse import embedded
 from st_jtcse.errors import UserError
-from st_jtcse.modules.whole_models import fault_of
+from st_jtcse.modules.whole_models import WEIGHTS, fault_of
 from st_jtcse.wording import misfit, shown
 
 CONFIG = "config.json"
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
+ADAPTER = "adapter_config.json"
 
 # What Sentence-Transformers calls a model that embeds sentences; and one of transformers alone.
 EMBEDDER, PLAIN = "SentenceTransformer", "plain encoder"
@@ -37,7 +38,7 @@ _SETTINGS_FILES = (
     SETTINGS,
     "sentence_*_config.json",
     "tokenizer_config.json",
-    "adapter_config.json",
+    ADAPTER,
     "generation_config.json",
     "processor_config.json",
     "preprocessor_config.json",
@@ -83,22 +84,29 @@ def located(name: str | os.PathLike[str]) -> str:
         return place
     if not folder.is_dir():
         raise UserError(f"{folder} is a file; give the folder of a saved model.")
-    _check_files(folder)
+    check_files(folder)
     entries = read_listing(folder)
     if not entries and not (folder / CONFIG).is_file():
-        raise UserError(
-            f"{folder} holds neither {MODULES} nor {CONFIG}; give the folder of a saved model."
-        )
+        found = f"neither {MODULES} nor {CONFIG}"
+        if (folder / ADAPTER).is_file():
+            found = f"an adapter alone, {found}"
+        raise UserError(f"{folder} holds {found}; give the folder of a saved model.")
+    _check_modules(folder, entries)
+    _check_encoder(folder / entries[0]["path"] if entries else folder, entries)
+    return place
+
+
+def _check_modules(folder: Path, entries: Sequence[Mapping[str, str]]) -> None:
+    """Refuse a folder that lacks one of its modules' folders."""
     for entry in entries:
+        path = folder / entry["path"]
         # Normalisation has nothing to save, and git keeps no empty folder.
-        if not (folder / entry["path"]).is_dir() and not entry["type"].endswith("Normalize"):
-            missing = folder / entry["path"]
+        if not path.is_dir() and not entry["type"].endswith("Normalize"):
             raise UserError(
-                f"{missing} does not exist, but {folder / MODULES} names it; copy the whole folder."
+                f"{path} does not exist, but {folder / MODULES} names it; copy the whole folder."
             )
-    for path in {folder / entry["path"] for entry in entries} - {folder}:
-        if path.is_dir():
-            _check_files(path)
+        if path.is_dir() and path != folder:
+            check_files(path)
     for entry in entries:
         settings = folder / entry["path"] / CONFIG
         if entry["type"].endswith("Pooling") and not settings.is_file():
@@ -106,34 +114,30 @@ def located(name: str | os.PathLike[str]) -> str:
                 f"{settings} does not exist, so nothing says how tokens are pooled; copy the whole "
                 "folder."
             )
-    first = folder / entries[0]["path"] if entries else folder
-    if (
-        entries
-        and entries[0]["type"].endswith("Transformer")
-        and not list(first.glob("*r_config.json"))
-    ):
+
+
+def _check_encoder(first: Path, entries: Sequence[Mapping[str, str]]) -> None:
+    """Refuse the folder of a first module without its tokenizer's settings, or without weights."""
+    is_encoder = bool(entries) and entries[0]["type"].endswith("Transformer")
+    if is_encoder and not list(first.glob("*r_config.json")):
         raise UserError(
             f"{first} lacks its tokenizer's settings (tokenizer_config.json); copy the whole "
             "folder."
         )
-    if (first / CONFIG).is_file() and not [
-        *first.glob("*.safetensors"),
-        *first.glob("pytorch_model*.bin"),
-    ]:
-        exported = [path for kind in ("*.onnx", "openvino*.xml") for path in first.rglob(kind)]
+    weights = [path for kind in WEIGHTS for path in first.glob(kind)]
+    if not (first / CONFIG).is_file() or weights:
+        return
+    exported = [path for kind in ("*.onnx", "openvino*.xml") for path in first.rglob(kind)]
+    way_out = "copy the whole folder"
+    if exported:
         way_out = (
             f"{exported[0].relative_to(first)} is an export, which cannot be trained or changed; "
             "get the model's own weights"
-            if exported
-            else "copy the whole folder"
         )
-        raise UserError(
-            f"{first} holds a configuration but no weights (model.safetensors); {way_out}."
-        )
-    return place
+    raise UserError(f"{first} holds a configuration but no weights (model.safetensors); {way_out}.")
 
 
-def _check_files(folder: Path) -> None:
+def check_files(folder: Path) -> None:
     """Refuse what would be opened and is no file, and settings that are not what they should be."""
     for path in sorted(folder.iterdir()):
         if not path.name.endswith(_OPENED) or path.is_file():

@@ -10,6 +10,7 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_jtcse.errors import UserError
+from st_jtcse.modules.whole_models import check_pads
 
 _SENTENCE = "a sentence"
 # Cosine of one sentence's embeddings, alone and padded: rounding leaves it above, in half precision
@@ -27,12 +28,7 @@ def check_padding(encoder: Transformer, pooling: Pooling) -> None:
         UserError: It depends on them, or there is no token to pad with.
     """
     tokenizer: Any = encoder.tokenizer
-    if tokenizer.pad_token_id is None:
-        raise UserError(
-            "The tokenizer has no padding token, so sentences of different lengths cannot form a "
-            "batch; set one, e.g. "
-            "tokenizer.pad_token = tokenizer.eos_token, and save the model again."
-        )
+    check_pads(tokenizer)
     model = SentenceTransformer(modules=[encoder, pooling])
     alone = model.encode([_SENTENCE], convert_to_tensor=True, show_progress_bar=False)[0]
     padded = model.encode(

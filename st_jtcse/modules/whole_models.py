@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from sentence_transformers import CrossEncoder
 from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
@@ -36,7 +36,7 @@ _PACKAGE = Path(__file__).parents[1]
 _SAVE_AGAIN = "copy the whole folder, or save the model again"
 _checking = ContextVar("_checking", default=False)
 
-_WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin")
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 # A weight of a file takes more than these bytes for its name and place alone, and a byte holds two
 # numbers at most, each of which is counted twice: when the model is built, and when it is filled.
 _LEAST_ENTRY, _NUMBERS_OF_A_BYTE = 64, 4
@@ -66,16 +66,16 @@ def loading_whole() -> Iterator[None]:
     ) -> Any:
         # Sizes that differ are in the report too, where they have names.
         asked = {"ignore_mismatched_sizes": True} | kwargs | {"output_loading_info": True}
+        place = args[0] if args else kwargs.get("pretrained_model_name_or_path")
         if not kwargs.get("trust_remote_code"):
             # A model's own files may ask for it, by way of Sentence-Transformers: to run what its
             # weights are pickled with, or anyone's kernels, and to write wherever they like.
             asked |= {"weights_only": True, "allow_all_kernels": False}
             if "offload_folder" in asked:
                 raise UserError(
-                    "offload_folder says where weights are written, which is left to models that "
-                    "are trusted (trust_remote_code)."
+                    f"{place} says where weights are to be written (offload_folder), which only a "
+                    "model that is trusted may (trust_remote_code)."
                 )
-        place = args[0] if args else kwargs.get("pretrained_model_name_or_path")
         with within_files(place):
             model, report = plain.__func__(kind, *args, **asked)
         _check_weights(model, report)
@@ -139,7 +139,7 @@ def _weight_files(place: str | os.PathLike[str] | None) -> list[Path]:
         base = json.loads(adapter.read_text(encoding="utf-8")).get("base_model_name_or_path")
         is_further = isinstance(base, str) and not (Path(base) / "adapter_config.json").exists()
         return _weight_files(base) if is_further else []
-    found = [path for pattern in _WEIGHT_FILES for path in folder.glob(pattern)]
+    found = [path for pattern in WEIGHTS for path in folder.glob(pattern)]
     return [path for path in found if path.is_file()]
 
 
@@ -237,9 +237,11 @@ def check_model(model: nn.Module, name: str | os.PathLike[str]) -> None:
     for module in model.modules():
         if isinstance(module, Transformer) and module.tokenizer is not None:
             check_tokenizer(module.tokenizer, name)
-            _check_words(module, name)
+            check_words(module.tokenizer, _words_of(module), name)
             lower_length(module)
             _check_room(module, module.max_seq_length, f"The max_seq_length of {name}")
+        elif isinstance(module, StaticEmbedding):
+            check_words(module.tokenizer, module.embedding.num_embeddings, name)
     before: Any = None
     for module in model.children() if isinstance(model, nn.Sequential) else ():
         if isinstance(module, Pooling) and isinstance(before, Transformer):
@@ -254,16 +256,19 @@ def check_model(model: nn.Module, name: str | os.PathLike[str]) -> None:
         before = module
 
 
-def _check_words(encoder: Transformer, name: str | os.PathLike[str]) -> None:
-    """Refuse a tokenizer with words for which the encoder has no vectors."""
+def _words_of(encoder: Transformer) -> int | None:
+    """Return how many words an encoder has vectors for; None where that is not said."""
     config = encoder.model.config
-    rows = getattr(config.get_text_config(), "vocab_size", None)
     if share_words(encoder):
-        rows = getattr(config, WORDS_OF_WHOLE, None)
-    tokenizer: Any = encoder.tokenizer
-    if not isinstance(rows, int) or not hasattr(tokenizer, "get_vocab"):
+        return getattr(config, WORDS_OF_WHOLE, None)
+    return getattr(config.get_text_config(), "vocab_size", None)
+
+
+def check_words(tokenizer: Any, rows: int | None, name: str | os.PathLike[str]) -> None:
+    """Refuse a tokenizer with words for which a model has no vectors."""
+    if rows is None or not hasattr(tokenizer, "get_vocab"):
         return
-    word, number = max(tokenizer.get_vocab().items(), key=itemgetter(1))
+    word, number = max(tokenizer.get_vocab().items(), key=itemgetter(1), default=("", -1))
     if number >= rows:
         raise UserError(
             f"The tokenizer of {name} gives {shown(word)} the number {number}, and the model has "
@@ -285,8 +290,8 @@ def _check_room(encoder: Transformer, length: Any, what: str) -> None:
 
 
 def check_tokenizer(tokenizer: Any, name: str | os.PathLike[str]) -> None:
-    """Refuse a tokenizer that knows special tokens alone: without its files, transformers builds
-    such a one.
+    """Refuse a tokenizer that knows special tokens alone, as transformers builds it without its
+    files, or has none to pad with.
     """
     # What reads images has no words.
     if hasattr(tokenizer, "get_vocab") and set(tokenizer.get_vocab()) <= set(
@@ -295,6 +300,16 @@ def check_tokenizer(tokenizer: Any, name: str | os.PathLike[str]) -> None:
         raise UserError(
             f"{name} lacks its tokenizer's vocabulary (tokenizer.json, vocab.txt or the like); "
             f"{_SAVE_AGAIN}."
+        )
+    check_pads(tokenizer, f"The tokenizer of {name}")
+
+
+def check_pads(tokenizer: Any, what: str = "The tokenizer") -> None:
+    """Refuse a tokenizer, called `what`, without a token to pad with."""
+    if hasattr(tokenizer, "get_vocab") and tokenizer.pad_token_id is None:
+        raise UserError(
+            f"{what} has no padding token, so sentences of different lengths cannot form a batch; "
+            "set one, e.g. tokenizer.pad_token = tokenizer.eos_token, and save the model again."
         )
 
 
@@ -391,8 +406,13 @@ def reason_of(error: BaseException, folder: Path) -> str:
             return f"{path.relative_to(folder)} {fault}"
     if isinstance(error, UnpicklingError):
         return "its pickled weights are damaged, or more than weights, which is not read"
-    told = " ".join(str(error).split()) or type(error).__name__
+    told = said_by(error)
     return f"{_settings_named(told, folder)}{told}"
+
+
+def said_by(error: BaseException) -> str:
+    """Return what an error says, on one line."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _settings_named(told: str, folder: Path) -> str:
@@ -403,18 +423,23 @@ def _settings_named(told: str, folder: Path) -> str:
     for path in (folder / "config.json", *sorted(folder.glob("*config.json"))):
         if not path.is_file():
             continue
-        settings = {
-            key: value
-            for key, value in json.loads(path.read_text(encoding="utf-8")).items()
-            if isinstance(value, str | int | float)
-        }
+        settings = dict(_values(json.loads(path.read_text(encoding="utf-8"))))
         named = [key for key in settings if key in said]
         valued = [key for key, value in settings.items() if value and str(value) in said]
-        alike = [key for key in valued if said & set(key.split("_"))]
-        found = named or alike or valued
+        # Of several keys of one value, those with most words in common.
+        shared = {key: len(said & set(key.split("_"))) for key in valued}
+        found = named or [key for key in valued if shared[key] == max(shared.values())]
         if 0 < len(found) <= _FEW:
             return f"{path.name}: {', '.join(found)}: "
     return ""
+
+
+def _values(settings: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the texts and numbers of settings, also of those inside them, by their keys."""
+    for key, value in settings.items() if isinstance(settings, dict) else ():
+        yield from _values(value)
+        if isinstance(value, str | int | float):
+            yield key, value
 
 
 def fault_of(path: Path) -> str | None:
@@ -428,6 +453,8 @@ def fault_of(path: Path) -> str | None:
                     (name for name in file.keys() if not _is_finite(file.get_tensor(name))), None
                 )
             return unsound and f"holds the weight {unsound!r}, which is not finite"
+        if path.suffix == ".bin" and not path.stat().st_size:
+            return "is empty"
         if path.suffix == ".json":
             kind, wanted = (list, "list") if path.name == "modules.json" else (dict, "object")
             return (

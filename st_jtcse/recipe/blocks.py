@@ -41,31 +41,35 @@ Dtype = Literal["float32", "bfloat16", "float16", "auto"]
 class Block(BaseModel):
     """Base of every block: unknown keys are refused and values are not coerced across types."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    # Infinity is a value like others, as of args.max_grad_norm; JSON would have null in its place.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, ser_json_inf_nan="constants"
+    )
 
     # By the key that says what kind of block it is: the keys that it may then not give.
     kinds: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def _foreign(self) -> tuple[str, ...]:
-        return next(
-            (keys for kind, keys in self.kinds.items() if getattr(self, kind) is not None), ()
-        )
+        return next((keys for kind, keys in self.kinds.items() if getattr(self, kind)), ())
 
     def _given(self, keys: tuple[str, ...]) -> str | None:
-        """Return the first of the keys that is given."""
-        return next((key for key in keys if key in self.model_fields_set), None)
+        """Return the first of the keys whose value is not its default."""
+        fields = type(self).model_fields
+        for key in keys:
+            if getattr(self, key) != fields[key].get_default(call_default_factory=True):
+                return key
+        return None
+
+    def _unwritten(self) -> set[str]:
+        """Name the keys that say nothing in a file: foreign ones, and nulls that are defaults."""
+        fields = type(self).model_fields
+        nulls = {key for key in fields if fields[key].default is getattr(self, key) is None}
+        return nulls.union(self._foreign())
 
     @model_serializer(mode="wrap")
     def _loadable(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what could not be loaded again or says nothing: foreign keys, and nulls that
-        are defaults.
-        """
-        fields, foreign = type(self).model_fields, self._foreign()
-        return {
-            key: value
-            for key, value in dump(self).items()
-            if key not in foreign and (value is not None or fields[key].default is not None)
-        }
+        unwritten = self._unwritten()
+        return {key: value for key, value in dump(self).items() if key not in unwritten}
 
 
 class SourceSpec(Block):

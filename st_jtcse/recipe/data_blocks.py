@@ -18,21 +18,28 @@ _TAKEN = (DEV, "train", *(name for ability in abilities() for name in ability.da
 class DevSpec(SourceSpec):
     """What chooses the checkpoint: a set, or what an ability makes of the training data."""
 
+    @classmethod
+    def can_make(cls) -> set[str]:
+        """Return the keys of the abilities that make such a set."""
+        return cls.model_fields.keys() - SourceSpec.model_fields.keys()
+
     @property
     def made(self) -> str | None:
         """The key of the ability that makes the set; None where a source is given."""
-        keys = [key for key in type(self).model_fields if key not in SourceSpec.model_fields]
-        return next((key for key in keys if getattr(self, key)), None)
+        return next((key for key in sorted(self.can_make()) if getattr(self, key)), None)
 
     @property
     def origin(self) -> str | None:
         """Where an ability takes the set from, in words; None where a source is given."""
         return None if self.made is None else type(self).model_fields[self.made].title
 
+    def _foreign(self) -> tuple[str, ...]:
+        return super()._foreign() if self.made is None else tuple(SourceSpec.model_fields)
+
     def _check_origin(self) -> None:
         if self.made is None:
             super()._check_origin()
-        elif key := self._given(tuple(SourceSpec.model_fields)):
+        elif key := self._given(self._foreign()):
             raise ValueError(
                 f"expected no '{key}' beside '{self.made}', found one. Remove one of them."
             )
@@ -40,8 +47,9 @@ class DevSpec(SourceSpec):
 
 def _dev_shorthand(value: Any) -> Any:
     """Let the key of an ability alone stand for the block that says it."""
-    made = isinstance(value, str) and value in DevSpec.model_fields.keys() - SourceSpec.model_fields
-    return {value: True} if made else value
+    if isinstance(value, str) and value in DevSpec.can_make():
+        return {value: True}
+    return value
 
 
 def _check_order(low: float, high: float) -> None:
@@ -111,6 +119,13 @@ class DataSpec(Block):
                 "remove 'bins'."
             )
         return self
+
+    def _unwritten(self) -> set[str]:
+        if self.sources:
+            return super()._unwritten()
+        # Each key that is written changes the recipe's, a default or a null too.
+        unset = type(self).model_fields.keys() - self.model_fields_set
+        return {"train", "pairs", *unset}
 
     @property
     def sources(self) -> list[SourceSpec]:

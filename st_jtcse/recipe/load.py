@@ -19,8 +19,8 @@ from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import extends, yaml_source
 from st_jtcse.recipe.ability import Need, abilities
-from st_jtcse.recipe.data_blocks import DataSpec, EvaluateSpec
-from st_jtcse.recipe.faults import Fault, from_pydantic, tell
+from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec
+from st_jtcse.recipe.faults import Fault, SchemaPlace, from_pydantic, schema_place, tell
 from st_jtcse.recipe.overrides import apply
 from st_jtcse.recipe.schema import OF_ONE_STAGE, ModelDefaults, Recipe, StageSpec
 from st_jtcse.recipe.yaml_source import Loc, Source
@@ -110,7 +110,9 @@ def load_recipe(
     if faults or refused:
         raise UserError(*tell(source, faults), *refused)
     # The keys of the recipe's own model stand in the stages now.
-    whole = _anchored(recipe, (), source).model_copy(update={"model": None})
+    whole = _anchored(recipe, (), source).model_copy(
+        update={"model": None, "sweep": _anchored_sweep(recipe, source.at(("sweep",)).folder)}
+    )
     stages = tuple(
         resolved(stage, whole.data, whole.args, whole.evaluate) for stage in whole.stages
     )
@@ -258,10 +260,54 @@ def _anchored(value: Any, loc: Loc, source: Source, always: bool | None = None) 
         }
         # What stays as it is does not count as given.
         return value.model_copy(update={key: new[key] for key in held if new[key] != held[key]})
-    if (
-        not isinstance(value, str)
-        or always is None
-        or not (always or value.startswith(_FOLDER_PREFIXES))
-    ):
+    return _absolute(value, source.at(loc).folder, always)
+
+
+def _anchored_sweep(recipe: Recipe, folder: Path) -> list[dict[str, list[Any]]] | None:
+    """Return a recipe's sweep with local files and folders, which start at a folder, absolute."""
+    if recipe.sweep is None:
+        return None
+    names = [stage.name for stage in recipe.stages]
+    return [
+        {
+            key: [_anchored_value(value, _swept_place(key, names), key, folder) for value in values]
+            for key, values in block.items()
+        }
+        for block in recipe.sweep
+    ]
+
+
+def _swept_place(key: str, names: Sequence[str]) -> SchemaPlace | None:
+    """Return the schema's place that a key of a sweep, written as for --set, leads to."""
+    for name in names:
+        # All stages have one schema, and their names may hold dots.
+        if key.startswith(f"stages.{name}."):
+            key = f"stages.0{key.removeprefix(f'stages.{name}')}"
+            break
+    return schema_place(tuple(int(part) if part.isdecimal() else part for part in key.split(".")))
+
+
+def _anchored_value(value: Any, place: SchemaPlace | None, key: str, folder: Path) -> Any:
+    """Return plain data with local files and folders made absolute."""
+    if isinstance(value, dict):
+        return {
+            name: _anchored_value(item, place.step(name) if place else None, name, folder)
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        below = place.step(0) if place else None
+        return [_anchored_value(item, below, key, folder) for item in value]
+    kind = place.source if place else None
+    if kind is None:
+        return _absolute(value, folder, _LOCAL.get(key.rpartition(".")[2]))
+    is_file = kind is not DevSpec or value not in DevSpec.can_make()
+    return _absolute(value, folder, True) if is_file else value
+
+
+def _absolute(value: Any, folder: Path, always: bool | None) -> Any:
+    """Return what names something local as an absolute path; `always` is as in the table above."""
+    if not isinstance(value, str) or always is None:
         return value
-    return os.path.abspath(source.at(loc).folder / os.path.expanduser(value))
+    if always or value.startswith(_FOLDER_PREFIXES):
+        return os.path.abspath(folder / os.path.expanduser(value))
+    return value

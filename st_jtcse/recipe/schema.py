@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 STAGE_PREFIX = "stage:"
 # transformers' own.
 BATCH_SIZE = 8
+# Far above any sweep, far below what takes the memory of a machine.
+_MOST_SEEDS = 10_000
 # Keys of a `model` that the recipe cannot give for all stages.
 OF_ONE_STAGE = ("towers", "members", "cross_encoder", "num_labels", "tower", "layers", "fresh")
 
@@ -358,9 +360,14 @@ class PushSpec(Block):
 
 
 def _range_shorthand(value: Any) -> Any:
-    if isinstance(value, str) and (ends := re.fullmatch(r"(\d+)\.\.(\d+)", value)):
-        return list(range(int(ends[1]), int(ends[2]) + 1))
-    return value
+    ends = re.fullmatch(r"(\d{1,10})\.\.(\d{1,10})", value) if isinstance(value, str) else None
+    if ends is None:
+        return value
+    first, last = int(ends[1]), int(ends[2])
+    if last - first >= _MOST_SEEDS:
+        found = f"found {last - first + 1:,}"
+        raise ValueError(f"expected at most {_MOST_SEEDS:,} seeds, {found}. Write fewer.")
+    return list(range(first, last + 1))
 
 
 class Recipe(Block):

@@ -67,6 +67,13 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _text_node(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    # PyYAML reads each of these as a line break, and a broken line as a space.
+    style = '"' if re.search("[\x85\u2028\u2029]", text) else None
+    return dumper.represent_scalar(_STR, text, style)
+
+
+_Dumper.add_representer(str, _text_node)
 for _tag, (_pattern, _) in _SCALARS.items():
     if _tag != _STR:
         _Loader.add_implicit_resolver(
@@ -337,16 +344,27 @@ class _Tree:
             self._fault(line, loc, f"expected plain values, found the tag '{tag}'. Remove the tag.")
         return self._source(value, line_of_key or line)
 
+    def _whole(self, node: yaml.ScalarNode, loc: Loc) -> str:
+        """Return a scalar's text, in which JSON writes a character beyond U+FFFF as two escapes."""
+        text: str = node.value
+        try:
+            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeDecodeError:
+            fault = "expected whole characters, found the escape of half of one. Correct the text."
+            self._fault(node.start_mark.line + 1, loc, fault)
+            return ""
+
     def _scalar(self, node: yaml.ScalarNode, loc: Loc) -> Any:
         pattern, value = _SCALARS[node.tag]
+        text = self._whole(node, loc)
         try:
-            if pattern.match(node.value):
-                return value(node.value)
+            if pattern.match(text):
+                return value(text)
         except ValueError:
             # An integer of thousands of digits, which int() refuses: told like any other misfit.
             pass
         tag = node.tag.replace(_TAG, "")
-        shown = f"{node.value[:40]}..." if len(node.value) > 40 else node.value
+        shown = f"{text[:40]}..." if len(text) > 40 else text
         self._fault(
             node.start_mark.line + 1,
             loc,
@@ -357,13 +375,15 @@ class _Tree:
     def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, Source]:
         data: dict[str, Source] = {}
         for key_node, value_node in node.value:
-            line, key = key_node.start_mark.line + 1, key_node.value
-            below = (*loc, key)
+            line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
                 self._fault(
                     line, loc, "expected text as a key, found a list or mapping. Write a plain key."
                 )
-            elif key_node.tag != _STR:
+                continue
+            key = self._whole(key_node, loc)
+            below = (*loc, key)
+            if key_node.tag != _STR:
                 text = f"expected text as a key, found {key or 'nothing'}. Write '{key}' in quotes."
                 self._fault(line, loc, text)
             elif key in data:

@@ -16,11 +16,13 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from st_jtcse import processes
 from st_jtcse.errors import UserError
 from st_jtcse.training.checkpoints import checkpoint_at
 
 SECONDS = "train_seconds"
 LOSS_WEIGHTS = "loss.safetensors"
+LOSS_SUM = "loss_sum.txt"
 
 
 class FiniteLoss(TrainerCallback):
@@ -87,8 +89,9 @@ class Interrupt(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
     ) -> None:
-        """Ask the trainer to save and stop."""
-        if self.requested:
+        """Ask the trainer to save and stop, in all processes after the same step."""
+        if processes.in_any(self.requested):
+            self.requested = True
             control.should_save = control.should_training_stop = True
 
 
@@ -201,3 +204,66 @@ class LossWeights(TrainerCallback):
                 own[name] = tensor
                 seen.add(tensor.data_ptr())
         return own
+
+
+class TrainLoss(TrainerCallback):
+    """Makes the mean loss that ends a resumed stage's log that of all its steps.
+
+    The trainer's own is of the steps since the checkpoint. The sum of those before travels in the
+    checkpoint; where it has none, as of earlier versions, no mean is claimed.
+    """
+
+    def __init__(self, loss: nn.Module) -> None:
+        self._resumed = False
+        self._before: float | None = 0.0  # Of the steps behind the checkpoint.
+        self._since: torch.Tensor | None = None
+        self._batches: list[torch.Tensor] = []  # Of the step at work: several if accumulated.
+        loss.register_forward_hook(self._add)
+
+    def load(self, checkpoint: Path) -> None:
+        """Go on from a checkpoint."""
+        self._resumed = True
+        path = checkpoint / LOSS_SUM
+        self._before = float(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+    def _add(
+        self, module: nn.Module, inputs: Any, output: torch.Tensor | dict[str, torch.Tensor]
+    ) -> None:
+        terms = output.values() if isinstance(output, dict) else (output,)
+        self._batches.append(torch.stack([term.detach().float().sum() for term in terms]).sum())
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
+        """Add the step's mean, without asking the accelerator for it."""
+        step = torch.stack(self._batches).mean()
+        self._since = step if self._since is None else self._since + step
+        self._batches.clear()
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
+        """Write the sum into the checkpoint."""
+        total = self._total()
+        if total is not None and state.is_world_process_zero:
+            place = checkpoint_at(Path(str(args.output_dir)), state.global_step)
+            (place / LOSS_SUM).write_text(repr(total), encoding="utf-8")
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
+    ) -> None:
+        """Correct the entry that ends the log."""
+        entry = state.log_history[-1]
+        if not self._resumed or "train_loss" not in entry:
+            return
+        total = self._total()
+        if total is None:
+            del entry["train_loss"]
+        else:
+            entry["train_loss"] = total / state.global_step
+
+    def _total(self) -> float | None:
+        """Return the sum of all steps, the mean of the processes'."""
+        if self._before is None or self._since is None:
+            return self._before
+        return self._before + processes.mean(self._since).item()

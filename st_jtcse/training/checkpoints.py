@@ -60,8 +60,11 @@ class Checkpoints(TrainerCallback):
     ) -> None:
         """Write the manifest, and delete what the limit does not leave."""
         processes.wait_for_all()  # Each has written its random state.
-        if processes.rank() > 0:
-            return
+        if processes.rank() == 0:
+            self._complete(args, state)
+        processes.wait_for_all()  # Whoever goes on may read it.
+
+    def _complete(self, args: TrainingArguments, state: TrainerState) -> None:
         stage = Path(str(args.output_dir))
         last = checkpoint_at(stage, state.global_step)
         files = {

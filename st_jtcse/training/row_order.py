@@ -47,11 +47,11 @@ class ReleaseRows(TrainerCallback):
     """Lets the memory go that a step read from the disk.
 
     Args:
-        release: What does it.
+        release: What does it; None where rows are read in another way.
     """
 
-    def __init__(self, release: Callable[[], None]) -> None:
-        self._release = release
+    def __init__(self, release: Callable[[], None] | None) -> None:
+        self._release = release or (lambda: None)
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -47,10 +48,10 @@ class RunFolder:
         """
         # In a distributed run one process writes; the others must not look before it has.
         claimed = processes.rank() == 0 and self._claim(recipe, resume)
-        processes.wait_for_all()
         try:
             with self.in_use() if claimed else nullcontext():
                 try:
+                    processes.wait_for_all()
                     yield
                 except BaseException:
                     if claimed and self._files() <= {RECIPE} | _BEGUN:
@@ -58,8 +59,9 @@ class RunFolder:
                         self._clear()
                     raise
         finally:
-            with suppress(OSError):
-                self.path.rmdir()  # Which only an empty folder lets do.
+            if processes.rank() == 0:
+                with suppress(OSError):
+                    self.path.rmdir()  # Which only an empty folder lets do.
 
     def _files(self) -> set[str]:
         return {
@@ -105,16 +107,22 @@ class RunFolder:
         return False
 
     def holds(self, recipe: Recipe) -> bool:
-        """Whether the folder is a run of this recipe, wherever it lies now."""
-        if not (self.path / RECIPE).is_file():
+        """Whether the folder is a run of this recipe, wherever it lies now.
+
+        Raises UserError where the recipe that it holds cannot be read.
+        """
+        path = self.path / RECIPE
+        if not path.is_file():
             return False
         try:
-            held = load_recipe(str(self.path / RECIPE)).recipe
-        except UserError:
-            return False
-        anywhere = {"output_dir": "anywhere", "cache_dir": "anywhere", "card": None, "push": None}
-        anywhere |= {"description": "", "method": None, "needs": None}
-        return held.model_copy(update=anywhere) == recipe.model_copy(update=anywhere)
+            held = load_recipe(str(path)).recipe
+        except UserError as error:
+            told = (
+                f"{self.path} holds a run whose recipe cannot be read; restore {path}, or choose "
+                "another folder with --output-dir."
+            )
+            raise UserError(told, *error.faults) from error
+        return _what_is_computed(held) == _what_is_computed(recipe)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -151,6 +159,15 @@ class RunFolder:
     def stage(self, name: str) -> Path:
         """Return a stage's folder: checkpoints while it runs, then the saved model."""
         return self.path / name
+
+    def holds_work(self, names: Sequence[str]) -> bool:
+        """Whether a run has left checkpoints or models of any of these stages."""
+        of_stages = (
+            [self.stage(name), self._hidden(name, "new"), self._hidden(name, "old")]
+            for name in names
+        )
+        places = (place for found in of_stages for place in found if place.is_dir())
+        return any(any(place.iterdir()) for place in places)
 
     def record(self, name: str) -> StageRecord | None:
         """Return a finished stage's results, None if it is not finished."""
@@ -267,6 +284,19 @@ class RunFolder:
 
     def _hidden(self, name: str, suffix: str) -> Path:
         return self.path / f".{name}.{suffix}"
+
+
+def tell_if_nothing_to_resume(place: Path, folders: Sequence[Path], names: Sequence[str]) -> None:
+    """Say it where runs of these stages, in folders at a place, have left nothing to go on from."""
+    if not any(RunFolder(folder).holds_work(names) for folder in folders):
+        logger.info("nothing to resume in %s; starting anew", place)
+
+
+def _what_is_computed(recipe: Recipe) -> dict[str, Any]:
+    """Return what a recipe says but where its run lies and what is told of it."""
+    beside = {"output_dir", "cache_dir", "card", "push", "description", "method", "needs"}
+    # As written: two data blocks of equal values may change other keys of the recipe's.
+    return recipe.model_dump(mode="json", exclude=beside)
 
 
 def _link_or_copy(source: str, target: str) -> None:

@@ -14,7 +14,12 @@ from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.records import RunResults
 from st_jtcse.training.as_shipped import ShippedScores
 from st_jtcse.training.rehearsal import rehearse
-from st_jtcse.training.run_folder import RESULTS, RunFolder, run_log
+from st_jtcse.training.run_folder import (
+    RESULTS,
+    RunFolder,
+    run_log,
+    tell_if_nothing_to_resume,
+)
 from st_jtcse.training.run_results import leave_report, write_results
 from st_jtcse.training.stage import run_stage
 from st_jtcse.training.stage_arguments import training_arguments
@@ -69,6 +74,8 @@ def run(
             rehearsed,
         )
         held.enter_context(folder.open(recipe, resume))
+        if resume and rehearsed is None:  # A sweep tells it of all its runs.
+            tell_if_nothing_to_resume(folder.path, [folder.path], list(stages))
         if first:
             held.enter_context(run_log(folder.path))
         # Kept before a stage is trained: a run that is gone on with need not compute them again.
@@ -78,7 +85,9 @@ def run(
             if first and name in finished and folder.record(name) is None:
                 folder.adopt(name, finished[name])
             processes.wait_for_all()
-            if folder.record(name) is None:
+            is_finished = folder.record(name) is not None
+            processes.wait_for_all()  # Until all have looked: one may finish it soon.
+            if not is_finished:
                 run_stage(loaded, stages[name], inputs[name], folder, shipped, callbacks)
             write_results(recipe, folder, shipped)
         return leave_report(recipe, folder, shipped, inputs)

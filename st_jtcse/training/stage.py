@@ -78,6 +78,7 @@ def run_stage(
         train(job, [StageLines(stage), *callbacks])
     job.finish()
     found |= job.record
+    processes.wait_for_all()  # Until nobody reads the checkpoints any more.
     if processes.rank() == 0:
         save_stage(loaded, job, folder, found, start)
         if record := folder.record(stage.name):

@@ -33,14 +33,17 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
     defaults["dataloader_pin_memory"] = torch.accelerator.is_available()
     defaults["batch_sampler"] = random_batches
     settings: dict[str, Any] = defaults | stage.args | {"seed": seed, "data_seed": seed}
+    # Null, which the trainer's annotation allows and its code does not.
+    settings["report_to"] = settings["report_to"] or "none"
     if settings.get("bf16") == "auto":
         settings |= bf16_choice()
     strategy = stage.args.get("eval_strategy", "no")
     if strategy != "no":
         # The checkpoint that scores best on dev is the result, so each evaluation needs one.
         settings = {"save_strategy": strategy, "save_total_limit": 1} | settings
-        if "eval_steps" in stage.args:
-            settings = {"save_steps": stage.args["eval_steps"]} | settings
+        # Where nothing says how often it evaluates, the trainer does as often as it logs.
+        if steps := stage.args.get("eval_steps") or stage.args.get("logging_steps"):
+            settings = {"save_steps": steps} | settings
         settings |= {"load_best_model_at_end": True, "greater_is_better": True}
     if settings.get("fsdp") or parse_flag_from_env("ACCELERATE_USE_FSDP"):
         raise UserError(
@@ -52,9 +55,10 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
     try:
         arguments = kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
     except (ValueError, TypeError, ImportError) as error:
-        told = " ".join(str(error).split())
+        told = " ".join(str(error).split()).rstrip(".")
         raise UserError(
-            f"Stage {stage.name!r}: args do not fit together: {told}{_bf16_hint(told)}"
+            f"Stage {stage.name!r}: args do not fit together: {told}. Correct them."
+            f"{_bf16_hint(told)}"
         ) from error
     if arguments.train_sampling_strategy != "random":
         if arguments.train_sampling_strategy != "group_by_length" or "batch_sampler" in stage.args:

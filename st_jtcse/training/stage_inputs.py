@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from st_jtcse import data
+from st_jtcse import data, processes
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.own_sets import OwnSet, OwnSetEvaluator, load_own_set
 from st_jtcse.recipe.ability import used
@@ -55,7 +55,8 @@ def load_inputs(stages: Sequence[StageSpec], cache_dir: Path | None = None) -> d
     # full.
     for stage in stages:
         if (rows := found[stage.name].sentences) is not None:
-            _check_batch(stage, rows)
+            # Rows without an end fill any batch.
+            check_batch(stage, sys.maxsize if rows.count is None else rows.count)
             _check_classes(stage, rows)
     return found
 
@@ -98,15 +99,20 @@ def _read(stage: StageSpec, cache_dir: Path | None) -> Rows:
     return data.load_labelled(sources, spec.labels, spec.score_range, spec.mapping, spec.bins)
 
 
-def _check_batch(stage: StageSpec, rows: Rows) -> None:
-    batch = stage.batch_size if stage.loss else 0
-    # Rows without an end fill any batch.
-    sentences = sys.maxsize if rows.count is None else rows.count
+def check_batch(stage: StageSpec, sentences: int) -> None:
+    """Refuse fewer rows than a batch has, and others that a batch of the loss cannot be made of."""
+    own = stage.batch_size if stage.loss else 0
+    # In a distributed run the trainer leaves out what does not fill a batch of every process.
+    batch = own * processes.count()
     if sentences < batch:
+        of_all, fewer = "", ""
+        if processes.count() > 1:
+            of_all = f" ({own} in each of {processes.count()} processes)"
+            fewer = ", or start fewer processes"
         raise UserError(
             f"Stage {stage.name!r} has {sentences} training sentences, fewer than one batch of "
-            f"{batch}; "
-            "add sentences or lower args.per_device_train_batch_size."
+            f"{batch}{of_all}; "
+            f"add sentences or lower args.per_device_train_batch_size{fewer}."
         )
     past = stage.declaration.past(stage.loss.arguments) if stage.loss else 0
     if past and past + batch > sentences:
@@ -116,7 +122,7 @@ def _check_batch(stage: StageSpec, rows: Rows) -> None:
             f"{sentences} training sentences, which would be negatives of themselves; lower it to "
             f"{sentences - batch} at most, or add sentences."
         )
-    if batch == 1 and stage.loss and stage.declaration.in_batch:
+    if own == 1 and stage.loss and stage.declaration.in_batch:
         raise UserError(
             f"Stage {stage.name!r}: {stage.loss.type} compares the sentences of a batch, found "
             "batches of 1; raise "

@@ -12,6 +12,7 @@ from sentence_transformers.base.model_card import BaseModelCardCallback
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainerState, set_seed
 
 from st_jtcse import processes
+from st_jtcse.errors import UserError
 from st_jtcse.recipe.blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import StageSpec
@@ -21,6 +22,7 @@ from st_jtcse.training.callbacks import (
     LossWeights,
     Patience,
     TrainingTime,
+    TrainLoss,
 )
 from st_jtcse.training.checkpoints import (
     Checkpoints,
@@ -58,33 +60,38 @@ def train(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
     stage, model = job.stage, job.model
     job.arguments = _arguments(job)
     job.wrap()
-    own_weights = LossWeights(job.own_loss, model)
+    own_weights, mean_loss = LossWeights(job.own_loss, model), TrainLoss(job.loss)
     if checkpoint := last_whole(job.folder):
         check_circumstances(checkpoint, job.inputs.hashes)
         own_weights.load(checkpoint)
+        mean_loss.load(checkpoint)
     clock, patience = TrainingTime(), Patience(stage.evaluate.patience if stage.evaluate else None)
     beside: list[TrainerCallback] = [
         patience,
         FiniteLoss(stage.name, job.loss),
         own_weights,
+        mean_loss,
         Checkpoints(job.inputs.hashes, job.arguments.save_total_limit),
         clock,
+        ReleaseRows(getattr(job.inputs.sentences, "release", None)),
     ]
-    if release := getattr(job.inputs.sentences, "release", None):
-        beside.append(ReleaseRows(release))
     job.arguments.save_total_limit = None
     # A card's examples are else drawn from all rows, which are read from the disk for it.
     if len(job.dataset) > _ROWS_OF_CARD:
         model.model_card_data.set_widget_examples(job.dataset.select(range(_ROWS_OF_CARD)))
     with Interrupt() as interrupt, memory_told(stage, job.own_loss, job.arguments):
         trainer = _trainer(job, [*callbacks, interrupt, *beside, *job.callbacks])
+        if "batch_sampler" in stage.args and not len(trainer.get_train_dataloader()):
+            raise UserError(_no_batch(stage))
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
         set_seed(job.seed)
         began = time.perf_counter()
         was_over = _go(job, trainer, patience, checkpoint)
         seconds = clock.before + time.perf_counter() - began
-    if interrupt.requested:
+    if processes.in_any(interrupt.requested):
         raise KeyboardInterrupt(f"stage {stage.name!r} at step {trainer.state.global_step}")
+    if not trainer.state.global_step:
+        raise UserError(_no_batch(stage))
     _take_weights(stage, model, trainer, job.folder, was_over)
     job.record = {
         "sentences": len(job.dataset),
@@ -92,6 +99,14 @@ def train(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
         "seconds": round(seconds, 1),
         **_story(trainer.state),
     }
+
+
+def _no_batch(stage: StageSpec) -> str:
+    return (
+        f"Stage {stage.name!r} cannot take a step: its training rows make no batch; add rows, "
+        "lower args.per_device_train_batch_size, or remove args.batch_sampler or "
+        "args.dataloader_drop_last."
+    )
 
 
 def _arguments(job: Job) -> Any:
@@ -119,6 +134,10 @@ def _trainer(job: Job, callbacks: Sequence[TrainerCallback]) -> Any:
     )
     for around in job.collators:
         trainer.data_collator = around(trainer.data_collator)
+    if processes.rank() > 0:
+        # 2026-11: transformers 5.23 calls this in every process, and Sentence-Transformers 6.2
+        # takes it for the first's: all would write the same files at the same time.
+        trainer._save = lambda *_: None
     # What is told of a run is up to the callbacks given.
     for printing in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(printing)

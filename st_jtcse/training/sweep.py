@@ -24,7 +24,7 @@ from st_jtcse.reports.table import Table
 from st_jtcse.training import runner
 from st_jtcse.training.as_shipped import ShippedScores
 from st_jtcse.training.rehearsal import rehearse
-from st_jtcse.training.run_folder import RunFolder
+from st_jtcse.training.run_folder import RunFolder, tell_if_nothing_to_resume
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +100,9 @@ def run_all(
         rehearse(run.loaded, run.loaded.choose(names), None, rehearsed)
     top = RunFolder(Path(loaded.recipe.output_dir))
     with top.open(loaded.recipe, resume):
+        if resume:
+            stages = [stage.name for stage in loaded.stages]
+            tell_if_nothing_to_resume(top.path, [run.folder for run in runs], stages)
         done: dict[tuple[int, str], Path] = {}
         for number, run in enumerate(runs, 1):
             logger.info("run %d of %d: %s, seed %d", number, len(runs), run.point, run.seed)

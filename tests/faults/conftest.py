@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import make_sentences, save_encoder
+from processes import group_of_two
 from sentence_transformers import CrossEncoder
 
 from st_jtcse.hashing import sha256, weight_files_sha256
@@ -40,11 +41,11 @@ ENCODER = {
 @dataclass(frozen=True)
 class Ended:
     """How a run ended: its exit status, the negative signal that killed it; what it said; its
-    moments.
+    moments. Of two processes, the statuses and what each said.
     """
 
-    status: int
-    said: str
+    status: int | list[int]
+    said: str | list[str]
     moments: list
 
 
@@ -80,9 +81,21 @@ class Runs:
         }
         self._server.stdin.write(json.dumps({**order, **self._files, "rehearse": rehearse}) + "\n")
         self._server.stdin.flush()
-        status = int(self._server.stdout.readline())
-        moments = [json.loads(line) for line in Path(self._files["diary"]).read_text().splitlines()]
-        return Ended(status, Path(self._files["log"]).read_text(errors="replace"), moments)
+        statuses = json.loads(self._server.stdout.readline())
+        ends = [""] if len(statuses) == 1 else ["-0", "-1"]
+        said = [Path(self._files["log"] + end).read_text(errors="replace") for end in ends]
+        diary = Path(self._files["diary"] + ends[0]).read_text()
+        moments = [json.loads(line) for line in diary.splitlines()]
+        if len(statuses) == 1:
+            return Ended(statuses[0], said[0], moments)
+        return Ended(statuses, said, moments)
+
+    def of_two(self, project, *options, each=({}, {}), **order):
+        """Run st-train in two processes; `each` says what the two meet."""
+        store, group = group_of_two()
+        ended = self(project, *options, group=group, each=each, **order)
+        del store  # Which both have needed until here.
+        return ended
 
 
 class Undisturbed:

@@ -8,11 +8,13 @@ written. One run tells of all its moments what lay on the disk then, which is wh
 moment would leave.
 """
 
+import contextlib
 import ctypes
 import errno
 import functools
 import gc
 import hashlib
+import importlib
 import json
 import multiprocessing
 import os
@@ -78,8 +80,10 @@ class Moments:
                     name == "run.log"
                 ):  # Written all the time, and read by no run: a torn one is no fault to meet.
                     continue
-                state = os.lstat(os.path.join(folder, name))
-                files[state.st_ino] = state.st_mtime_ns, state.st_size, os.path.join(folder, name)
+                # The run's other process may have moved it meanwhile.
+                with contextlib.suppress(FileNotFoundError):
+                    state = os.lstat(path := os.path.join(folder, name))
+                    files[state.st_ino] = state.st_mtime_ns, state.st_size, path
         return files
 
     def _tree(self):
@@ -112,12 +116,16 @@ class Moments:
         if "keep" in self.order:
             line["tree"] = self._tree()
         os.write(self.diary, (json.dumps(line) + "\n").encode())
+        if self.order.get("on") == under(path):  # The first time that something is done there.
+            self.order = self.order | {"at": self.count, "on": None}
         fault, at = self.order.get("fault"), self.order.get("at")
-        if self.order.get("on") == under(path):
-            at = self.count
-        if fault == "full" and self.count >= at and event in TAKE_SPACE:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-        if fault is None or fault == "full" or self.count != at:
+        if fault is None or at is None or self.count < at:
+            return
+        if fault == "full":
+            if event in TAKE_SPACE:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            return
+        if self.count > at:
             return
         if fault == "second":
             second_run()
@@ -165,6 +173,17 @@ def mount(*mounts):
         subprocess.run(["mount", *arguments], check=True)
 
 
+def raise_in(place):
+    """Let a method, MODULE:CLASS.METHOD, be a defect."""
+    module, _, name = place.partition(":")
+    owner, _, method = name.partition(".")
+
+    def raises(*_, **__):
+        raise ZeroDivisionError("struck")
+
+    setattr(getattr(importlib.import_module(module), owner), method, raises)
+
+
 def limit_memory(more):
     """Let this process take so many bytes beside what it has."""
     most = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + more
@@ -184,10 +203,11 @@ def run(order):
     os.dup2(output, 1)
     os.dup2(log, 2)
     os.chdir(order["folder"])
-    if "port" in order:
-        rank = str(order.get("rank", 0))
-        os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(order["port"])}
+    if "group" in order:
+        rank = str(order["rank"])
+        os.environ |= {**order["group"], "RANK": rank, "LOCAL_RANK": rank}
+    if place := order.get("raises"):
+        raise_in(place)
     if order.get("obey_modes"):
         obey_modes()
     if folder := order.get("read_only"):
@@ -218,11 +238,14 @@ def child(order):
 
 
 def start(order):
-    """Fork the processes of a run: the first meets the fault, and is told of."""
-    second = (
-        order | {"rank": 1, "fault": None} | {key: f"{order[key]}-2" for key in ("log", "diary")}
-    )
-    for each in [order, second] if "port" in order else [order]:
+    """Fork the processes of a run; `each` says of those of a group what the two do apart."""
+    orders = [order]
+    if "group" in order:
+        orders = [
+            order | own | {"rank": rank} | {key: f"{order[key]}-{rank}" for key in ("log", "diary")}
+            for rank, own in enumerate(order["each"])
+        ]
+    for each in orders:
         process = os.fork()
         if process == 0:
             child(each)
@@ -230,7 +253,7 @@ def start(order):
 
 
 def serve():
-    """Answer each order with the run's exit status, the negative signal that ended it."""
+    """Answer each order with the exit statuses of its processes, negative signals that ended them."""
     import jinja2
     import torch
 
@@ -251,7 +274,7 @@ def serve():
             os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
             for process in [*start(json.loads(line))]
         ]
-        answers.write(f"{statuses[0]}\n")
+        answers.write(f"{json.dumps(statuses)}\n")
         answers.flush()
 
 

@@ -5,9 +5,9 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
-from processes import free_port
 
 from faults.conftest import (
     ENCODER,
@@ -112,14 +112,15 @@ def test_a_run_of_two_processes_one_of_which_is_killed_resumes_to_the_same_bytes
         tmp_path / "project", [{**ENCODER, "loss": loss, "args": args}], evaluate={}
     )
     batch = ["--set", "args.per_device_train_batch_size=5"]
-    straight = runs(project, *batch, "--output-dir", "straight", port=free_port())
-    assert straight.status == 0, straight.said
+
+    run = partial(runs.of_two, project, *batch)
+    straight = run("--output-dir", "straight")
+    assert straight.status == [0, 0], straight.said
     assert "encoder.steps: 4" in told(project, "straight")
-    killed = runs(project, *batch, port=free_port(), fault="SIGKILL", on="run/encoder/checkpoint-4")
-    assert killed.status == -signal.SIGKILL and (project / "run/encoder/checkpoint-2").is_dir(), (
-        killed.said
-    )
-    resumed = runs(project, *batch, "--resume", port=free_port())
-    assert resumed.status == 0, resumed.said
+    killed = run(each=[{"fault": "SIGKILL", "on": "run/encoder/checkpoint-4"}, {}])
+    assert killed.status == [-signal.SIGKILL, 2], killed.said
+    assert (project / "run/encoder/checkpoint-2").is_dir(), killed.said
+    resumed = run("--resume")
+    assert resumed.status == [0, 0], resumed.said
     assert weights(project) == weights(project, "straight") != {}
     assert told(project) == told(project, "straight")

@@ -1,6 +1,10 @@
 """Models that are not there, or are none."""
 
+import json
 import shutil
+
+import torch
+from sentence_transformers import CrossEncoder
 
 from inputs.row import Row
 
@@ -126,6 +130,23 @@ def listing(text):
     return lambda path: (path / "modules.json").write_text(text)
 
 
+def changed(file, **values):
+    """Write other values into one of its files."""
+
+    def change(path):
+        settings = json.loads((path / file).read_text())
+        (path / file).write_text(json.dumps(settings | values))
+
+    return change
+
+
+def taught(path):
+    """Teach its tokenizer a word for which there is no vector."""
+    settings = json.loads((path / "tokenizer.json").read_text())
+    settings["model"]["vocab"]["zebra"] = 44
+    (path / "tokenizer.json").write_text(json.dumps(settings))
+
+
 DAMAGES = {
     "truncated weights": (cut("model.safetensors"), ""),
     "no weights": (without("model.safetensors"), ""),
@@ -135,6 +156,23 @@ DAMAGES = {
     "more layers than were saved": (deepened, ""),
     "a configuration that is cut off": (cut("config.json"), ""),
     "a listing that is cut off": (cut("modules.json"), ""),
+    "heads that do not divide": (
+        changed("config.json", num_attention_heads=5),
+        "config.json: hidden_size, num_attention_heads: The hidden size (32) is not a multiple",
+    ),
+    "a million layers": (
+        changed("config.json", num_hidden_layers=10**6),
+        "config.json: num_hidden_layers: expected at most 1000, found 1000000",
+    ),
+    "null for settings": (
+        lambda path: (path / "config_sentence_transformers.json").write_text("null"),
+        "config_sentence_transformers.json is not a JSON object",
+    ),
+    "a length of nothing": (
+        changed("sentence_bert_config.json", max_seq_length=0),
+        "The max_seq_length of ./spoilt is 0, and 2 tokens of each text are special",
+    ),
+    "a word without a vector": (taught, "gives 'zebra' the number 44, and the model has vectors"),
     "a listing of numbers": (
         listing('[{"type": 1, "path": 2}]'),
         "modules.json is not a list of modules",
@@ -150,6 +188,26 @@ COMMANDS = {
     "push": "st-push ./spoilt me/x --dry-run",
     "train": "st-train {recipe} --output-dir out --set stages.one.model.base=./spoilt",
 }
+
+
+def scores_pairs(path, world):
+    """A cross-encoder, which Sentence-Transformers would take as an embedder."""
+    torch.manual_seed(0)
+    model = CrossEncoder(str(world["first"]), num_labels=1, device="cpu")
+    model.save_pretrained(str(path), create_model_card=False)
+
+
+CROSS = "was saved as a CrossEncoder, and nothing says how its tokens make an embedding"
+ROWS += [
+    Row(f"a cross-encoder, to {what}", command, f"{CROSS}; {way_out}", files={"c": scores_pairs})
+    for what, command, way_out in (
+        ("adapt", "st-train adapt --set model=./c --output-dir out", "name its pooling"),
+        ("evaluate", "st-eval ./c --task senteval/CR", "add --pooling cls"),
+        ("diagnose", "st-diagnose ./c --pairs {pairs} --output-dir out", "add --pooling cls"),
+        ("score by", "st-score {corpus} --scorer ./c --judge {judge} --output o", "add --pooling"),
+        ("join", "st-convert join ./c ./c out", "join two plain encoders"),
+    )
+]
 ROWS += [
     Row(f"{name}, to {what}", command, sentence or "spoilt", files={"spoilt": damaged(change)})
     for name, (change, sentence) in DAMAGES.items()

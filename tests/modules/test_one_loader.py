@@ -3,11 +3,15 @@ its encoders.
 """
 
 import json
+import re
+import shutil
 
 import numpy as np
 import pytest
+import torch
 from conftest import make_model, make_pipeline, make_sentences, make_tokenizer, save_encoder
-from sentence_transformers import SentenceTransformer
+from peft import LoraConfig
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import (
     Dense,
@@ -17,6 +21,7 @@ from sentence_transformers.sentence_transformer.modules import (
 )
 
 from st_jtcse.errors import PoolingNeeded, UserError
+from st_jtcse.evaluation.jobs import load_model as evaluated
 from st_jtcse.modules import (
     AttentionPooling,
     PoolerModulusHead,
@@ -25,8 +30,11 @@ from st_jtcse.modules import (
     load_sentence_transformer,
     save_for_inference,
 )
+from st_jtcse.modules.loading import load_cross_encoder
+from st_jtcse.modules.shipped_form import shipped_form
 from st_jtcse.modules.twin_encoder import join_towers
 from st_jtcse.recipe.schema import ModelSpec, WeightedModelSpec
+from st_jtcse.training.as_shipped import begins_as
 from st_jtcse.training.models import build_model, load_frozen
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -286,6 +294,85 @@ def test_learned_attention_is_gone_on_with_named_or_not(tower_folders, tmp_path)
     for spec in ({"pooling": "attention"}, {"trust_remote_code": True}):
         found = build(base=str(tmp_path / "model"), **spec)
         np.testing.assert_allclose(found.encode(SENTENCES), model.encode(SENTENCES), atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def cross(tower_folders, tmp_path_factory):
+    """A folder that Sentence-Transformers would make an embedder of, by mean pooling."""
+    folder = tmp_path_factory.mktemp("cross") / "cross"
+    torch.manual_seed(0)
+    model = CrossEncoder(str(tower_folders[0]), num_labels=1, device="cpu")
+    model.save_pretrained(str(folder), create_model_card=False)
+    return folder
+
+
+def test_a_cross_encoder_says_nothing_of_embeddings(cross, shipped, tower_folders, tmp_path):
+    told = f"{cross} was saved as a CrossEncoder, and nothing says how its tokens make an embedding"
+    for refused in (
+        lambda: load_sentence_transformer(cross),
+        lambda: ensemble_of([cross]),
+        lambda: load_frozen(WeightedModelSpec(model=str(cross)), str),
+        lambda: build(base=str(cross)),
+        lambda: build(towers=[str(cross)] * 2),
+        lambda: build(towers=[str(shipped), str(cross)]),
+        lambda: join_towers(cross, cross, tmp_path / "joined"),
+        lambda: evaluated(str(cross)),
+    ):
+        with pytest.raises(UserError, match=re.escape(told)):
+            refused()
+    assert shipped_form(cross) is None and not (tmp_path / "joined").exists()
+    with pytest.raises(UserError, match="or train it as 'cross_encoder' if it shall score pairs"):
+        build(base=str(cross))
+    # Its encoder has states as any other.
+    found = load_sentence_transformer(cross, pooling="mean", device="cpu").encode(SENTENCES)
+    expected = make_model(tower_folders[0], "mean").encode(SENTENCES)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert build(base=str(cross), pooling="mean").encode(SENTENCES).shape == (6, 32)
+    assert load_cross_encoder(cross).predict([("a dog", "a cat")]).shape == (1,)
+    assert begins_as(ModelSpec(base=str(cross), pooling="cls")) == (
+        "cross: CLS state (pooling: cls), a CrossEncoder by its encoder"
+    )
+
+
+def test_other_kinds_are_no_embedders_either(shipped, tmp_path):
+    folder = shutil.copytree(shipped, tmp_path / "sparse")
+    settings = json.loads((folder / "config_sentence_transformers.json").read_text())
+    (folder / "config_sentence_transformers.json").write_text(
+        json.dumps(settings | {"model_type": "SparseEncoder"})
+    )
+    with pytest.raises(PoolingNeeded, match="was saved as a SparseEncoder"):
+        load_sentence_transformer(folder)
+
+
+@pytest.mark.parametrize(
+    ("fresh", "told"),
+    [
+        ({"num_attention_heads": 5}, "can be built with what 'fresh' changes \\(The hidden size"),
+        ({"hidden_size": -4}, "can be built with what 'fresh' changes \\(Trying to create"),
+        ({"num_hidden_layers": 10**6}, "fresh.num_hidden_layers: expected at most 1000"),
+        ({"rooms": 2}, "'fresh' changes rooms, which the configuration"),
+    ],
+)
+def test_a_fresh_model_that_cannot_be_is_told_as_the_recipes(tower_folders, fresh, told):
+    with pytest.raises(UserError, match=told) as refusal:
+        build(base=str(tower_folders[0]), pooling="cls", fresh=fresh)
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_adapter_is_taken_with_and_without_its_pooling(shipped, tmp_path):
+    base = shutil.copytree(shipped, tmp_path / "base")
+    model = SentenceTransformer(str(base), device="cpu")
+    model.add_adapter(LoraConfig(r=2, target_modules=["query"], init_lora_weights=False))
+    model.save_pretrained(str(tmp_path / "adapter"), create_model_card=False)
+    expected = model.encode(SENTENCES)
+    found = build(base=str(tmp_path / "adapter")).encode(SENTENCES)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    pooled = build(base=str(tmp_path / "adapter"), pooling="mean")
+    assert names(pooled) == ["Transformer", "Pooling"]
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 999}))
+    with pytest.raises(UserError, match=r"base: config\.json asks for far more weights"):
+        build(base=str(tmp_path / "adapter"))
 
 
 def test_what_the_libraries_cannot_read_is_told_in_one_sentence(model_folders, tmp_path):

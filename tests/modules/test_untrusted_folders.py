@@ -1,10 +1,12 @@
 """No folder's code runs unless the user says so, whatever else the folder holds."""
 
 import json
+import os
 import shutil
 
 import numpy as np
 import pytest
+import torch
 from conftest import make_model, make_sentences
 from sentence_transformers import SentenceTransformer
 
@@ -112,3 +114,37 @@ def test_a_text_model_with_code_in_its_folder_is_refused_unasked(tmp_path, monke
     with pytest.raises(UserError, match="cannot be loaded as a text-generation model"):
         FrozenGenerator(str(folder), translates=False, batch_size=1, bf16=False)
     assert not (tmp_path / "ran").exists()
+
+
+class Evil:
+    """A pickle that makes a folder as it is read."""
+
+    def __init__(self, place):
+        self.place = str(place)
+
+    def __reduce__(self):
+        return os.mkdir, (self.place,)
+
+
+@pytest.mark.parametrize("dtype", ["float32", None])
+def test_pickled_weights_do_not_run_whatever_the_folder_asks_for(model_folders, tmp_path, dtype):
+    folder = shutil.copytree(model_folders[0], tmp_path / "pickled")
+    (folder / "model.safetensors").unlink()
+    torch.save({"a": Evil(tmp_path / "ran")}, folder / "pytorch_model.bin")
+    # Without a type, transformers looks for one in the weights, before it loads them.
+    settings = json.loads((folder / "config.json").read_text()) | {"dtype": dtype}
+    (folder / "config.json").write_text(json.dumps(settings))
+    asked = {"model_kwargs": {"weights_only": False, "use_safetensors": False}}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(asked))
+    with pytest.raises(UserError, match="pickled weights are damaged, or more than weights"):
+        load_sentence_transformer(folder, device="cpu")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_folder_does_not_say_where_weights_are_written(model_folders, tmp_path):
+    folder = shutil.copytree(model_folders[0], tmp_path / "writes")
+    asked = {"offload_folder": str(tmp_path / "written"), "device_map": {"": "disk"}}
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"model_kwargs": asked}))
+    with pytest.raises(UserError, match="says where weights are to be written"):
+        load_sentence_transformer(folder, device="cpu")
+    assert not (tmp_path / "written").exists()

@@ -3,6 +3,7 @@ formed passes.
 """
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def saved(tower_folders, tmp_path_factory):
     root = tmp_path_factory.mktemp("saved")
     encoder = Transformer(str(tower_folders[0]))
     dense = SentenceTransformer(modules=[encoder, Pooling(32, "mean"), Dense(32, 32)], device="cpu")
-    dense.save_pretrained(str(root / "plain"), create_model_card=False)
+    dense.save_pretrained(str(root / "plain"))
     save_for_inference(make_pipeline(tower_folders), root / "twin", create_model_card=False)
     save_for_inference(
         ensemble_of(tower_folders, pooling="cls"), root / "ensemble", create_model_card=False
@@ -115,6 +116,29 @@ def remove(*names):
 
 def both(*edits):
     return lambda folder: [edit(folder) for edit in edits]
+
+
+def edited(path, **values):
+    """Change what a JSON file holds."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def tokenizer(edit):
+    def edit_file(folder):
+        settings = json.loads((folder / "tokenizer.json").read_text())
+        edit(settings)
+        (folder / "tokenizer.json").write_text(json.dumps(settings))
+
+    return edit_file
+
+
+def listing(number, **values):
+    def edit_file(folder):
+        entries = json.loads((folder / "modules.json").read_text())
+        entries[number] |= values
+        (folder / "modules.json").write_text(json.dumps(entries))
+
+    return edit_file
 
 
 def lacks(key):
@@ -231,6 +255,167 @@ DAMAGES = {
             remove("model.safetensors"), write("pytorch_model.bin", "cos\nsystem\n(S'exit 1'\ntR.")
         ),
         "its pickled weights are damaged, or more than weights",
+    ),
+    "heads that do not divide": (
+        "plain",
+        change(num_attention_heads=5),
+        r"config\.json: hidden_size, num_attention_heads: The hidden size \(32\) is not a multiple",
+    ),
+    "an unknown activation": ("plain", change(hidden_act="nope"), r"config\.json: hidden_act: "),
+    "an unknown attention": (
+        "plain",
+        change(attn_implementation="nope"),
+        r"config\.json: attn_implementation: ",
+    ),
+    "dropout of 2": (
+        "plain",
+        change(hidden_dropout_prob=2),
+        r"config\.json: hidden_dropout_prob: dropout probability has to be between 0 and 1",
+    ),
+    "a negative vocabulary": ("plain", change(vocab_size=-1), "negative dimension -1"),
+    "a million layers": (
+        "plain",
+        change(num_hidden_layers=10**6),
+        r"config\.json: num_hidden_layers: expected at most 1000, found 1000000",
+    ),
+    "a million layers in a twin": (
+        "twin",
+        change(tower__num_hidden_layers=10**6),
+        r"config\.json: tower\.num_hidden_layers: expected at most 1000",
+    ),
+    "more layers than the files hold": (
+        "plain",
+        change(num_hidden_layers=999),
+        r"asks for far more weights than its files of 0\.\d MiB can hold",
+    ),
+    "a billion words": ("plain", change(vocab_size=10**9), "asks for far more weights"),
+    "a billion labels": (
+        "plain",
+        change(num_labels=10**9),
+        r"config\.json: num_labels: expected at most 1000000",
+    ),
+    "a negative epsilon": ("plain", change(layer_norm_eps=-1.0), "not finite for a short text"),
+    "no settings": ("plain", write("config.json", "null"), r"config\.json is not a JSON object"),
+    "no modules": ("plain", write("modules.json", "null"), "is not a list of modules"),
+    "an empty list of modules": ("plain", write("modules.json", "[]"), "lists no module"),
+    "no settings of the whole": (
+        "plain",
+        write("config_sentence_transformers.json", "null"),
+        r"config_sentence_transformers\.json is not a JSON object",
+    ),
+    "prompts in a list": (
+        "plain",
+        write("config_sentence_transformers.json", '{"prompts": []}'),
+        r"transformers\.json: prompts: expected a mapping, found a list of 0",
+    ),
+    "a prompt that is a number": (
+        "plain",
+        write("config_sentence_transformers.json", '{"prompts": {"query": 5}}'),
+        r"prompts\.query: expected text or null, found 5",
+    ),
+    "a default prompt that is none": (
+        "plain",
+        write("config_sentence_transformers.json", '{"default_prompt_name": "passage"}'),
+        "default_prompt_name: expected the name of one of its prompts, found 'passage'",
+    ),
+    "embeddings cut to nothing": (
+        "plain",
+        write("config_sentence_transformers.json", '{"truncate_dim": 0}'),
+        "truncate_dim: expected a number above 0, found 0",
+    ),
+    "no room for words": (
+        "plain",
+        write("sentence_bert_config.json", '{"max_seq_length": 0}'),
+        "The max_seq_length of .* is 0, and 2 tokens of each text are special; .* at least 3",
+    ),
+    "room for special tokens alone": (
+        "plain",
+        write("sentence_bert_config.json", '{"max_seq_length": 2}'),
+        "The max_seq_length of .* is 2",
+    ),
+    "nothing that is read": (
+        "plain",
+        write(
+            "sentence_bert_config.json",
+            '{"modality_config": {}, "module_output_name": "token_embeddings"}',
+        ),
+        "names nothing that the model reads",
+    ),
+    "a word beyond the vectors": (
+        "plain",
+        tokenizer(lambda settings: settings["model"]["vocab"].update(zebra=44)),
+        r"gives 'zebra' the number 44, and the model has vectors for 44 words, 0 to 43",
+    ),
+    "a special token beyond the vectors": (
+        "plain",
+        tokenizer(
+            lambda settings: settings["post_processor"]["special_tokens"]["[CLS]"].update(ids=[99])
+        ),
+        "index out of range",
+    ),
+    "no token to pad with": (
+        "plain",
+        lambda folder: edited(folder / "tokenizer_config.json", pad_token=None),
+        "has no padding token, so sentences of different lengths cannot form a batch",
+    ),
+    "a folder for a file": (
+        "plain",
+        both(remove("config.json"), lambda folder: (folder / "config.json").mkdir()),
+        r"config\.json is a folder, but should be a file",
+    ),
+    "a link to nowhere": (
+        "plain",
+        both(
+            remove("model.safetensors"),
+            lambda folder: (folder / "model.safetensors").symlink_to("/nonexistent"),
+        ),
+        r"model\.safetensors is a link that leads nowhere",
+    ),
+    "a pipe that nobody writes into": (
+        "plain",
+        both(remove("README.md"), lambda folder: os.mkfifo(folder / "README.md")),
+        r"README\.md is neither a file nor a folder",
+    ),
+    "a module outside": (
+        "plain",
+        listing(1, path="../1_Pooling"),
+        r"modules\.json names '\.\./1_Pooling', which is no place in the model's folder",
+    ),
+    "a module anywhere": ("plain", listing(1, path="/etc"), "names '/etc', which is no place"),
+    "half a character": ("plain", listing(1, path="\ud800"), "which is no place"),
+    "a module that is none": (
+        "plain",
+        listing(1, type="sentence_transformers.base.model.torch"),
+        r"names sentence_transformers\.base\.model\.torch, which is no module",
+    ),
+    "two modules of one name": ("plain", listing(1, name="0"), "two modules of one name"),
+    "an export alone": (
+        "plain",
+        both(
+            remove("model.safetensors"),
+            lambda folder: (folder / "onnx").mkdir(),
+            write("onnx/model.onnx", "x"),
+        ),
+        r"no weights \(model\.safetensors\); onnx/model\.onnx is an export",
+    ),
+    "an index of shards that are not there": (
+        "plain",
+        both(
+            lambda folder: make_encoder(1).save_pretrained(folder, max_shard_size="20KB"),
+            remove("model.safetensors"),
+            lambda folder: next(folder.glob("model-00002-of-*")).unlink(),
+        ),
+        "model-00002-of-",
+    ),
+    "weights for members that are none": (
+        "several",
+        lambda folder: edited(folder / "multi_tokenizer_ensemble.json", weights={"a": 1}),
+        r"multi_tokenizer_ensemble\.json: weights: expected a number for each member",
+    ),
+    "a member that is lost": (
+        "several",
+        lambda folder: shutil.rmtree(folder / "member_1"),
+        "lacks member_1, the folder of one of its 2 members",
     ),
     "a twin without tower II": ("twin", without("towers.1."), lacks("towers.1.embeddings")),
     "a twin without a pooler": (
@@ -455,6 +640,31 @@ def test_weights_that_cancel_are_refused(tower_folders, tmp_path):
                 ensemble_of([tower_folders[0], other], weights, pooling=pooling)
     difference = ensemble_of(tower_folders, [1, -1], pooling="cls").encode(TEXTS)
     assert np.linalg.norm(difference, axis=1).min() > 0.1
+
+
+def test_a_model_is_tried_out_without_a_trace(saved):
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    model = load_sentence_transformer(saved / "plain", device="cpu")
+    assert torch.equal(torch.rand(1), expected)
+    modes = {name: part.training for name, part in model.named_modules()}
+    plain = SentenceTransformer(str(saved / "plain"), device="cpu")
+    assert modes == {name: part.training for name, part in plain.named_modules()}
+    np.testing.assert_array_equal(model.encode(TEXTS), plain.encode(TEXTS))
+
+
+def test_what_a_panic_of_rust_tells_is_damage_and_an_interruption_is_not():
+    class PanicException(BaseException):
+        """What pyo3 makes of a panic."""
+
+    assert is_unreadable(PanicException()) and not is_unreadable(KeyboardInterrupt())
+
+
+def test_a_folder_of_an_adapter_alone_is_told(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(UserError, match="holds an adapter alone, neither modules"):
+        load_sentence_transformer(tmp_path)
 
 
 def test_defects_and_want_of_memory_are_not_told_as_damaged_files():

@@ -7,7 +7,7 @@ import pytest
 
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import yaml_source
-from st_jtcse.recipe.yaml_source import Source, Written, grown, load, parse_value
+from st_jtcse.recipe.yaml_source import Source, Written, dump, grown, load, parse_value
 
 
 def write(tmp_path, text):
@@ -189,6 +189,27 @@ def test_an_expansion_bomb_is_refused_unexpanded(tmp_path):
 )
 def test_each_misfit_has_its_sentence(tmp_path, text, sentence):
     assert refused(tmp_path, text) == [sentence]
+
+
+@pytest.mark.parametrize("text", ['"\\ud83d\\ude00"', '"\\U0001f600"', "\U0001f600"])
+def test_a_character_may_be_written_as_json_does(text):
+    assert parse_value(text) == "\U0001f600"
+    assert parse_value(f"{{{text}: 1}}") == {"\U0001f600": 1}
+
+
+@pytest.mark.parametrize("text", ['"\\ud83d"', '{"\\ude00": 1}', '["a\\ud83d b"]'])
+def test_half_a_character_is_refused(text):
+    with pytest.raises(UserError, match="expected whole characters, found the escape of half of"):
+        parse_value(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["a\x85b", "\u2028", "a \u2029", "\ufeffa", "a\n b\n", "\t", "\x07"]
+)
+def test_text_of_any_characters_is_read_as_it_was_written(tmp_path, text):
+    path = tmp_path / "r.yaml"
+    path.write_text(dump({text: [text]}), encoding="utf-8")
+    assert load(path).data == {text: [text]}
 
 
 def test_an_impossible_escape_is_refused(tmp_path):

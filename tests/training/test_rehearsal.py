@@ -22,6 +22,7 @@ from test_stages import ENCODER, write
 from transformers import AutoModel, ModernBertConfig
 
 from st_jtcse.modules import MultiTokenizerEnsemble
+from st_jtcse.modules.shared_words import share_words, words_shared
 from st_jtcse.recipe.load import load_recipe
 from st_jtcse.training import rehearsal, stage_arguments, stand_ins
 from st_jtcse.training.stage_inputs import load_inputs
@@ -246,7 +247,8 @@ def test_a_large_model_is_stood_for_by_a_small_one_of_its_kind_and_size(project,
     model = SentenceTransformer(modules=[encoder, Pooling(64, "cls")], device="cpu")
     assert encoder.model.config.num_hidden_layers == 2 and encoder.get_embedding_dimension() == 64
     assert sum(parameter.numel() for parameter in model.parameters()) < 200_000
-    stand_ins.share_words(model)
+    with words_shared(stand_ins.WORDS):
+        assert share_words(model)
     # Words beyond the table have vectors too: those of the ones that it keeps.
     assert np.isfinite(model.encode(["w69000 the dog"])).all()
     # A small model stands for itself.
@@ -294,6 +296,16 @@ def test_stages_on_large_models_are_rehearsed_in_small(project):  # noqa: F811
     assert [name for name, _ in seen] == ["encoder", "joint", "distilled"]
     assert max(size for _, size in seen) < 500_000
     assert not Path(recipe.recipe.output_dir).exists()
+
+
+def test_a_word_without_a_vector_is_told_of_a_large_model_too(project, capsys):  # noqa: F811
+    large(project / "large")
+    words = json.loads((project / "large/tokenizer.json").read_text())
+    words["model"]["vocab"]["zebra"] = 70_000
+    (project / "large/tokenizer.json").write_text(json.dumps(words))
+    write(project, ENCODER | {"model": {"base": "./large", "pooling": "cls"}})
+    told = refusal(project, capsys)
+    assert "large gives 'zebra' the number 70000, and the model has vectors for 70000 words" in told
 
 
 def test_a_fault_of_a_small_model_is_told_of_the_written_one(project, capsys):  # noqa: F811

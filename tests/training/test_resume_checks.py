@@ -10,10 +10,13 @@ import shutil
 import pytest
 from test_run import project, refusal, results, train, weights  # noqa: F401  # project is a fixture
 
-from st_jtcse.recipe.load import load_recipe
+from st_jtcse.recipe.load import load_recipe, resolved_yaml
+from st_jtcse.recipe.yaml_source import dump
 from st_jtcse.training import checkpoints, stage_saving
 from st_jtcse.training import stage as stages
+from st_jtcse.training.callbacks import LOSS_SUM
 from st_jtcse.training.checkpoints import MANIFEST, Checkpoints
+from st_jtcse.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("unrehearsed")
 
@@ -361,3 +364,76 @@ def test_a_finished_stage_that_came_to_hold_code_runs_none_of_it(project, run, c
     assert train(project, "--resume") == 2
     assert not ran.exists()
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("written", ["name: x\nstages: [", "stages: []\n", "", "\0"])
+def test_a_recipe_that_cannot_be_read_any_more_is_told_as_such(project, run, capsys, written):  # noqa: F811
+    assert train(project, *ENCODER, *WITHOUT_DEV) == 0
+    held = project / "run" / "recipe.yaml"
+    held.write_text(written)
+    capsys.readouterr()
+    for options in ([], ["--resume"]):
+        told = refusal(project, capsys, *ENCODER, *WITHOUT_DEV, *options)
+        assert f"holds a run whose recipe cannot be read; restore {held}, or choose" in told
+        assert "another recipe" not in told and f"{held}" in told.splitlines()[1]
+
+
+def test_a_recipe_as_earlier_versions_wrote_it_is_the_same_one(project):  # noqa: F811
+    recipe = load_recipe(str(project / "recipe.yaml"), ["evaluate={dev: unlabelled}"]).recipe
+    folder = RunFolder(project / "run")
+    tree = recipe.model_dump(mode="json") | {"output_dir": "elsewhere"}
+    assert tree["evaluate"]["dev"] == {"unlabelled": True}
+    tree["evaluate"]["dev"] |= {"split": "train"}  # A default, which no one had given.
+    folder.path.mkdir()
+    (folder.path / "recipe.yaml").write_text(dump(tree))
+    assert folder.holds(recipe)
+    tree["evaluate"]["score_range"] = [0, 1]
+    (folder.path / "recipe.yaml").write_text(dump(tree))
+    assert not folder.holds(recipe)
+
+
+def test_a_resume_with_nothing_to_resume_says_so_and_begins(project, capsys, monkeypatch):  # noqa: F811
+    told = f"nothing to resume in {project / 'run'}; starting anew"
+    assert train(project, *ENCODER, "--resume", "--dry-run") == 0
+    assert capsys.readouterr().err.splitlines()[0] == told
+    # Claimed, and killed before the first checkpoint.
+    (project / "run").mkdir()
+    recipe = load_recipe(str(project / "recipe.yaml")).recipe
+    (project / "run" / "recipe.yaml").write_text(resolved_yaml(recipe))
+    assert train(project, *ENCODER, "--resume") == 0
+    assert capsys.readouterr().err.splitlines()[0] == told
+    assert train(project, *ENCODER, "--resume") == 0
+    assert train(project, *ENCODER, "--resume", "--dry-run") == 0
+    assert "nothing to resume" not in capsys.readouterr().err
+    # Nothing begins in a folder of others.
+    (project / "mine").mkdir()
+    (project / "mine" / "notes.txt").touch()
+    assert train(project, *ENCODER, "--resume", "--output-dir", str(project / "mine")) == 2
+    assert "nothing to resume" not in capsys.readouterr().err
+
+
+def test_the_loss_of_a_resumed_stage_is_that_of_all_its_steps(project):  # noqa: F811
+    options = [*WITHOUT_DEV, "--set", "args.logging_steps=4"]
+    # Of an epoch's 9 batches the last step has one.
+    options += ["--set", "args.gradient_accumulation_steps=4"]
+    assert train(project, *ENCODER, *options, "--output-dir", str(project / "straight")) == 0
+    cut(project, *options, step=2)
+    shutil.copytree(project / "run", project / "cut")
+    assert train(project, *ENCODER, *options, "--resume") == 0
+    (straight,), (resumed,) = (results(project, folder)["stages"] for folder in ("straight", "run"))
+    assert resumed["weights_sha256"] == straight["weights_sha256"]
+    whole, own = straight["log"][-1], resumed["log"][-1]
+    assert own["step"] == whole["step"] == 6
+    assert own["train_loss"] == pytest.approx(whole["train_loss"], rel=1e-6)
+    later = straight["log"][0]["loss"]
+    assert abs(later - whole["train_loss"]) > 1e-4
+    # What a checkpoint does not tell is not claimed.
+    place = project / "cut" / "encoder" / "checkpoint-2"
+    (place / LOSS_SUM).unlink()
+    manifest = json.loads((place / MANIFEST).read_text())
+    del manifest["files"][LOSS_SUM]
+    (place / MANIFEST).write_text(json.dumps(manifest))
+    assert train(project, *ENCODER, *options, "--resume", "--output-dir", str(project / "cut")) == 0
+    (record,) = results(project, "cut")["stages"]
+    assert "train_loss" not in record["log"][-1] and "train_runtime" in record["log"][-1]
+    assert record["weights_sha256"] == straight["weights_sha256"]

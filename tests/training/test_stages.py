@@ -13,7 +13,7 @@ import pytest
 import torch
 from conftest import make_sentences, save_encoder, save_translator
 from datasets import Dataset
-from processes import free_port, run_two, start
+from processes import run_two, start
 from sentence_transformers import SentenceTransformer
 from test_run import results, train, weights
 
@@ -366,7 +366,7 @@ def test_two_processes_train_as_one_run(project):
     gathering = {"type": "SimCSELoss", "gather_across_devices": True}
     write(project, ENCODER | {"loss": gathering}, TWIN, student(base="./a", pooling="cls"))
     # As a user starts them.
-    command = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
+    command = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
     worker = ["-m", "st_jtcse.cli.train", str(project / "recipe.yaml")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(

@@ -1,11 +1,17 @@
 """A stage trained on a data set that is read meanwhile, and what cannot be done with one."""
 
+import gzip
 import json
+from itertools import islice
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import make_sentences, save_encoder
 
 from st_jtcse.cli.train import main
+from st_jtcse.data import Source, load_sentences
+from st_jtcse.errors import UserError
 from st_jtcse.training.callbacks import TrainingTime
 
 
@@ -68,6 +74,83 @@ def test_a_resumed_stage_goes_on_at_the_right_row(project, monkeypatch):
     )
     assert resumed["weights_sha256"] == straight["weights_sha256"]
     assert straight["steps"] == 8 and straight["sentences"] is None
+
+
+@pytest.fixture
+def local_files(project):
+    """Sentences in a file of each kind, with a blank one, beside a column of numbers."""
+    texts = [*make_sentences(12), "", *make_sentences(8, seed=1)]
+    (project / "local.text").write_text("\n".join(texts) + "\n")
+    cells = [f'{number},"{text}"' for number, text in enumerate(texts)]
+    (project / "local.csv").write_text("\n".join(["id,line", *cells]) + "\n")
+    lines = [json.dumps({"id": number, "line": text or None}) for number, text in enumerate(texts)]
+    (project / "local.json").write_text("\n".join(lines) + "\n")
+    table = pa.table({"id": range(len(texts)), "line": [text or None for text in texts]})
+    pq.write_table(table, project / "local.parquet")
+    return project, [text for text in texts if text]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("builder", ["text", "csv", "json", "parquet"])
+def test_local_files_are_read_by_the_builders_of_datasets(
+    local_files, builder, streaming, monkeypatch
+):
+    folder, texts = local_files
+    # Which `datasets` sleeps after each pass over Parquet files.
+    monkeypatch.setattr("datasets.config.SLEEP_TIME_ON_THREADS_SHUTDOWN", 0)
+    source = Source(dataset=builder, data_files=str(folder / f"local.{builder}"))
+    found = load_sentences([source], folder / "cache", streaming)
+    assert found.dataset["sentence"][:] == texts
+    if streaming:
+        passes = [row["sentence"] for row in islice(found.stream(3), 2 * len(texts))]
+        first, second = passes[: len(texts)], passes[len(texts) :]
+        assert first != second and sorted(first) == sorted(second) == sorted(texts)
+    else:
+        assert found.skipped_blank == 1 and found.stream(3) is None
+
+
+@pytest.mark.parametrize("builder", ["text", "csv"])
+def test_a_stage_trains_on_local_files_that_stream(local_files, builder):
+    folder, _ = local_files
+    source = {"dataset": builder, "data_files": str(folder / f"local.{builder}")}
+    assert train(folder, data={"train": source, "streaming": True}, args={"max_steps": 2}) == 0
+    (record,) = json.loads((folder / "run" / "results.json").read_text())["stages"]
+    assert record["steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("text", b"a dog\n\xff\xfe\n", "cannot be loaded ('utf-8' codec can't decode byte 0xff"),
+        ("text", gzip.compress(b"the dog runs\n" * 999)[:-20], "cannot be loaded (Compressed file"),
+        ("csv", b'line\na dog\n"a cat\n', "cannot be loaded (Error tokenizing data"),
+        ("json", b"", "cannot be loaded ("),
+        ("json", b'{"line": "a dog"}\n{"line":\n', "cannot be loaded ("),
+        ("parquet", b"PAR1", "cannot be loaded ("),
+        ("text", b"\n \n", "holds no sentence, only blank lines"),
+        ("json", b'{"id": 1, "number": 2}\n', "the column 'sentence', found id, number"),
+    ],
+)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_faulty_local_file_is_told(project, name, content, told, streaming):
+    gz = ".gz" if content.startswith(b"\x1f") else ""
+    (project / f"faulty.{name}{gz}").write_bytes(content)
+    source = Source(dataset=name, data_files=str(project / f"faulty.{name}{gz}"))
+    with pytest.raises(UserError) as refused:
+        load_sentences([source], project / "cache", streaming)
+    assert told in str(refused.value) and str(refused.value).endswith(".")
+
+
+def test_a_stream_whose_text_is_gone_ends_in_a_sentence(project):
+    (project / "text.txt").write_text("the dog runs\na dog walks\n")
+    found = load_sentences(
+        [Source(dataset="text", data_files=str(project / "text.txt"))], streaming=True
+    )
+    sentences = iter(found.stream(1))
+    assert {next(sentences)["sentence"] for _ in range(2)} == {"the dog runs", "a dog walks"}
+    (project / "text.txt").write_text("\n\n")
+    with pytest.raises(UserError, match="holds no sentence any more; restore"):
+        next(sentences)
 
 
 @pytest.mark.parametrize(

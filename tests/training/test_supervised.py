@@ -180,7 +180,7 @@ def test_a_data_block_without_a_source_is_laid_over_the_recipes(rows):
             "Remove one.",
         ),
         (
-            ENCODER | {"data": {"train": "text.txt", "labels": "scores"}},
+            ENCODER | {"data": {"train": "text.txt", "labels": "classes"}},
             "expected 'pairs' beside 'labels', found 'train'. Remove 'labels'.",
         ),
         (

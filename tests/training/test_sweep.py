@@ -144,6 +144,7 @@ def test_swept_files_start_at_the_recipes_folder(project):  # noqa: F811
         ({"sweep": "all"}, "expected a mapping"),
         ({"seeds": "5..1"}, "expected a list of at least 1"),
         ({"seeds": "all"}, "expected a list"),
+        ({"seeds": "1..999999999"}, "expected at most 10,000 seeds, found 999,999,999. Write fewer."),
     ],
 )  # fmt: skip
 def test_faults_are_told_before_anything_runs(project, capsys, keys, message):  # noqa: F811

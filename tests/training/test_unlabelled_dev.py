@@ -3,6 +3,7 @@
 """
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from test_run import project, refusal, results, train  # noqa: F401  # project i
 
 from st_jtcse.cli.train import main
 from st_jtcse.data import Source, hold_out, load_sentences, sentences_sha256
+from st_jtcse.training.checkpoints import Checkpoints
 
 DISTILLED = ["--stage", "encoder", "--set", "evaluate={dev: unlabelled, test: {test: test.jsonl}}"]
 TEACHER = "{model: ./b, pooling: mean}"
@@ -141,24 +143,36 @@ def test_words_that_the_model_does_not_know_are_remarked(enough, capsys):
     assert told in capsys.readouterr().err
 
 
-def test_adapt_ends_with_a_plain_model_of_the_same_modules(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    base = SentenceTransformer(str(save_encoder(tmp_path / "plain", 3)))
-    base.save_pretrained(str(tmp_path / "model"))
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory):
+    """A model, and sentences of its words."""
+    folder = tmp_path_factory.mktemp("adapt")
+    SentenceTransformer(str(save_encoder(folder / "plain", 3))).save_pretrained(
+        str(folder / "model")
+    )
     texts = list(dict.fromkeys(make_sentences(220)))[:160]
-    (tmp_path / "my.txt").write_text("\n".join(texts) + "\n")
-    small = [
-        "--set",
-        "args.max_steps=2",
-        "--set",
-        "args.use_cpu=true",
-        "--set",
-        "stages.adapted.args.eval_steps=1",
-    ]
-    small += ["--set", "stages.adapted.args.max_steps=2"]
-    own = ["--set", "data.train=my.txt", "--set", "model=./model", "--output-dir", "out"]
-    assert main(["adapt", *own, *small, "--set", "cache_dir=cache"]) == 0
-    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    (folder / "my.txt").write_text("\n".join(texts) + "\n")
+    return folder
+
+
+def undisturbed(folder):
+    """What a few steps of `adapt` give, once for all tests."""
+    if not (folder / "out").exists():
+        assert adapt(folder, "out") == 0
+    return json.loads((folder / "out" / "results.json").read_text())
+
+
+def adapt(folder, out, *options):
+    own = {"data.train": folder / "my.txt", "model": folder / "model", "args.max_steps": 3}
+    own |= {"args.save_strategy": "steps", "args.save_steps": 2, "args.use_cpu": "true"}
+    own |= {"stages.adapted.args.max_steps": 3, "stages.adapted.args.eval_steps": 1}
+    own |= {"cache_dir": folder / "cache", "stages.adapted.args.save_steps": 1}
+    changes = [part for key, value in own.items() for part in ("--set", f"{key}={value}")]
+    return main(["adapt", *changes, "--output-dir", str(folder / out), *options])
+
+
+def test_adapt_ends_with_a_plain_model_of_the_same_modules(adapted):
+    found = undisturbed(adapted)
     assert [stage["name"] for stage in found["stages"]] == [
         "start",
         "ranked_cls",
@@ -166,8 +180,40 @@ def test_adapt_ends_with_a_plain_model_of_the_same_modules(tmp_path, monkeypatch
         "adapted",
     ]
     assert [verdict["set"] for verdict in found["verdicts"]] == ["everyday_test"]
-    adapted = SentenceTransformer(str(tmp_path / "out" / "adapted"))
-    assert [type(module) for module in adapted] == [type(module) for module in base]
-    assert adapted[1].pooling_mode == base[1].pooling_mode
-    start = SentenceTransformer(str(tmp_path / "out" / "start"))
-    assert np.array_equal(start.encode(texts[:4]), base.encode(texts[:4]))
+    base = SentenceTransformer(str(adapted / "model"))
+    model = SentenceTransformer(str(adapted / "out" / "adapted"))
+    assert [type(module) for module in model] == [type(module) for module in base]
+    assert model[1].pooling_mode == base[1].pooling_mode
+    start = SentenceTransformer(str(adapted / "out" / "start"))
+    texts = make_sentences(4)
+    assert np.array_equal(start.encode(texts), base.encode(texts))
+
+
+@pytest.mark.usefixtures("unrehearsed")
+def test_adapt_that_was_interrupted_resumes_to_the_same_bytes(adapted, capsys):
+    straight, save = undisturbed(adapted)["stages"], Checkpoints.on_save
+
+    def interrupt(at):
+        def save_and_interrupt(self, args, state, *rest, **more):
+            save(self, args, state, *rest, **more)
+            if (Path(args.output_dir).name, state.global_step) == at:
+                raise KeyboardInterrupt
+
+        return save_and_interrupt
+
+    for at in (("ranked_cls", 2), ("adapted", 1)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Checkpoints, "on_save", interrupt(at))
+            resume = ["--resume"] if at[0] == "adapted" else []
+            assert adapt(adapted, "cut", *resume) == 130
+        assert (adapted / "cut" / at[0] / f"checkpoint-{at[1]}").is_dir()
+    assert adapt(adapted, "cut", "--resume") == 0
+    resumed = json.loads((adapted / "cut" / "results.json").read_text())["stages"]
+    for one, other in zip(straight, resumed, strict=True):
+        for key in ("weights_sha256", "settings_sha256", "spearman", "steps", "data_sha256"):
+            assert one[key] == other[key]
+    # A finished run has nothing to do.
+    before = {path: path.stat().st_mtime_ns for path in (adapted / "cut").glob("*/*")}
+    assert adapt(adapted, "cut", "--resume") == 0
+    assert {path: path.stat().st_mtime_ns for path in (adapted / "cut").glob("*/*")} == before
+    assert "nothing to resume" not in capsys.readouterr().err
