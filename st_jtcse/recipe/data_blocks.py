@@ -18,11 +18,15 @@ _TAKEN = (DEV, "train", *(name for ability in abilities() for name in ability.da
 class DevSpec(SourceSpec):
     """What chooses the checkpoint: a set, or what an ability makes of the training data."""
 
+    @classmethod
+    def can_make(cls) -> set[str]:
+        """Return the keys of the abilities that make such a set."""
+        return cls.model_fields.keys() - SourceSpec.model_fields.keys()
+
     @property
     def made(self) -> str | None:
         """The key of the ability that makes the set; None where a source is given."""
-        keys = [key for key in type(self).model_fields if key not in SourceSpec.model_fields]
-        return next((key for key in keys if getattr(self, key)), None)
+        return next((key for key in sorted(self.can_make()) if getattr(self, key)), None)
 
     @property
     def origin(self) -> str | None:
@@ -43,8 +47,9 @@ class DevSpec(SourceSpec):
 
 def _dev_shorthand(value: Any) -> Any:
     """Let the key of an ability alone stand for the block that says it."""
-    made = isinstance(value, str) and value in DevSpec.model_fields.keys() - SourceSpec.model_fields
-    return {value: True} if made else value
+    if isinstance(value, str) and value in DevSpec.can_make():
+        return {value: True}
+    return value
 
 
 def _check_order(low: float, high: float) -> None:

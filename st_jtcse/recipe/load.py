@@ -300,7 +300,7 @@ def _anchored_value(value: Any, place: SchemaPlace | None, key: str, folder: Pat
     kind = place.source if place else None
     if kind is None:
         return _absolute(value, folder, _LOCAL.get(key.rpartition(".")[2]))
-    is_file = kind is not DevSpec or value not in DevSpec.model_fields
+    is_file = kind is not DevSpec or value not in DevSpec.can_make()
     return _absolute(value, folder, True) if is_file else value
 
 

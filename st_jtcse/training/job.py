@@ -18,7 +18,7 @@ from st_jtcse.recipe.ability import Ability, used
 from st_jtcse.recipe.blocks import WeightedModelSpec
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.models import Resolve, load_frozen
-from st_jtcse.training.stage_inputs import Inputs
+from st_jtcse.training.stage_inputs import Inputs, check_batch
 
 Collate = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
@@ -91,8 +91,10 @@ class Job:
         for ability in self.abilities:
             if self.small:
                 ability.stand_in(self)
-            else:
-                ability.prepare(self)
+                continue
+            ability.prepare(self)
+            if rows.count is not None:
+                check_batch(self.stage, len(self.dataset))  # It may have left rows out.
         self.shared.clear()  # Models among it, which take memory.
 
     def wrap(self) -> None:

@@ -36,7 +36,6 @@ from st_jtcse.training.job import Job
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.row_order import ReleaseRows
 from st_jtcse.training.stage_arguments import memory_told, training_arguments
-from st_jtcse.training.stage_inputs import check_batch
 
 # Rows that the examples of a model card are drawn from.
 _ROWS_OF_CARD = 100_000
@@ -49,9 +48,6 @@ def prepare(job: Job) -> None:
     job.own_loss = build_loss(spec, job.model, stage.model.scores_pairs, job.seed)
     job.loss = job.own_loss
     job.prepare()
-    rows = job.inputs.sentences
-    if not job.small and rows is not None and rows.count is not None:
-        check_batch(stage, len(job.dataset))  # An ability may have left some out.
 
 
 def train(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
