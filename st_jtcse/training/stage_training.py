@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -162,11 +162,24 @@ def _go(job: Job, trainer: Any, patience: Patience, checkpoint: Path | None) -> 
         # Cut off after its last step: the trainer would take one step more.
         _tell(trainer, state)
         return True
-    with ExitStack() as during:
+    with ExitStack() as during, _workers_told():
         for context in job.during:
             during.enter_context(context())
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     return False
+
+
+@contextmanager
+def _workers_told() -> Iterator[None]:
+    """Tell a fault of the data that a loading worker met; torch puts its traceback before it."""
+    try:
+        yield
+    except UserError as error:
+        kind = type(error)
+        _, in_worker, told = str(error).rpartition(f"{kind.__module__}.{kind.__qualname__}: ")
+        if not in_worker:
+            raise
+        raise kind(*told.strip().splitlines()) from error
 
 
 def _take_weights(stage: StageSpec, model: Any, trainer: Any, folder: Path, was_over: bool) -> None:

@@ -145,6 +145,19 @@ def test_a_faulty_local_file_is_told(project, name, content, told, streaming):
     assert told in str(refused.value) and str(refused.value).endswith(".")
 
 
+@pytest.mark.usefixtures("unrehearsed")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_fault_far_down_a_stream_is_told_when_it_is_met(project, capsys, workers):
+    # Beyond the first sentences, and beyond the rows that the builder reads at once.
+    (project / "late.csv").write_text("line\n" + "the dog runs\n" * 12_000 + '"a cat\n')
+    source = {"dataset": "csv", "data_files": str(project / "late.csv")}
+    args = {"max_steps": 2, "dataloader_num_workers": workers}
+    assert train(project, data={"train": source, "streaming": True}, args=args) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith("dataset 'csv' (train) cannot be loaded after row 10000 (Error")
+    assert told.endswith("with 'file'.")
+
+
 def test_a_stream_whose_text_is_gone_ends_in_a_sentence(project):
     (project / "text.txt").write_text("the dog runs\na dog walks\n")
     found = load_sentences(
