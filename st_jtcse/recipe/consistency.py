@@ -81,7 +81,7 @@ def names(stages: Sequence[Any]) -> Iterator[Fault]:
         # Names become folders, which some file systems tell apart by more than upper and lower case
         # only.
         folded = name.casefold()
-        if folded in ("recipe.yaml", "results.json"):
+        if folded in ("recipe.yaml", "results.json", "report.html", "run.log"):
             yield Fault(
                 loc,
                 f"expected a name free for a folder, found '{name}', a file of the run. Choose "

@@ -11,6 +11,7 @@ import pytest
 
 from faults.conftest import (
     ENCODER,
+    check_each,
     check_that_it_ends_alike,
     sampled,
     steady,
@@ -94,6 +95,28 @@ def test_a_resume_that_is_killed_too_resumes_to_the_same_bytes(runs, kill, every
         assert runs(project, "--resume", fault="SIGKILL", at=20).status == -signal.SIGKILL
 
     kill(every(range(25, 200, 10), 100, 5), then=killed_again)
+
+
+def test_notes_in_every_folder_of_a_killed_run_survive(runs, undisturbed, every, record_property):
+    # Before the recipe is there, a folder that holds more than the run's files is refused.
+    begins = 1 + undisturbed.first("run/run.log")
+    moments = every(range(begins, len(undisturbed.moments) + 1), 17, 3)
+    states = {undisturbed.state(at): at for at in moments}
+
+    def one(at):
+        project = undisturbed.back_to(at)
+        run = project / "run"
+        notes = {str(path.relative_to(run)) for path in [run, *run.rglob("*")] if path.is_dir()}
+        for folder in notes:
+            (run / folder / "notes.txt").write_text(folder)
+        ended = runs(project, "--resume")
+        assert ended.status == 0, ended.said
+        assert weights(project) == weights(undisturbed.folder)
+        found = [path.read_text() for path in run.rglob("notes.txt*")]
+        assert sorted(found) == sorted(notes), set(notes) - set(found)
+
+    check_each(states.values(), one)
+    record_property("cases", len(moments))
 
 
 def test_a_second_run_on_the_folder_is_refused_and_the_first_goes_on(runs, project, undisturbed):
