@@ -41,7 +41,7 @@ VALUES = [
     *("", "x", "../../x", "a\nb", "\0", "[red]"),
     *([], [1], ["x"], {}, {"a": 1}, {"x": {"y": "z"}}),
 ]
-REMOVED = object()
+REMOVED, RENAMED = object(), object()
 
 
 def places(tree, above=()):
@@ -56,15 +56,17 @@ def places(tree, above=()):
 
 def changed(tree, place, value):
     if not place:
-        return None if value is REMOVED else value
+        return None if value in (REMOVED, RENAMED) else value
     tree = copy.deepcopy(tree)
     holder = tree
     for key in place[:-1]:
         holder = holder[key]
-    if value is REMOVED:
-        del holder[place[-1]]
-    else:
+    if value not in (REMOVED, RENAMED):
         holder[place[-1]] = value
+        return tree
+    was = holder.pop(place[-1])
+    if value is RENAMED and isinstance(holder, dict):
+        holder["../\0"] = was
     return tree
 
 
@@ -214,7 +216,9 @@ def sample(count):
 
 def changes(tree):
     """One change to a tree, or what is left of its file."""
-    one = st.tuples(st.sampled_from(list(places(tree))), st.sampled_from([*VALUES, REMOVED]))
+    one = st.tuples(
+        st.sampled_from(list(places(tree))), st.sampled_from([*VALUES, REMOVED, RENAMED])
+    )
     text = json.dumps(tree).encode()
     cut = st.integers(0, len(text)).map(lambda end: text[:end])
     return st.one_of(one.map(lambda given: changed(tree, *given)), cut)
@@ -243,7 +247,11 @@ def test_every_change_is_used_or_told(uses, kind):
     tree = json.loads(whole)
     # An evaluation takes thirty times as long as the others.
     every = 30 if kind == "evaluation" else 1
-    found = [changed(tree, place, value) for place in places(tree) for value in (*VALUES, REMOVED)]
+    found = [
+        changed(tree, place, value)
+        for place in places(tree)
+        for value in (*VALUES, REMOVED, RENAMED)
+    ]
     found += [whole[:end] for end in range(0, len(whole), 50)]
     for content in found[::every]:
         check(path, content, use)
