@@ -33,9 +33,8 @@ class ArcCSELoss(TwoViewLoss):
         triplet_weight: λ ≥ 0; above 0 a batch needs three views of each sentence.
         triplet_margin: δ ≥ 0.
         gather_across_devices: Whether candidates come from all processes.
-        mini_batch_size: Rows to encode at once, of those of all views, with gradients cached at
-            the embeddings (GradCache): the same loss and gradients in the memory of so many rows,
-            and twice the time. None: all.
+        mini_batch_size: Rows of all views to encode at once (GradCache): the same loss and
+            gradients in the memory that these need, in twice the time. None: all.
         mini_batch_num_tokens: Tokens to encode at once instead of rows, without padding.
 
     Raises:

@@ -1,6 +1,4 @@
-"""Losses by name, in a closed world: ours, installed packages' by entry point, and those of
-Sentence-Transformers.
-"""
+"""Finds losses by name: ours, installed packages' by entry point, and Sentence-Transformers'."""
 
 from __future__ import annotations
 
@@ -50,7 +48,10 @@ _THEIRS = {
     ),
     "CosineSimilarityLoss": LossDeclaration(labels="scores", texts=_TWO),
     "DenoisingAutoEncoderLoss": LossDeclaration(
-        views="given", labels="none", texts=_TWO, tokens=True
+        views="given",
+        labels="none",
+        texts=_TWO,
+        tokens=True,
     ),
     "DistillKLDivLoss": LossDeclaration(beyond="a list of scores per row"),
     "GISTEmbedLoss": _GUIDED,
@@ -68,7 +69,8 @@ _THEIRS = {
     "TripletLoss": LossDeclaration(labels="none", texts=_THREE),
 }
 _OF_LISTS = LossDeclaration(
-    cross_encoder=True, beyond="a list of documents per query, and a list of their scores"
+    cross_encoder=True,
+    beyond="a list of documents per query, and a list of their scores",
 )
 _OF_PAIRS = LossDeclaration(cross_encoder=True, labels="none", texts=_TWO_OR_MORE, in_batch=True)
 _THEIRS_OF_CROSS_ENCODERS = {
@@ -76,7 +78,10 @@ _THEIRS_OF_CROSS_ENCODERS = {
     "BinaryCrossEntropyLoss": LossDeclaration(cross_encoder=True, labels="scores", texts=_TWO),
     "CachedMultipleNegativesRankingLoss": _OF_PAIRS,
     "CrossEntropyLoss": LossDeclaration(
-        cross_encoder=True, labels="classes", texts=_TWO, classes="outputs"
+        cross_encoder=True,
+        labels="classes",
+        texts=_TWO,
+        classes="outputs",
     ),
     "LambdaLoss": _OF_LISTS,
     "ListMLELoss": _OF_LISTS,
@@ -121,9 +126,7 @@ def loss_names(cross_encoder: bool = False) -> list[str]:
 
 
 def loss_class(name: str, cross_encoder: bool = False) -> type[nn.Module]:
-    """Return the loss of that name; raises UserError where there is none, or its package cannot be
-    imported.
-    """
+    """Return the loss of a name; raises UserError where it is unknown or cannot be imported."""
     found = losses_here().get(name)
     if found is None and name in _installed():
         found = _imported(_installed()[name])

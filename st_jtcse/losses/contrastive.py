@@ -130,7 +130,11 @@ def with_margin(cosine: Tensor, margin: float) -> Tensor:
 
 
 def bidirectional_margin(
-    view_a: Tensor, view_b: Tensor, soft: Tensor, least: float, most: float
+    view_a: Tensor,
+    view_b: Tensor,
+    soft: Tensor,
+    least: float,
+    most: float,
 ) -> Tensor:
     r"""Hold each soft negative farther than the positive, by a gap of the cosines from α to β.
 

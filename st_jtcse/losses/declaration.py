@@ -1,6 +1,4 @@
-"""What a loss is, said once, on its class: recipes, batches, heads and cards read that and nothing
-else.
-"""
+"""What a loss declares on its class: all that recipes, batches, heads and cards know of it."""
 
 from __future__ import annotations
 
@@ -24,10 +22,9 @@ AcuteAngle = Annotated[float, Field(ge=0, lt=90)]  # in degrees
 
 @dataclass(frozen=True)
 class LossDeclaration:
-    """What a loss needs of a model and of its data; what is left out is not known, and anything
-    goes.
+    """What a loss needs of a model and of its data; what it does not say is not checked.
 
-    Its methods take the arguments that the loss is given. Defaults may be left out.
+    Its methods take the arguments that the loss is given, defaults left out.
     """
 
     # Whether it trains a cross-encoder.
@@ -92,7 +89,7 @@ class LossDeclaration:
         return int({**self.defaults, **arguments}[self.queue]) if self.queue else 0
 
     def _is_on(self, weight: str | None, arguments: Mapping[str, Any]) -> bool:
-        """Say whether a weight is above 0, as it is where there is none."""
+        """Say whether a weight is above 0; without a weight the answer is yes."""
         return weight is None or {**self.defaults, **arguments}.get(weight) != 0
 
     @property
@@ -102,7 +99,7 @@ class LossDeclaration:
 
     @property
     def takes(self) -> str:
-        """Say what data it takes, in the words of a recipe's `data` block."""
+        """The data it takes, in the words of a recipe's `data` block."""
         if self.beyond:
             return f"refused: it takes {self.beyond}"
         if self.sentences:
@@ -115,13 +112,13 @@ class LossDeclaration:
         if self.labels is None:
             return "`train` or `pairs`"
         fewest, most = self.texts or (2, None)
-        count = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-        if most is None:
-            count = f"{fewest} or more"
-        told = f"`pairs` with `labels: {self.labels}`, {count} text columns"
+        counts = {None: f"{fewest} or more", fewest: f"{fewest}"}
+        noun = "text column" if most == 1 else "text columns"
+        count = counts.get(most, f"{fewest} to {most}")
+        told = f"`pairs` with `labels: {self.labels}`, {count} {noun}"
         if self.views == "given":
             told += ", or `train` with `views` or `augment: {mode: pair}`"
-        return told.replace(" 1 text columns", " 1 text column")
+        return told
 
     def card(self, arguments: Mapping[str, Any], twin: bool) -> str | None:
         """Return the name of the card template for a model of two towers or one; None if there is
@@ -135,9 +132,7 @@ class LossDeclaration:
 
 
 class DeclaredLoss:
-    """Base of this package's losses: arguments are checked against their annotations, and faults
-    name them as they were given.
-    """
+    """Base of this package's losses, which checks their arguments against their annotations."""
 
     declaration: ClassVar[LossDeclaration]
 

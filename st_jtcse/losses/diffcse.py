@@ -1,4 +1,4 @@
-"""DiffCSE: contrastive learning beside the detection of replaced tokens."""
+"""DiffCSE: contrastive learning and the detection of replaced tokens."""
 
 from __future__ import annotations
 

@@ -32,9 +32,8 @@ class ESimCSELoss(TwoViewLoss):
         momentum: λ in [0, 1); it doubles the weights in memory. None: there is no copy, and the
             model's own embeddings of view b enter the queue.
         gather_across_devices: Whether candidates come from all processes.
-        mini_batch_size: Rows to encode at once, of those of all views, with gradients cached at
-            the embeddings (GradCache): the same loss and gradients in the memory of so many rows,
-            and twice the time. None: all.
+        mini_batch_size: Rows of all views to encode at once (GradCache): the same loss and
+            gradients in the memory that these need, in twice the time. None: all.
         mini_batch_num_tokens: Tokens to encode at once instead of rows, without padding.
 
     Raises:

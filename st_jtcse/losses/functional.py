@@ -22,7 +22,10 @@ MINIMUM_COSINE = 1e-4
 
 
 def info_nce(
-    view_a: Tensor, view_b: Tensor, temperature: float = 0.05, at_once: int | None = None
+    view_a: Tensor,
+    view_b: Tensor,
+    temperature: float = 0.05,
+    at_once: int | None = None,
 ) -> Tensor:
     r"""InfoNCE of the B rows of view a against those of view b, which is SimCSE's.
 
@@ -43,7 +46,10 @@ def info_nce(
 
 
 def nt_xent(
-    view_a: Tensor, view_b: Tensor, temperature: float = 0.05, at_once: int | None = None
+    view_a: Tensor,
+    view_b: Tensor,
+    temperature: float = 0.05,
+    at_once: int | None = None,
 ) -> Tensor:
     r"""NT-Xent over the 2B rows of two views.
 
@@ -87,7 +93,8 @@ def interaction_nt_xent(
         logits = cosines(queries[begin:end], candidates) / temperature
         same_view = columns[begin:end, None] == columns
         return F.cross_entropy(
-            logits.masked_fill(same_view, -torch.inf), columns.roll(len(query_a))[begin:end]
+            logits.masked_fill(same_view, -torch.inf),
+            columns.roll(len(query_a))[begin:end],
         )
 
     return mean_in_parts(of, len(queries), at_once)
@@ -147,8 +154,8 @@ def _disagreement(p: Tensor, q: Tensor) -> Tensor:
 
 
 def mean_in_parts(of: Callable[[int, int], Any], count: int, at_once: int | None) -> Any:
-    """Return a mean over anchors 0..count-1, given that over anchors begin..end-1, of so many of
-    them at once.
+    """Return a mean over anchors 0..count-1 from a function that gives it over begin..end-1, at
+    most `at_once` of them.
 
     Their similarities with all candidates are then computed again for the backward pass, and never
     held all together.
@@ -165,7 +172,11 @@ def mean_in_parts(of: Callable[[int, int], Any], count: int, at_once: int | None
 
 
 def of_anchors(
-    compare: Callable[[Tensor, Tensor], Tensor], p: Tensor, q: Tensor, begin: int, end: int
+    compare: Callable[[Tensor, Tensor], Tensor],
+    p: Tensor,
+    q: Tensor,
+    begin: int,
+    end: int,
 ) -> Tensor:
     """Compare rows begin..end-1 of p with all of q, turned so that each one's own partner is on the
     diagonal.

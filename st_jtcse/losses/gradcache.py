@@ -18,29 +18,6 @@ from torch import Tensor
 from st_jtcse.losses.views import encode, rows_of, without_biases
 
 
-class Terms(dict[str, Tensor]):
-    """The terms of a loss by name, which weighs and adds up as a plain loss does."""
-
-    def __rmul__(self, weight: float) -> Terms:
-        return Terms({name: weight * value for name, value in self.items()})
-
-    def __add__(self, other: Terms | float) -> Terms:
-        if not isinstance(other, Terms):  # The 0 that a sum begins with.
-            return self
-        return Terms({name: value + other[name] for name, value in self.items()})
-
-    __radd__ = __add__
-
-    @property
-    def first(self) -> Tensor:
-        """The term that was named first."""
-        return next(iter(self.values()))
-
-    def detach(self) -> Terms:
-        """Return the terms without their gradients."""
-        return Terms({name: value.detach() for name, value in self.items()})
-
-
 class MiniBatches(CachedLossMixin):
     """One batch of a loss over two views, a few rows of it at a time."""
 
@@ -53,10 +30,12 @@ class MiniBatches(CachedLossMixin):
         self._outputs: dict[str, torch.Size] = {}
         self._terms: Any = 0.0  # of all dimensions so far
 
-    def loss(self) -> Terms:
+    def loss(self) -> Any:
         """Return the terms; the backward pass of the first is that of all."""
         first = self.forward_cached([self._rows.features])
-        return Terms(self._terms | {next(iter(self._terms)): first})
+        name = next(iter(self._terms))
+        self._terms[name] = first
+        return self._terms
 
     def embed_minibatch(
         self,
@@ -69,14 +48,18 @@ class MiniBatches(CachedLossMixin):
     ) -> tuple[Tensor, RandContext | None]:
         """Encode some rows: all that the loss reads of each, side by side."""
         features = self._rows.part(begin, end) | self._loss.requests
-        with random_state or nullcontext(), nullcontext() if with_grad else torch.no_grad():
+        with random_state or nullcontext(), torch.set_grad_enabled(with_grad):
             state = RandContext(*features.values()) if copy_random_state else None
             encoded = encode(self.model, features)
         self._outputs = {key: output.shape[1:] for key, output in encoded.items()}
         return torch.cat([output.flatten(1) for output in encoded.values()], dim=1), state
 
     def calculate_loss(
-        self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
+        self,
+        reps: list[list[Tensor]],
+        labels: Tensor | None = None,
+        *,
+        with_backward: bool = False,
     ) -> Tensor:
         """Compute the terms and bring them back to the embeddings; return the first."""
         rows = torch.cat(reps[0])

@@ -42,7 +42,8 @@ def _cropped(views: Tensor) -> Tensor:
     zero = torch.zeros_like(side)
     mirrored = torch.where(_drawn(views, -1.0, 1.0) < 0, -side, side)
     places = torch.stack(
-        [torch.stack([mirrored, zero, across], 1), torch.stack([zero, side, down], 1)], 1
+        [torch.stack([mirrored, zero, across], 1), torch.stack([zero, side, down], 1)],
+        1,
     )
     grid = affine_grid(places, list(views.shape), align_corners=False)
     return grid_sample(views, grid, padding_mode="border", align_corners=False)

@@ -1,4 +1,4 @@
-"""InfoCSE: contrastive learning beside the filling in of masked tokens."""
+"""InfoCSE: contrastive learning and the filling in of masked tokens."""
 
 from __future__ import annotations
 

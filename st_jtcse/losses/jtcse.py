@@ -51,7 +51,10 @@ class TowerInteraction(Term):
         towers, at_once = batch.once(self.read), batch.loss.anchors_at_once
         query, candidate = (towers[index] for index in batch.once(self.order))
         return interaction_nt_xent(
-            *query, *candidate, temperature=self.temperature, at_once=at_once
+            *query,
+            *candidate,
+            temperature=self.temperature,
+            at_once=at_once,
         )
 
 
@@ -160,9 +163,8 @@ class JTCSELoss(TwoViewLoss):
         seed: Seed of R. A step's draw follows from the seed and the sentences of the step, so that
             it is the same in a resumed run and in every process of a distributed one.
         gather_across_devices: Whether the terms run over the sentences of all processes.
-        mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at
-            the embeddings (GradCache): the same loss and gradients in the memory of so many rows,
-            and twice the time. None: all.
+        mini_batch_size: Rows of all views to encode at once (GradCache): the same loss and
+            gradients in the memory that these need, in twice the time. None: all.
         mini_batch_num_tokens: Tokens to encode at once instead of rows, without padding.
 
     Raises:

@@ -60,9 +60,9 @@ class WeightedContrast(RankedTerm):
 
     def compare(self, student: Tensor, negatives: RankedNegatives) -> Tensor:
         """Return the mean over the anchors."""
-        weights = torch.ones_like(negatives.mass)
-        if self.asymmetric:
-            weights = formulas.negative_weights(negatives.mass)
+        weights = formulas.negative_weights(negatives.mass)
+        if not self.asymmetric:
+            weights = torch.ones_like(weights)
         return formulas.asymmetric_contrastive(student, weights, self.temperature)
 
 
@@ -125,9 +125,8 @@ class LSRNSLoss(TwoViewLoss):
         rank_weight: b.
         smoothing_weight: c.
         gather_across_devices: Whether negatives come from all processes.
-        mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at
-            the embeddings (GradCache): the same loss and gradients in the memory of so many rows,
-            and twice the time. None: all.
+        mini_batch_size: Rows of all views to encode at once (GradCache): the same loss and
+            gradients in the memory that these need, in twice the time. None: all.
         mini_batch_num_tokens: Tokens to encode at once instead of rows, without padding.
 
     Raises:
@@ -207,10 +206,17 @@ class LSRNSLoss(TwoViewLoss):
         scorer = self.scorer = Scorer(ranks, retention)
         self.terms = {
             "contrastive": WeightedContrast(
-                scorer, temperature, asymmetric, weight=contrastive_weight
+                scorer,
+                temperature,
+                asymmetric,
+                weight=contrastive_weight,
             ),
             "rank": FollowRanks(
-                scorer, temperature, rank_loss, weight=rank_weight, whole=rank_loss == "cosent"
+                scorer,
+                temperature,
+                rank_loss,
+                weight=rank_weight,
+                whole=rank_loss == "cosent",
             ),
             "smoothing": LabelSmoothing(scorer, temperature, weight=smoothing_weight),
         }

@@ -18,12 +18,15 @@ from torch import Tensor
 
 Ranks = Literal["soft", "percentile", "bins"]
 Retention = Literal["linear", "to_zero", "exponential", "reciprocal"]
-# Comparisons are B^3: so many are held at once.
+# How many of the B^3 comparisons are held at once.
 _ELEMENTS = 1 << 24
 
 
 def negative_ranks(
-    scores: Tensor, kind: Ranks = "soft", softness: float = 0.05, groups: int = 10
+    scores: Tensor,
+    kind: Ranks = "soft",
+    softness: float = 0.05,
+    groups: int = 10,
 ) -> Tensor:
     r"""Rank r of each negative among its anchor's, in 1..M, 1 the most similar.
 
@@ -32,8 +35,8 @@ def negative_ranks(
     .. math:: r_{ij} = 1 + \sum_{k \ne i, j} \sigma\big((s_{ik} - s_{ij}) / \delta\big)
 
     ``"percentile"``: the places of the order in groups of equal size, each with its last place as
-    rank. ``"bins"``: the range from the anchor's highest to its lowest score in bins of equal
-    width, likewise.
+    rank. ``"bins"``: the same of the range from the anchor's highest to its lowest score, in bins
+    of equal width.
     """
     others = negatives(scores)
     count = scores.shape[1] - 1
@@ -127,7 +130,10 @@ def asymmetric_contrastive(student: Tensor, weights: Tensor, temperature: float)
 
 
 def label_smoothing(
-    student: Tensor, distribution: Tensor, temperature: float, epsilon: float
+    student: Tensor,
+    distribution: Tensor,
+    temperature: float,
+    epsilon: float,
 ) -> Tensor:
     r"""Cross-entropy of the student's softmax over all candidates against a smoothed target;
     SimCSE's loss for ε = 0.

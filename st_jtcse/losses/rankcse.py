@@ -57,9 +57,8 @@ class RankCSELoss(TwoViewLoss):
         consistency_weight: β.
         distillation_weight: γ.
         gather_across_devices: Whether the terms run over the sentences of all processes.
-        mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at
-            the embeddings (GradCache): the same loss and gradients in the memory of so many rows,
-            and twice the time. None: all.
+        mini_batch_size: Rows of all views to encode at once (GradCache): the same loss and
+            gradients in the memory that these need, in twice the time. None: all.
         mini_batch_num_tokens: Tokens to encode at once instead of rows, without padding.
 
     Raises:

@@ -58,7 +58,9 @@ def cosent_in_batch(student: Tensor, teacher: Tensor, scale: float) -> Tensor:
 
 
 def ranking_consistency(
-    student: Tensor, temperature: float, reverse: Tensor | None = None
+    student: Tensor,
+    temperature: float,
+    reverse: Tensor | None = None,
 ) -> Tensor:
     r"""Jensen-Shannon divergence, in [0, log 2], of the two views' lists of similarities, mean over
     the sentences.
@@ -79,7 +81,10 @@ def ranking_consistency(
 
 
 def listnet(
-    student: Tensor, teacher: Tensor, temperature: float, teacher_temperature: float
+    student: Tensor,
+    teacher: Tensor,
+    temperature: float,
+    teacher_temperature: float,
 ) -> Tensor:
     r"""ListNet: cross-entropy of the student's top-one distribution against the teacher's, mean
     over the sentences.

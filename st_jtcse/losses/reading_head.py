@@ -88,7 +88,8 @@ class ReadingHead(nn.Module):
         special = torch.tensor(self._masking.tokenizer.all_special_ids, device=ids.device)
         words = mask.bool() & ~torch.isin(ids, special)
         masked, labels = self._masking.torch_mask_tokens(
-            ids.cpu().clone(), special_tokens_mask=~words.cpu()
+            ids.cpu().clone(),
+            special_tokens_mask=~words.cpu(),
         )
         chosen = labels.to(ids.device) >= 0
         tokens = Tokens(ids, mask, words, chosen, masked.to(ids.device))
@@ -134,7 +135,10 @@ class ReplacedTokens(ReadingHead):
     """
 
     def __init__(
-        self, model: SentenceTransformer, mask_share: float, generator: str | None = None
+        self,
+        model: SentenceTransformer,
+        mask_share: float,
+        generator: str | None = None,
     ) -> None:
         super().__init__(model, mask_share)
         # In a list: what is not trained is no part of the state.
@@ -227,7 +231,7 @@ def _encoder(model: SentenceTransformer) -> tuple[Any, Any]:
 
 
 def _generator(name: str, tokenizer: Any) -> Any:
-    """Load a masked language model; raises UserError if it is none, or of other words."""
+    """Load a masked language model; raises UserError where it has no head, or other words."""
     with loading.reading(name) as place:
         words = AutoTokenizer.from_pretrained(place).get_vocab()
         model, report = AutoModelForMaskedLM.from_pretrained(place, output_loading_info=True)

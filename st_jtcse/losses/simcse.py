@@ -13,7 +13,7 @@ from st_jtcse.losses.terms import TWO_VIEWS, TwoViewLoss
 _READING = (
     "Choose DiffCSELoss for replaced tokens or InfoCSELoss for masked ones, without 'reading'."
 )
-# Arguments that were other papers' losses, and are losses of their own.
+# Arguments that made other papers' losses of it, which are classes now.
 _MOVED = {
     "angular_margin": "Choose ArcCSELoss.",
     "soft_negatives": "Choose SNCSELoss, where it is 'margin_weight', or ArcCSELoss, where it is "
@@ -48,9 +48,8 @@ class SimCSELoss(TwoViewLoss):
             the 2B - 1 other rows of both views, averaged over the rows of both, as in SimCLR and in
             the JTCSE and TNCSE code.
         gather_across_devices: Whether candidates come from all processes.
-        mini_batch_size: Rows to encode at once, of the 2B of both views, with gradients cached at
-            the embeddings (GradCache): the same loss and gradients in the memory of so many rows,
-            and twice the time. None: all.
+        mini_batch_size: Rows of all views to encode at once (GradCache): the same loss and
+            gradients in the memory that these need, in twice the time. None: all.
         mini_batch_num_tokens: Tokens to encode at once instead of rows, without padding.
 
     Raises:

@@ -21,7 +21,7 @@ from st_jtcse import processes
 from st_jtcse.errors import UserError
 from st_jtcse.losses.declaration import DeclaredLoss, LossDeclaration
 from st_jtcse.losses.functional import cosines, mean_in_parts, of_anchors, products
-from st_jtcse.losses.gradcache import MiniBatches, Terms
+from st_jtcse.losses.gradcache import MiniBatches
 from st_jtcse.losses.views import (
     BOTH_VIEWS,
     encode_views,
@@ -41,8 +41,31 @@ TWO_VIEWS = LossDeclaration(
     in_batch=True,
     moved={"length_chunks": "Remove it: it changes no result, and is chosen by itself."},
 )
-# So many sentences are compared with all others at once, where the gradients are cached.
+# How many sentences are compared with all others at once, where the gradients are cached.
 _ANCHORS = 256
+
+
+class Terms(dict[str, Tensor]):
+    """The terms of a loss by name, which weighs and adds up as a plain loss does."""
+
+    def __rmul__(self, weight: float) -> Terms:
+        return Terms({name: weight * value for name, value in self.items()})
+
+    def __add__(self, other: Terms | float) -> Terms:
+        if not isinstance(other, Terms):  # The 0 that a sum begins with.
+            return self
+        return Terms({name: value + other[name] for name, value in self.items()})
+
+    __radd__ = __add__
+
+    @property
+    def first(self) -> Tensor:
+        """The term that was named first."""
+        return next(iter(self.values()))
+
+    def detach(self) -> Terms:
+        """Return the terms without their gradients."""
+        return Terms({name: value.detach() for name, value in self.items()})
 
 
 class _Shared:
@@ -151,10 +174,10 @@ class AnchorTerm(Term):
 
 
 class TwoViewLoss(DeclaredLoss, nn.Module):
-    """Base of the losses that encode one column twice: a weighted sum of terms, by their names.
+    """Base of the losses that encode one column twice: a weighted sum of terms.
 
-    `length_chunks`, which changes no result, is an attribute and no argument: in so many chunks of
-    similar length a batch is encoded. None: 4 on the CPU, else 1.
+    `length_chunks`, which changes no result, is an attribute and no argument: the number of chunks
+    of similar length in which a batch is encoded. None: 4 on the CPU, else 1.
     """
 
     model: Any
@@ -199,7 +222,9 @@ class TwoViewLoss(DeclaredLoss, nn.Module):
         """Begin, before the batch is encoded, what the host has to know of it."""
 
     def forward(
-        self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
+        self,
+        sentence_features: Iterable[dict[str, Any]],
+        labels: Tensor | None = None,
     ) -> Tensor | Terms:
         """Encode the views of the batch and return the loss; of several terms, each by its name."""
         features = single_column(sentence_features, self)
@@ -211,7 +236,7 @@ class TwoViewLoss(DeclaredLoss, nn.Module):
         self.look_ahead(features)
         if not self.uses_gradient_cache:
             encoded = encode_views(self.model, features, self.length_chunks, **self.requests)
-            return self._told(self.compare(encoded, features, labels))
+            return self._as_loss(self.compare(encoded, features, labels))
         if checkpoints_activations(self.model):
             raise UserError(
                 "Gradient checkpointing and mini_batch_size both encode everything twice; switch "
@@ -221,17 +246,22 @@ class TwoViewLoss(DeclaredLoss, nn.Module):
             raise UserError(
                 "mini_batch_size encodes rows of tokens in parts, found none; leave it out."
             )
-        return self._told(MiniBatches(self, features, labels).loss())
+        return self._as_loss(MiniBatches(self, features, labels).loss())
 
     def compute_loss_from_embeddings(
-        self, embeddings: list[Tensor], labels: Tensor | None = None
+        self,
+        embeddings: list[Tensor],
+        labels: Tensor | None = None,
     ) -> Tensor | Terms:
         """Return the loss of the views' embeddings, (B, H) each."""
         encoded = {"sentence_embedding": torch.cat(embeddings)}
-        return self._told(self._sum(Batch(self, encoded, {}, labels)))
+        return self._as_loss(self._sum(Batch(self, encoded, {}, labels)))
 
     def compare(
-        self, encoded: dict[str, Tensor], features: dict[str, Any], labels: Tensor | None
+        self,
+        encoded: dict[str, Tensor],
+        features: dict[str, Any],
+        labels: Tensor | None,
     ) -> Terms:
         """Return the weighted terms of what was encoded: the rows of view a, then of view b."""
         batch = Batch(self, encoded, features, labels)
@@ -255,8 +285,8 @@ class TwoViewLoss(DeclaredLoss, nn.Module):
         count = around.n_dims_per_step
         return random.sample(every, count) if 0 < count < len(every) else every
 
-    def _told(self, terms: Terms) -> Tensor | Terms:
-        """Return a loss of one term as it is."""
+    def _as_loss(self, terms: Terms) -> Tensor | Terms:
+        """Return several terms by name, and a single one as the loss."""
         return terms.first if len(self.terms) == 1 else terms
 
     def _sum(self, batch: Batch) -> Terms:

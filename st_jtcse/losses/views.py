@@ -11,7 +11,7 @@ whole embedding, and adds up the weighted results.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,13 +143,16 @@ def rows_of(features: dict[str, Any], by_length: bool) -> Rows:
 
 
 def encode_views(
-    model: nn.Module, features: dict[str, Any], length_chunks: int | None = None, **requests: Any
+    model: nn.Module,
+    features: dict[str, Any],
+    length_chunks: int | None = None,
+    **requests: Any,
 ) -> dict[str, Tensor]:
     """Encode a tokenised batch of B sentences twice, or its 2B views where they are made; dropout
     differs row by row.
 
-    Of images, both views are augmented. A model whose sentences are no rows of tokens, such as
-    StaticEmbedding, encodes its batch as often.
+    Of images, both views are augmented. A model that reads no rows of tokens, such as
+    StaticEmbedding, encodes its batch once for each view.
 
     Every per-sentence output of the model has 2B rows: 0..B-1 are view a, B..2B-1 view b. They are
     encoded in chunks of similar length, each padded to its own longest row only: the same rows and
@@ -168,8 +171,9 @@ def encode_views(
     size = -(-rows.count // length_chunks) if rows.lengths else rows.count
     starts = range(0, rows.count, size)
     parts = [rows.part(begin, min(begin + size, rows.count)) for begin in starts]
-    read_once = len(parts) > 1 and "input_ids" in rows.padded
-    with words_looked_up_once(model, rows.features["input_ids"]) if read_once else nullcontext():
+    with ExitStack() as lookup:
+        if len(parts) > 1 and "input_ids" in rows.padded:
+            lookup.enter_context(words_looked_up_once(model, rows.features["input_ids"]))
         whole = _joined([encode(model, part | requests) for part in parts])
     return without_biases({key: value[rows.back] for key, value in whole.items()}, features)
 
@@ -260,7 +264,10 @@ def gathered(rows: Sequence[Tensor], gather: bool) -> list[Tensor]:
 
 
 def teacher_vectors(
-    labels: Tensor | None, loss: nn.Module, gather: bool, whole: int | None = None
+    labels: Tensor | None,
+    loss: nn.Module,
+    gather: bool,
+    whole: int | None = None,
 ) -> Tensor:
     """Return the label vectors, (N, D), one a sentence of all processes, without gradient.
 

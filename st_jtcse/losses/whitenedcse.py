@@ -64,9 +64,8 @@ class WhitenedCSELoss(TwoViewLoss):
         whitened_positives: P.
         gather_across_devices: Whether the batches of all processes are whitened together, alike,
             and candidates come from all of them.
-        mini_batch_size: Rows to encode at once, of those of all views, with gradients cached at
-            the embeddings (GradCache): the same loss and gradients in the memory of so many rows,
-            and twice the time. None: all.
+        mini_batch_size: Rows of all views to encode at once (GradCache): the same loss and
+            gradients in the memory that these need, in twice the time. None: all.
         mini_batch_num_tokens: Tokens to encode at once instead of rows, without padding.
 
     Raises:

@@ -17,6 +17,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 from st_jtcse.losses import JTCSELoss, LSRNSLoss, RankCSELoss, SimCSELoss
+from st_jtcse.losses.views import part_of_flattened
 from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 from st_jtcse.modules.attention_pooling import AttentionPooling
 
@@ -93,6 +94,19 @@ def load(folders, monkeypatch):
         return model
 
     return load
+
+
+def test_some_sentences_are_cut_out_of_a_flattened_batch(load):
+    """As Sentence-Transformers cuts them in its own mini-batches, where no public name offers it."""
+    model = load()
+    whole, some = model.preprocess(SENTENCES), model.preprocess(SENTENCES[2:5])
+    part = part_of_flattened(whole, 2, 5)
+    assert part.keys() == some.keys() and "cu_seq_lens_q" in part
+    for key, value in some.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(part[key], value), key
+        else:
+            assert part[key] == value, key
 
 
 def gradients(model, build, labels=None):
