@@ -48,14 +48,9 @@ class TowerInteraction(Term):
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return the mean over 2N rows."""
-        towers, at_once = batch.once(self.read), batch.loss.anchors_at_once
+        towers, settings = batch.once(self.read), (self.temperature, batch.loss.anchors_at_once)
         query, candidate = (towers[index] for index in batch.once(self.order))
-        return interaction_nt_xent(
-            *query,
-            *candidate,
-            temperature=self.temperature,
-            at_once=at_once,
-        )
+        return interaction_nt_xent(query[0], query[1], candidate[0], candidate[1], *settings)
 
 
 class TowerModulus(Term):

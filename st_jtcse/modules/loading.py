@@ -19,7 +19,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
@@ -186,7 +186,7 @@ def _as_shipped(
             device=device,
             prompts={key: text for key, text in settings.prompts.items() if text is not None},
             default_prompt_name=settings.default_prompt_name,
-            similarity_fn_name=settings.similarity_fn_name,
+            similarity_fn_name=cast(Any, settings.similarity_fn_name),
             truncate_dim=settings.truncate_dim,
         )
 

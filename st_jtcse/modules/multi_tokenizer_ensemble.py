@@ -159,7 +159,8 @@ class MultiTokenizerEnsemble(InputModule):
             for key in ("token", "cache_folder", "revision", "local_files_only")
             if key in kwargs
         }
-        weights = cls.load_config(model_name_or_path, subfolder=subfolder, **hub).get("weights")
+        config = cls.load_config(model_name_or_path, subfolder=subfolder, **hub)
+        weights: Any = config.get("weights")
         is_list = isinstance(weights, list) and weights
         if not is_list or not all(isinstance(weight, int | float) for weight in weights):
             raise UserError(

@@ -101,8 +101,8 @@ def evaluation_markdown(data: EvaluationResults) -> str:
         verdicts = [f"- {as_text(verdict.sentence)}" for verdict in data.beside.verdicts]
         parts += [f"## Beside {as_text(data.beside.model)}", "\n".join(verdicts)]
     if data.missing:
-        told = [f"- {as_text(each)}" for each in _missing(data)]
-        parts += ["## Without a result", "\n".join(told)]
+        missing = [f"- {as_text(each)}" for each in _missing(data)]
+        parts += ["## Without a result", "\n".join(missing)]
     versions = ", ".join(f"{library} {version}" for library, version in data.versions.items())
     parts.append(f"Versions: {versions}.")
     return "\n\n".join(filter(None, parts)) + "\n"

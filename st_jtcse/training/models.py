@@ -116,7 +116,8 @@ def build_model(
             weights = [member.weight for member in spec.members]
             return ensemble_of(members, weights, max_seq_length=spec.max_seq_length)
         model = _twin(spec, resolve, seed) if spec.towers else _single(spec, resolve)
-        loading.try_out(model, resolve(str((spec.towers or [spec.base])[0])))
+        first = spec.towers[0] if spec.towers else str(spec.base)
+        loading.try_out(model, resolve(first))
     check_length(model, spec.max_seq_length)
     modules = list(model)
     if with_head:

@@ -53,7 +53,7 @@ def test_changes_of_the_command_line_are_read_again_too(tmp_path, monkeypatch):
     changes += ["stages.adapted.args.max_grad_norm=.inf", "args.run_name='1e-5'"]
     again = read_again(load_recipe("adapt", changes), tmp_path / "elsewhere" / "recipe.yaml")
     adapted = again.stages[-1]
-    assert adapted.evaluate.is_unlabelled and adapted.args["max_grad_norm"] == math.inf
+    assert adapted.evaluate.dev.unlabelled and adapted.args["max_grad_norm"] == math.inf
     assert adapted.data.train[0].file == f"{tmp_path}/my.txt"
     assert again.recipe.stages[0].model.base == f"{tmp_path}/mine"
 
@@ -144,7 +144,7 @@ def test_what_extends_a_recipe_is_read_again_without_it(tmp_path):
 def test_a_key_that_does_not_go_with_another_is_told_by_what_it_says(tmp_path, capsys, dev, told):
     path = written(tmp_path, evaluate={"dev": dev})
     if told is None:
-        assert load_recipe(path).stages[0].evaluate.is_unlabelled
+        assert load_recipe(path).stages[0].evaluate.dev.unlabelled
     else:
         assert main([path, "--dry-run"]) == 2
         assert told in capsys.readouterr().err
