@@ -390,7 +390,7 @@ def test_an_evaluation_leaves_the_files_of_others_alone(sound, place, outside, c
             for options in ([*command, out], [*command[:-1], "--card"]):
                 status, told = answer(capsys, *options)
                 # What a card cannot show is refused before.
-                first = "cannot be read" if "--card" in options and name == "results.json" else ""
+                first = "is damaged" if "--card" in options and name == "results.json" else ""
                 assert status == 2 and f"{out / name} {first or NOT_OURS}" in told, (name, told)
             assert seen(place.parent) == before
             (out / name).unlink()

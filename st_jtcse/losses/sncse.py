@@ -54,8 +54,8 @@ class SNCSELoss(TwoViewLoss):
             from datasets import Dataset
             from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
             from st_jtcse.losses import SNCSELoss
-            from st_jtcse.recipe.sentence_blocks import ViewSpec
-            from st_jtcse.training.view_collator import ViewCollator
+            from st_jtcse.abilities.sentence_views.view_blocks import ViewSpec
+            from st_jtcse.abilities.sentence_views.view_collator import ViewCollator
 
             model = SentenceTransformer("bert-base-uncased")
             train_dataset = Dataset.from_dict(
