@@ -291,6 +291,8 @@ COMMANDS = {
 }
 STAGE, RUN = "two/training_results.json", "results.json"
 EVALUATION = "two/evaluation/results.json"
+# A file that would be written again, and is not what was written there.
+CHANGED = "is not what st-jtcse wrote there, or was changed since"
 
 
 @pytest.mark.usefixtures("unrehearsed")
@@ -307,10 +309,10 @@ EVALUATION = "two/evaluation/results.json"
             "verdicts[0].verdict: expected 'better'",
         ),
         ("resume", STAGE, ("examples", "rows"), [10**6], None),
-        ("resume", RUN, ("as_shipped", "mine", "dev"), "x", None),
-        ("resume", RUN, (), [], None),
+        ("resume", RUN, ("as_shipped", "mine", "dev"), "x", CHANGED),
+        ("resume", RUN, (), [], CHANGED),
         ("card", EVALUATION, ("suites", "data"), 5, "suites.data: expected a mapping, found 5"),
-        ("card", EVALUATION, ("tasks", "senteval/CR", "scores"), {}, None),
+        ("card", EVALUATION, ("tasks", "senteval/CR", "scores"), {}, CHANGED),
         ("card", STAGE, ("metrics",), [], "metrics: expected a mapping, found a list of 0"),
         ("push", STAGE, ("weights_sha256",), {}, None),
         (
@@ -336,7 +338,8 @@ def test_commands_tell_what_does_not_fit(
     error = capsys.readouterr().err
     assert status == (0 if fault is None else 2) and "Traceback" not in error
     if fault is not None:
-        assert f"{file} is damaged, or not" in error and fault in error
+        assert f"{file} is {'not what' if fault is CHANGED else 'damaged, or not'}" in error
+        assert fault in error
         assert len(error.strip().splitlines()) == 1
 
 

@@ -49,9 +49,8 @@ class Adapters(Ability):
             Field(
                 None,
                 description="Train a LoRA adapter on the encoder in place of its weights: "
-                "arguments of PEFT's LoraConfig, e.g. "
-                "{r: 8}. The saved model has the adapter merged in; its folder adapter holds the "
-                "adapter alone.",
+                "arguments of PEFT's LoraConfig, e.g. {r: 8}. The saved model has the adapter "
+                "merged in; its folder adapter holds the adapter alone.",
             ),
         )
     }

@@ -28,8 +28,7 @@ class JudgedPairs(Ability):
             Field(
                 None,
                 description="Pairs of training sentences with a similarity from 0 to 1, which "
-                "LSRNSLoss uses instead of the "
-                "teachers'.",
+                "LSRNSLoss uses instead of the teachers'.",
             ),
         )
     }

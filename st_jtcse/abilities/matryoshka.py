@@ -76,7 +76,6 @@ class Matryoshka(Ability):
         if any(id(weight) not in of_model for weight in (*loss.parameters(), *loss.buffers())):
             raise UserError(
                 f"loss.{_DIMS}: expected a loss that takes embeddings of any size, found "
-                f"{spec.type}, which has weights for {whole}. Remove it, or choose "
-                "another loss."
+                f"{spec.type}, which has weights for {whole}. Remove it, or choose another loss."
             )
         job.loss = MatryoshkaLoss(model, loss, dims, getattr(spec, _WEIGHTS))

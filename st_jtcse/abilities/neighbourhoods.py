@@ -31,8 +31,7 @@ class NeighboursSpec(Block):
     weight: Annotated[float, Field(ge=0, le=1)] | None = Field(
         None,
         description="How far to move each vector towards its neighbours' mean, from 0 to 1. null: "
-        "set by the text, at "
-        "most 0.5; the more the text has topics, the higher.",
+        "set by the text, at most 0.5; the more the text has topics, the higher.",
     )
     anchors: Sources | None = Field(
         None,

@@ -28,9 +28,8 @@ class Streaming(Ability):
             Field(
                 False,
                 description="Read the data sets of `train` while training, without an end, so that "
-                "they need fit neither "
-                "memory nor disk; sentences are mixed in a buffer of 10,000. `max_steps` says when "
-                "to stop.",
+                "they need fit neither memory nor disk; sentences are mixed in a buffer of 10,000. "
+                "`max_steps` says when to stop.",
             ),
         )
     }

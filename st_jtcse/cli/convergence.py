@@ -19,10 +19,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-convergence",
         description="Steps and seconds of training to a Spearman score on dev, for every stage of "
-        "some runs of "
-        "st-train. Stages of one name are one stage under several seeds, over the same data. "
-        "Leaves convergence.json, "
-        ".png and .svg.",
+        "some runs of st-train. Stages of one name are one stage under several seeds, over the "
+        "same data. Leaves convergence.json, .png and .svg.",
         epilog="Example: st-convergence runs/s1 runs/s2 runs/s3 --score 84 --output-dir report",
     )
     runs = "output folder of a run; its finished stages are compared"

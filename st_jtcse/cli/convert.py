@@ -52,8 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     join.add_argument("--cross-attention-every", type=_period, default=2, metavar="K", help=every)
     residual = (
         "residual of the cross stream: its own stream; local: the tower's hidden state; layers: "
-        "its own, through the "
-        "ordinary layers too (default: stream)"
+        "its own, through the ordinary layers too (default: stream)"
     )
     join.add_argument(
         "--cross-residual", choices=("stream", "local", "layers"), default="stream", help=residual

@@ -17,11 +17,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-diagnose",
         description="Look inside models: alignment and uniformity, cosines by gold score, E_CLS, "
-        "attention, moduli, a "
-        "map, cost, pairs they disagree on; as numbers, pictures and a page.",
+        "attention, moduli, a map, cost, pairs they disagree on; as numbers, pictures and a page.",
         epilog="Example: st-diagnose runs/quickstart/joint runs/quickstart/distilled --pairs "
-        "pairs.jsonl "
-        "--output-dir diagnosis",
+        "pairs.jsonl --output-dir diagnosis",
     )
     parser.add_argument(
         "models", nargs="+", metavar="MODEL", help="folder or Hub id of a model, or embedded"

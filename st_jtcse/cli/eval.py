@@ -24,9 +24,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-eval",
         description="Evaluate models on the papers' tables, MTEB tasks and SentEval's sets, and on "
-        "files of your own. "
-        "With several models you learn whether each is better than, equal to or worse than the "
-        "first.",
+        "files of your own. With several models you learn whether each is better than, equal to or "
+        "worse than the first.",
         epilog="Examples: st-eval runs/quickstart/joint --suite sts7 --output-dir results/joint; "
         "st-eval embedded runs/mine/student --data intents.jsonl --data pairs.csv",
     )
@@ -45,8 +44,8 @@ def _parser() -> argparse.ArgumentParser:
         "--task", dest="tasks", **REPEATED, metavar="NAME[:SUBSET][@SPLIT]", help=task
     )
     data = (
-        "a labelled file to measure on; or one folder with local copies of data sets, used "
-        "before the Hub's"
+        "a labelled file to measure on; or one folder with local copies of data sets, used before "
+        "the Hub's"
     )
     parser.add_argument("--data", type=Path, **REPEATED, metavar="PATH", help=data)
     files = (

@@ -191,6 +191,5 @@ def _unexpected(error: BaseException) -> str:
         kept = "the lines above"
     return (
         f"{type(error).__name__} at {place}{said}. Unless memory, disk or network failed, this is "
-        "a defect of st-jtcse "
-        f"or of a library, not a fault of yours: please report it with {kept}."
+        f"a defect of st-jtcse or of a library, not a fault of yours: please report it with {kept}."
     )

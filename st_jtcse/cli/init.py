@@ -14,8 +14,8 @@ from st_jtcse.errors import UserError
 from st_jtcse.recipe.first_recipes import BEGINNINGS, begin
 
 _FLAGS = (
-    "st-train init FILE --have sentences|pairs|model|paper --data FILE [--dev FILE] [--model "
-    "NAME] [--recipe NAME]"
+    "st-train init FILE --have sentences|pairs|model|paper --data FILE [--dev FILE] [--model NAME] "
+    "[--recipe NAME]"
 )
 
 

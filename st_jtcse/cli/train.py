@@ -23,8 +23,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Train sentence embeddings from a recipe: a YAML file, or the name of a "
         "bundled one.",
         epilog="Examples: st-train quickstart; st-train jtcse-mini --set data.train=my.txt "
-        "--output-dir runs/mine; "
-        "st-train init, which writes a recipe for what you have",
+        "--output-dir runs/mine; st-train init, which writes a recipe for what you have",
     )
     recipe = parser.add_argument(
         "recipe", nargs="?", metavar="RECIPE", help="path, or name of a bundled recipe"
@@ -44,8 +43,8 @@ def _parser() -> argparse.ArgumentParser:
     rehearsed = "check everything in a short rehearsal, print the plan, write nothing"
     parser.add_argument("--dry-run", action="store_true", help=rehearsed)
     where = (
-        "afterwards push the models that the recipe's 'push' names; default: the last one, to "
-        "a private repository"
+        "afterwards push the models that the recipe's 'push' names; default: the last one, to a "
+        "private repository"
     )
     parser.add_argument("--push", action="store_true", help=where)
     listed = (

@@ -122,8 +122,7 @@ def is_whole(final: Path, settings: str) -> bool:
     if stored != settings:
         raise UserError(
             f"{final} was made with other settings ({_first_difference(stored, settings)}); delete "
-            "it, or choose "
-            "another cache_dir."
+            "it, or choose another cache_dir."
         )
     return True
 

@@ -88,10 +88,9 @@ class FrozenGenerator:
                 raise
             raise UserError(
                 f"The model {name!r} cannot be loaded as a {kind} model "
-                f"({reason_of(error, Path(path))[:200]}); check "
-                "the name, give a local folder, or, where its weights are pickled only, name a "
-                "revision that holds "
-                f"safetensors: '{path}@refs/pr/N'."
+                f"({reason_of(error, Path(path))[:200]}); check the name, give a local folder, or, "
+                "where its weights are pickled only, name a revision that holds safetensors: "
+                f"'{path}@refs/pr/N'."
             ) from error
         self.model, loaded = found[0].eval(), found[1]
         check_words(self.tokenizer, getattr(config, "vocab_size", None), name)
@@ -99,8 +98,7 @@ class FrozenGenerator:
         if loaded["missing_keys"]:
             raise UserError(
                 f"The model {name!r} is incomplete: its weights lack "
-                f"{min(loaded['missing_keys'])}; save it with its "
-                "language modelling head."
+                f"{min(loaded['missing_keys'])}; save it with its language modelling head."
             )
 
     def longest_first(

@@ -27,8 +27,7 @@ from st_jtcse.hashing import weights_sha256
 
 PROMPT = (
     "On a scale from 0 to 1, how similar in meaning are these two sentences? Answer with a number "
-    "only.\n"
-    "Sentence 1: {sentence1}\nSentence 2: {sentence2}\nSimilarity:"
+    "only.\nSentence 1: {sentence1}\nSentence 2: {sentence2}\nSimilarity:"
 )
 _FIELDS = ("{sentence1}", "{sentence2}")
 _MARKS = r"[*_\"'`\u201c\u201d\u2018\u2019]*"

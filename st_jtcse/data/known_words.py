@@ -31,7 +31,6 @@ def unknown_share(tokenizer: Any, texts: Sequence[str]) -> float:
     if share > 0.5:
         raise UserError(
             f"the model's tokenizer does not know {100 * share:.0f} % of the text's tokens, so "
-            "nothing can be learned "
-            "from it; choose a model for the text's language and script."
+            "nothing can be learned from it; choose a model for the text's language and script."
         )
     return share

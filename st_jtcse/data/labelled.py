@@ -159,8 +159,7 @@ class _Labels:
             if not 0 <= value < _CLASSES or not math.isclose(value, round(value)):
                 raise UserError(
                     f"{row.place}: expected a class, a whole number from 0, in {name!r}, found "
-                    f"{value:g}; correct the "
-                    "row, or read the labels as scores."
+                    f"{value:g}; correct the row, or read the labels as scores."
                 )
             return float(round(value))
         low, high = self.score_range
@@ -182,7 +181,6 @@ class _Labels:
         if whole and self.mapping is None and not math.isclose(max(scores), high):
             raise UserError(
                 f"{source.label}: every score is a whole number and none reaches {high:g}, so they "
-                "look like classes; "
-                f"set score_range to [{low:g}, {max(scores):g}] if they are grades, or give "
-                "mapping."
+                f"look like classes; set score_range to [{low:g}, {max(scores):g}] if they are "
+                "grades, or give mapping."
             )

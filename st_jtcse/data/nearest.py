@@ -30,8 +30,7 @@ def needs_index(texts: int, exact: int = EXACT) -> bool:
     if texts > exact and find_spec("faiss") is None:
         raise UserError(
             f"The nearest neighbours of more than {exact:,} texts, here {texts:,}, are found by "
-            "faiss, which is not "
-            "installed; install it with: pip install 'st-jtcse[index]'."
+            "faiss, which is not installed; install it with: pip install 'st-jtcse[index]'."
         )
     return texts > exact
 

@@ -212,8 +212,7 @@ def _file_rows(path: Path) -> Iterator[Row]:
     if path.suffix not in readers:
         raise UserError(
             f"{path}: expected a file ending in {', '.join(readers)}, found "
-            f"{path.suffix or 'no ending'!r}; rename or "
-            "convert it."
+            f"{path.suffix or 'no ending'!r}; rename or convert it."
         )
     return readers[path.suffix](path)
 
@@ -279,8 +278,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
             if None in values or None in values.values():
                 raise UserError(
                     f"{path}:{table.line_num}: expected {len(table.fieldnames or ())} cells, as in "
-                    "the first line; "
-                    "quote cells that hold commas."
+                    "the first line; quote cells that hold commas."
                 )
             yield Row(f"{path}:{table.line_num}", values)
     except csv.Error as error:

@@ -248,8 +248,7 @@ def hold_out(sentences: Sentences) -> tuple[Sentences, Sentences]:
     if len(first) < _LEAST:
         raise UserError(
             f"the training text has {len(first)} different sentences, and 'dev: unlabelled' needs "
-            f"{_LEAST}; add "
-            f"{_LEAST - len(first)}, or give evaluate.dev a set with labels."
+            f"{_LEAST}; add {_LEAST - len(first)}, or give evaluate.dev a set with labels."
         )
     draw = np.random.default_rng(int(sentences.sha256[:16], 16))
     held = in_order[draw.choice(len(first), min(_MOST, int(_SHARE * len(first))), replace=False)]
@@ -320,8 +319,7 @@ def texts_in(source: Source) -> Iterator[str]:
             if column not in row.values:
                 raise UserError(
                     f"{row.place}: expected the column {column!r}, found {row.columns}; name the "
-                    "sentence columns with "
-                    "'columns'."
+                    "sentence columns with 'columns'."
                 )
             yield "" if row.values[column] is None else row.text(column)
 

@@ -133,9 +133,8 @@ def _check_space(job: Job, cache_dir: Path, to_do: int) -> None:
     if needed > free:
         raise UserError(
             f"{cache_dir}: the {job.kind} data of {len(job.sentences)} sentences need "
-            f"{needed / 1e6:,.2f} MB while "
-            f"they are made, found {free / 1e6:,.2f} MB free; free some, or choose another "
-            "cache_dir."
+            f"{needed / 1e6:,.2f} MB while they are made, found {free / 1e6:,.2f} MB free; free "
+            "some, or choose another cache_dir."
         )
 
 

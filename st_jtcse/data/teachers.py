@@ -157,7 +157,6 @@ def _combined(
     if not np.isfinite(half).all():
         raise UserError(
             f"A teacher's embedding has a component of {np.abs(vectors).max():g}, beyond half "
-            "precision (65504); lower "
-            "the teachers' weights, or check the teacher."
+            "precision (65504); lower the teachers' weights, or check the teacher."
         )
     return pa.FixedSizeListArray.from_arrays(pa.array(half.ravel()), half.shape[1])

@@ -71,15 +71,13 @@ class Translator(FrozenGenerator):
         if positions is not None and max_length > positions:
             raise UserError(
                 f"The translation model {name!r} has {positions} positions, fewer than a "
-                f"max_length of {max_length}; "
-                "lower max_length."
+                f"max_length of {max_length}; lower max_length."
             )
         codes = getattr(self.tokenizer, "supported_language_codes", [])
         if len(codes) > 1 and not prefix.startswith(tuple(codes)):
             raise UserError(
                 f"The translation model {name!r} translates into several languages "
-                f"({', '.join(codes[:8])}); name one "
-                "at the start of the prefix."
+                f"({', '.join(codes[:8])}); name one at the start of the prefix."
             )
         # A tokenizer without a limit has a very large number.
         limits = [
@@ -260,10 +258,8 @@ def _columns(
         if there and here and there != here and len(there) == len(here):
             raise UserError(
                 f"The models of the pivot {pivot.name!r} do not match: {pivot.forward!r} "
-                f"translates {forward.source} "
-                f"to {forward.target}, {pivot.back!r} {back.source} to {back.target}; give a pair "
-                "that goes there and "
-                "back."
+                f"translates {forward.source} to {forward.target}, {pivot.back!r} {back.source} to "
+                f"{back.target}; give a pair that goes there and back."
             )
 
     def compute(texts: list[str]) -> pa.Table:

@@ -27,8 +27,7 @@ def unit_vectors(vectors: ArrayLike) -> NDArray[np.float64]:
     if faulty.any():
         raise UserError(
             f"{int(faulty.sum())} of {len(found)} embeddings are zero or not finite, so they have "
-            "no direction; check "
-            "the model's weights."
+            "no direction; check the model's weights."
         )
     return found / lengths
 

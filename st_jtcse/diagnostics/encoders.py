@@ -307,8 +307,8 @@ def modulus(encoder: Encoder, sentences: Sequence[str]) -> Modulus:
         note = "there is no pooler."
     elif not pooler.dense.bias.any():
         note = (
-            "the pooler was never trained (its bias is zero); its norms follow from the CLS "
-            "state alone."
+            "the pooler was never trained (its bias is zero); its norms follow from the CLS state "
+            "alone."
         )
     hidden, outputs = [], []
     for batch in passes(encoder, sentences):

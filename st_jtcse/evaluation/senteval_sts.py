@@ -69,8 +69,7 @@ class SentEvalSTSEvaluator(SentenceEvaluator):
             if not len(first) == len(second) == len(scores) or len(scores) < 2:
                 raise UserError(
                     f"The subset {subset!r} needs at least two pairs with a score each, found "
-                    f"{len(first)}, "
-                    f"{len(second)} sentences and {len(scores)} scores."
+                    f"{len(first)}, {len(second)} sentences and {len(scores)} scores."
                 )
         self.subsets = dict(subsets)
         self.name = name

@@ -107,14 +107,13 @@ def _checked(vectors: Any, texts: Sequence[Any], dimension: int | None) -> Vecto
     if rows.ndim != 2 or len(rows) != len(texts) or dimension not in (None, rows.shape[1]):
         raise UserError(
             f"The model gives embeddings of shape {rows.shape} where ({len(texts)}, "
-            f"{dimension or 'any'}) was "
-            "expected; check the pooling's configuration in its folder."
+            f"{dimension or 'any'}) was expected; check the pooling's configuration in its folder."
         )
     finite = np.isfinite(rows).all(axis=1)
     if not finite.all():
         raise UserError(
             "The model gives NaN or infinite values, e.g. for "
-            f"{texts[int(np.argmin(finite))]!r:.60}; its scores "
-            "would mean nothing: check the run that trained it."
+            f"{texts[int(np.argmin(finite))]!r:.60}; its scores would mean nothing: check the run "
+            "that trained it."
         )
     return rows

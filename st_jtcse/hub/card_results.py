@@ -79,9 +79,8 @@ def _of_these_weights(folder: Path, results: Path, hashes: Mapping[str, str]) ->
     for name, digest in hashes.items():
         if not (folder / name).is_file() or sha256(folder / name) != digest:
             raise UserError(
-                f"{results} is not of the weights in {folder / name}; restore them, or "
-                "delete it, and the "
-                "card claims nothing."
+                f"{results} is not of the weights in {folder / name}; restore them, or delete it, "
+                "and the card claims nothing."
             )
 
 

@@ -113,8 +113,7 @@ def check_whole(folder: Path, files: ModelFiles) -> None:
         if not isinstance(base, str) or not base or Path(base).exists():
             raise UserError(
                 f"{folder} holds an adapter for a model that only this machine has; merge the two, "
-                "or push "
-                "that model, name it in the adapter, and push again."
+                "or push that model, name it in the adapter, and push again."
             )
         return  # Its base is on the Hub.
     try:

@@ -160,9 +160,9 @@ def _imported(point: EntryPoint) -> type[nn.Module]:
         found: type[nn.Module] = point.load()
     except Exception as error:  # Another package's code fails as it likes.
         raise UserError(
-            f"expected a loss that can be imported, found {point.name!r} at {point.value!r}, "
-            f"which fails with {type(error).__name__}: {error}. "
-            "Fix or uninstall the package that names it."
+            f"expected a loss that can be imported, found {point.name!r} at {point.value!r}, which "
+            f"fails with {type(error).__name__}: {error}. Fix or uninstall the package that names "
+            "it."
         ) from error
     return found
 

@@ -266,11 +266,10 @@ def _check_model(model: Any, icnce: float, cross: float, ictm: float) -> None:
     elif icnce or cross:
         raise UserError(
             "icnce_weight and cross_weight need two towers, but the model's first module is a "
-            f"{type(encoder).__name__}; use TwinCrossAttentionEncoder, or set both weights to "
-            "0."
+            f"{type(encoder).__name__}; use TwinCrossAttentionEncoder, or set both weights to 0."
         )
     if ictm and not any(isinstance(module, PoolerModulusHead) for module in model):
         raise UserError(
-            "ictm_weight needs the towers' pooler outputs; add a PoolerModulusHead to the "
-            "model, or set it to 0."
+            "ictm_weight needs the towers' pooler outputs; add a PoolerModulusHead to the model, "
+            "or set it to 0."
         )

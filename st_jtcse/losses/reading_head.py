@@ -224,7 +224,7 @@ def _encoder(model: SentenceTransformer) -> tuple[Any, Any]:
         )
     if (size := whole_dimension(model)) != config.hidden_size:
         raise UserError(
-            f"A reading head takes embeddings as wide as the encoder's states, "
+            "A reading head takes embeddings as wide as the encoder's states, "
             f"{config.hidden_size}, found {size}; choose another loss."
         )
     return LAYERS[found], encoder

@@ -230,8 +230,8 @@ class TwoViewLoss(DeclaredLoss, nn.Module):
         features = single_column(sentence_features, self)
         if self.views > 2 and BOTH_VIEWS not in features:
             raise UserError(
-                f"{type(self).__name__} needs a third view of each sentence, found two by "
-                "dropout; give 'views'."
+                f"{type(self).__name__} needs a third view of each sentence, found two by dropout; "
+                "give 'views'."
             )
         self.look_ahead(features)
         if not self.uses_gradient_cache:

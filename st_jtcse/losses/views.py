@@ -55,8 +55,8 @@ def single_column(sentence_features: Iterable[dict[str, Any]], loss: nn.Module) 
     if len(columns) != 1:
         raise UserError(
             f"{type(loss).__name__} makes both views of one sentence column itself, found "
-            f"{len(columns)} text columns; "
-            "keep one column, or train on pairs with MultipleNegativesRankingLoss."
+            f"{len(columns)} text columns; keep one column, or train on pairs with "
+            "MultipleNegativesRankingLoss."
         )
     return columns[0]
 

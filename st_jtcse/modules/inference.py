@@ -18,12 +18,11 @@ from st_jtcse.modules.training_head import TrainingHead
 
 IMPORT_OR_FLAG = (
     "After `pip install st-jtcse`, and `import st_jtcse` in the program, this model loads as shown "
-    "below; without the "
-    "package it loads with `SentenceTransformer(path, trust_remote_code=True)`."
+    "below; without the package it loads with `SentenceTransformer(path, trust_remote_code=True)`."
 )
 FLAG_NEEDED = (
-    "This model loads with `SentenceTransformer(path, trust_remote_code=True)` where "
-    "`pip install st-jtcse` was run."
+    "This model loads with `SentenceTransformer(path, trust_remote_code=True)` where `pip install "
+    "st-jtcse` was run."
 )
 
 

@@ -90,8 +90,7 @@ def twin_of(
         if value != second[key]:
             raise UserError(
                 f"The towers differ in {key}: {value!r} in the first, {second[key]!r} in the "
-                "second; "
-                "a twin needs two encoders of one shape and vocabulary."
+                "second; a twin needs two encoders of one shape and vocabulary."
             )
     _compare_tokenizers([tower_1, tower_2], load_kwargs, "a twin needs one tokenizer.")
     with told_by_the_user():
@@ -162,8 +161,7 @@ def ensemble_encoder_of(
         if isinstance(model.config, SumConfig) and not form.items() <= vars(model.config).items():
             raise UserError(
                 f"A member is a {model.config.model_type} pooled by {model.config.pooling!r}, the "
-                "ensemble by "
-                f"{pooling!r}; sum models of one pooling and normalisation, or use "
+                f"ensemble by {pooling!r}; sum models of one pooling and normalisation, or use "
                 "MultiTokenizerEnsemble."
             )
     with told_by_the_user():

@@ -377,8 +377,8 @@ def _check_first_token(encoder: Transformer) -> None:
     ):
         raise UserError(
             f"The first token of a {encoder.model.config.model_type} model sees none of those "
-            "behind it, so its CLS "
-            "state says nothing of a text; choose the pooling 'mean' or 'lasttoken'."
+            "behind it, so its CLS state says nothing of a text; choose the pooling 'mean' or "
+            "'lasttoken'."
         )
 
 
@@ -395,8 +395,7 @@ def _repooled(encoder: Transformer, name: TrainedPoolingName) -> Pooling:
     if name not in possible:
         raise UserError(
             f"A {config.model_type} sums the pooled states of its encoders, which cannot be pooled "
-            f"by {name!r}; use "
-            f"one of {', '.join(possible)}."
+            f"by {name!r}; use one of {', '.join(possible)}."
         )
     config.pooling, config.normalize, config.include_prompt = name, False, True
     return Pooling(encoder.get_embedding_dimension(), "cls")

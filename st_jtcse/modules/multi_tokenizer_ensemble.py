@@ -80,14 +80,13 @@ class MultiTokenizerEnsemble(InputModule):
             if size != sizes[0]:
                 raise UserError(
                     f"The members' embeddings differ in size: {sizes[0]} in the first, {size} in "
-                    f"no. {number}; "
-                    "a sum needs one size."
+                    f"no. {number}; a sum needs one size."
                 )
             if member.truncate_dim is not None:
                 raise UserError(
                     f"Member no. {number} cuts its embeddings to {member.truncate_dim} "
-                    "(truncate_dim), which is not "
-                    "saved with it; load it without, and cut the ensemble's."
+                    "(truncate_dim), which is not saved with it; load it without, and cut the "
+                    "ensemble's."
                 )
         # Typed as Any: nn.ModuleList forgets what it holds.
         self.members: Any = nn.ModuleList(members)
@@ -244,8 +243,7 @@ def ensemble_of(
         if float(found.norm()) <= 1e-6 * sum(map(abs, weights)):
             raise UserError(
                 f"The weights {', '.join(f'{weight:g}' for weight in weights)} cancel: every "
-                "embedding of the ensemble "
-                "is zero; give others."
+                "embedding of the ensemble is zero; give others."
             )
     return ensemble
 

@@ -37,7 +37,6 @@ def check_padding(encoder: Transformer, pooling: Pooling) -> None:
     if torch.cosine_similarity(alone.float(), padded.float(), dim=0) < _SAME:
         raise UserError(
             f"The last token of a {encoder.model.config.model_type} model depends on its padding, "
-            "which is on the "
-            f"{tokenizer.padding_side}; set tokenizer.padding_side to the other side, and save the "
-            "model again."
+            f"which is on the {tokenizer.padding_side}; set tokenizer.padding_side to the other "
+            "side, and save the model again."
         )

@@ -58,8 +58,8 @@ def tower_form(name: str | os.PathLike[str], form: ShippedForm) -> TowerForm:
     if form.modules not in (("Pooling",), ("Pooling", "Normalize")):
         raise UserError(
             f"{name} makes its embedding by {', '.join(('Transformer', *form.modules))}, but a "
-            "tower has an encoder, a "
-            "pooling and a normalisation only; name a pooling to take its encoder alone."
+            "tower has an encoder, a pooling and a normalisation only; name a pooling to take its "
+            "encoder alone."
         )
     if form.pooling not in TOWER_POOLINGS:
         raise UserError(
@@ -98,8 +98,7 @@ def shared_form(
             if here != there:
                 raise UserError(
                     f"{names[0]} and {name} differ in {key}: {here!r} in the first, {there!r} in "
-                    "the other; a sum "
-                    "needs one, so name a pooling to take both encoders alone."
+                    "the other; a sum needs one, so name a pooling to take both encoders alone."
                 )
     lengths = [form.max_seq_length for form in forms.values() if form.max_seq_length is not None]
     return replace(first, max_seq_length=min(lengths, default=None))

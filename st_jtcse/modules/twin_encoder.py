@@ -157,8 +157,7 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
         if getattr(self.model, "peft_config", None) and not self.model.name_or_path:
             logger.warning(
                 f"The adapter in {output_path} names no base, because its twin came from no folder "
-                "of its own; load it "
-                "with load_adapter on the saved twin, or add adapters to "
+                "of its own; load it with load_adapter on the saved twin, or add adapters to "
                 "TwinCrossAttentionEncoder(folder)."
             )
 

@@ -161,8 +161,7 @@ def _check_weights(model: PreTrainedModel, report: dict[str, Any]) -> None:
     for key, found, wanted in sorted(report["mismatched_keys"]):
         raise UserError(
             f"The weight {key!r} in {place} has the shape {tuple(found)}, and {tuple(wanted)} is "
-            "asked for; restore "
-            "the configuration that it was saved with."
+            "asked for; restore the configuration that it was saved with."
         )
     for key in sorted(report["unexpected_keys"]):
         if _is_of_a_further_layer(
@@ -170,8 +169,7 @@ def _check_weights(model: PreTrainedModel, report: dict[str, Any]) -> None:
         ):
             raise UserError(
                 f"{place} holds the weight {key!r}, of a layer that its configuration does not "
-                "have; restore the "
-                "configuration that it was saved with."
+                "have; restore the configuration that it was saved with."
             )
 
 
@@ -324,8 +322,7 @@ def check_length(model: nn.Module, max_seq_length: int | None) -> None:
     if max_seq_length is not None and positions is not None and max_seq_length > positions:
         raise UserError(
             f"A max_seq_length of {max_seq_length} is more than the {positions} tokens for which "
-            "the model has "
-            f"positions; give {positions} or less."
+            f"the model has positions; give {positions} or less."
         )
 
 

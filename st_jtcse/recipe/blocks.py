@@ -32,8 +32,7 @@ ATTENTION: Any = Field(
 DTYPE: Any = Field(
     None,
     description="Number format of the weights as they are loaded, trained and saved; auto: the "
-    "model's own; null: "
-    "float32 where they are trained, else the model's own.",
+    "model's own; null: float32 where they are trained, else the model's own.",
 )
 Dtype = Literal["float32", "bfloat16", "float16", "auto"]
 
@@ -80,22 +79,20 @@ class SourceSpec(Block):
     file: Text | None = Field(
         None,
         description="Local text (one sentence per line), JSONL, CSV or Parquet file, or a folder "
-        "of images, in folders "
-        "by label where there are labels; a relative path starts at the recipe's folder.",
+        "of images, in folders by label where there are labels; a relative path starts at the "
+        "recipe's folder.",
     )
     dataset: Text | None = Field(
         None,
         description="Hub id or folder for `datasets.load_dataset`; a folder given as ./ or ../ "
-        "starts at the "
-        "recipe's folder.",
+        "starts at the recipe's folder.",
     )
     config: str | None = Field(None, description="Configuration name of `dataset`.")
     split: str = Field("train", description="Split of `dataset`.")
     fit_split: str | None = Field(
         None,
         description="For evaluation on labelled images: split of `dataset` that the linear "
-        "classifier is fitted on; "
-        "null: cross-validation.",
+        "classifier is fitted on; null: cross-validation.",
     )
     data_files: str | None = Field(None, description="File inside `dataset`.")
     revision: str | None = Field(None, description="Commit, tag or branch of `dataset`.")
@@ -103,10 +100,8 @@ class SourceSpec(Block):
         None,
         min_length=1,
         description="Columns to read: sentence columns for training (default: sentence; each "
-        "column adds its "
-        "sentences; of images one column, default: image), [first, second, score] of graded pairs "
-        "for evaluation "
-        "(default: by the names that are there).",
+        "column adds its sentences; of images one column, default: image), [first, second, score] "
+        "of graded pairs for evaluation (default: by the names that are there).",
     )
     limit: int | None = Field(None, ge=1, description="Keep the first rows only.")
 

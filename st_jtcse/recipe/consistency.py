@@ -230,8 +230,7 @@ def _classes(stage: PlacedStage, data: DataSpec) -> Iterator[Fault]:
     count, key = classes
     if key and count < 2:
         text = (
-            f"expected an output for each class of {stage.loss_name}, 2 or more, found "
-            f"{count}. "
+            f"expected an output for each class of {stage.loss_name}, 2 or more, found {count}. "
             "Raise it."
         )
         yield Fault(stage.at(*key), text)

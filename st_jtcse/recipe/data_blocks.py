@@ -76,8 +76,7 @@ class DataSpec(Block):
     pairs: Sources | None = Field(
         None,
         description="Sources of labelled rows. Columns: sentence1, sentence2 and score or label; "
-        "without labels "
-        "anchor, positive, negative.",
+        "without labels anchor, positive, negative.",
     )
     labels: Literal["scores", "classes", "none"] = Field(
         "scores",
@@ -143,8 +142,7 @@ class EvaluateSpec(Block):
     dev: Annotated[DevSpec, shorthand("file"), BeforeValidator(_dev_shorthand)] | None = Field(
         None,
         description="Set whose score chooses the checkpoint; for graded pairs, the Spearman "
-        "correlation of their "
-        "cosines. 'unlabelled': held-out training sentences.",
+        "correlation of their cosines. 'unlabelled': held-out training sentences.",
     )
     test: dict[str, Source] = Field(
         default_factory=dict, description="Sets to report, by the name to show."
@@ -158,8 +156,7 @@ class EvaluateSpec(Block):
         ge=0,
         allow_inf_nan=False,
         description="How many points each set of `general` may lose at most; if one loses more, "
-        "the trained weights "
-        "are mixed with those of the start.",
+        "the trained weights are mixed with those of the start.",
     )
     score_range: tuple[float, float] = Field(
         (0.0, 5.0), description="Lowest and highest score allowed in the pairs.", strict=False

@@ -121,8 +121,7 @@ def _below(source: Source, path: Path) -> tuple[Path, str]:
     if not isinstance(reference, str):
         raise UserError(
             f"{place}: expected the name of a bundled recipe or a file, found {shown(reference)}. "
-            "Name one, or remove "
-            "'extends'."
+            "Name one, or remove 'extends'."
         )
     if "/" not in reference and not reference.endswith(SUFFIXES):
         if reference not in known:

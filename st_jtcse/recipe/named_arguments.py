@@ -279,7 +279,6 @@ def _attention_fault(name: str) -> str | None:
         else "pip install kernels"
     )
     return (
-        f"expected an attention that is installed, found {shown(name)}. Install it "
-        f"({package}), "
-        "or use 'sdpa'."
+        f"expected an attention that is installed, found {shown(name)}. Install it ({package}), or "
+        "use 'sdpa'."
     )

@@ -59,8 +59,7 @@ class ModelSpec(Block):
     base: Text | None = Field(
         None,
         description="'embedded', a folder, a Hub id, or 'stage:NAME' for an earlier stage's model; "
-        "a folder given as "
-        "./ or ../ starts at the recipe's folder.",
+        "a folder given as ./ or ../ starts at the recipe's folder.",
     )
     towers: list[Text] | None = Field(
         None,
@@ -85,8 +84,8 @@ class ModelSpec(Block):
     cross_residual: Literal["stream", "local", "layers"] = Field(
         "stream",
         description="Residual of a twin's cross stream: stream, its own; local, the tower's hidden "
-        "state; layers, its "
-        "own, which the ordinary layers between cross-attention layers change too.",
+        "state; layers, its own, which the ordinary layers between cross-attention layers change "
+        "too.",
     )
     random_pooler: bool = Field(
         False,
@@ -96,20 +95,16 @@ class ModelSpec(Block):
     pooling: TrainedPoolingName | None = Field(
         None,
         description="How token states become an embedding. Default: the model's own modules, "
-        "prompts and length; a "
-        "plain encoder has none, so name a pooling, which replaces all three. One of "
-        "Sentence-Transformers' Pooling by "
-        "its name; first_last: mean of the first and the last layer's tokens; attention: a learned "
-        "mean over tokens "
-        "(the model then loads only with trust_remote_code); pooler: the towers' poolers. A twin "
-        "pools each tower by "
+        "prompts and length; a plain encoder has none, so name a pooling, which replaces all "
+        "three. One of Sentence-Transformers' Pooling by its name; first_last: mean of the first "
+        "and the last layer's tokens; attention: a learned mean over tokens (the model then loads "
+        "only with trust_remote_code); pooler: the towers' poolers. A twin pools each tower by "
         "cls, mean, first_last, lasttoken or pooler and sums the two.",
     )
     template: Text | None = Field(
         None,
         description="In place of a pooling: a prompt around each text, [X], whose [MASK] is the "
-        "embedding, e.g. "
-        "'This sentence : \"[X]\" means [MASK].' (PromptBERT).",
+        "embedding, e.g. 'This sentence : \"[X]\" means [MASK].' (PromptBERT).",
     )
     max_seq_length: int | None = Field(
         None, ge=4, description="Longest input in tokens; longer ones are cut."
@@ -119,8 +114,7 @@ class ModelSpec(Block):
     training_head: bool | Literal["kept"] = Field(
         False,
         description="Train through a linear layer with tanh on the embedding. true: drop it "
-        "afterwards (SimCSE's "
-        "MLP); kept: keep it, its output is the embedding (LS-RNS).",
+        "afterwards (SimCSE's MLP); kept: keep it, its output is the embedding (LS-RNS).",
     )
     tower: Literal[1, 2] | None = Field(
         None, description="Start from this tower of `base`, a twin."
@@ -237,8 +231,7 @@ class StageSpec(Block):
     data: DataSpec | None = Field(
         None,
         description="Training data; default: the recipe's. A block without a source changes single "
-        "keys of the "
-        "recipe's.",
+        "keys of the recipe's.",
     )
     loss: LossSpec | None = Field(
         description="The training objective; null: the model is assembled, saved and evaluated as "
@@ -255,8 +248,7 @@ class StageSpec(Block):
     reported_as: str | None = Field(
         None,
         description="This model's name in the papers' tables; its card shows their figures beside "
-        "those of an "
-        "evaluation, if the bundled recipe is unchanged.",
+        "those of an evaluation, if the bundled recipe is unchanged.",
     )
 
     @model_validator(mode="after")
@@ -377,8 +369,7 @@ class Recipe(Block):
     extends: None = Field(
         None,
         description="The recipe that this one changes: a bundled name, or a file, whose relative "
-        "path starts at this "
-        "recipe's folder. Only in a file, not by --set.",
+        "path starts at this recipe's folder. Only in a file, not by --set.",
     )
     description: str = Field("", description="What the run reproduces, in one or two sentences.")
     method: Text | None = Field(None, description="The method, e.g. JTCSE.")
@@ -393,8 +384,8 @@ class Recipe(Block):
     cache_dir: Folder | None = Field(
         None,
         description="Folder of round trips, teacher vectors and converted text, shared by runs and "
-        "safe to delete; a "
-        "relative path starts at the current folder. Default: st-jtcse in the Hugging Face cache.",
+        "safe to delete; a relative path starts at the current folder. Default: st-jtcse in the "
+        "Hugging Face cache.",
     )
     model: ModelDefaults | None = Field(
         None,

@@ -186,9 +186,8 @@ def load(path: Path, name: str | None = None) -> Source:
     if not isinstance(source.value, dict):
         raise UserError(
             f"{source.place(())}: expected a mapping ('name: ...', 'stages: ...') at the top "
-            "level, "
-            f"found {'a list' if isinstance(source.value, list) else 'a single value'}. Write keys "
-            "with a colon."
+            f"level, found {'a list' if isinstance(source.value, list) else 'a single value'}. "
+            "Write keys with a colon."
         )
     return source
 

@@ -100,15 +100,13 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
             if differing:
                 raise UserError(
                     f"{folder} and {other}: the stage {curve.stage!r} is of other data "
-                    f"({differing[0]}) "
-                    "in one than in the other; compare runs over the same data."
+                    f"({differing[0]}) in one than in the other; compare runs over the same data."
                 )
             curves.append(curve)
     if not curves:
         raise UserError(
             f"{', '.join(map(str, folders))}: no stage was evaluated on dev while it trained; set "
-            "args.eval_strategy "
-            "and evaluate.dev, and run it again."
+            "args.eval_strategy and evaluate.dev, and run it again."
         )
     return curves
 

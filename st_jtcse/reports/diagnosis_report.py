@@ -81,10 +81,8 @@ def write_report(
     """
     about = (
         f"{len(plan.pairs.scores)} graded pairs. GMAC: 10^9 multiply-accumulate operations of a "
-        "sentence of 64 tokens. "
-        "Sentences/s: measured once on the machine of this run. Spearman: of cosine and gold "
-        "score. "
-        "Eta: Spearman x 100 / GMAC (JTCSE Table VII)."
+        "sentence of 64 tokens. Sentences/s: measured once on the machine of this run. Spearman: "
+        "of cosine and gold score. Eta: Spearman x 100 / GMAC (JTCSE Table VII)."
     )
     sections = [Section("Summary", f"{_verdict(diagnoses)}\n\n{about}", _summary(diagnoses))]
     for one in (
@@ -155,13 +153,10 @@ def _of_models(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]:
             "alignment_uniformity",
             "Alignment and uniformity",
             "Alignment (JTCSE Eq. 16): mean squared distance between the unit vectors of positive "
-            "pairs, here the "
-            f"{int(plan.positive.sum())} pairs scored above {plan.threshold:g}. Uniformity (Eq. "
-            "17): logarithm of "
-            "the mean of exp(-2 squared distance) over all pairs of different sentences. Lower is "
-            "better, but one is "
-            "easily had at the cost of the other: a model is better than another where both are "
-            "lower.",
+            f"pairs, here the {int(plan.positive.sum())} pairs scored above {plan.threshold:g}. "
+            "Uniformity (Eq. 17): logarithm of the mean of exp(-2 squared distance) over all pairs "
+            "of different sentences. Lower is better, but one is easily had at the cost of the "
+            "other: a model is better than another where both are lower.",
             f"One point per model; alignment and uniformity of each: {told}.",
             partial(
                 pictures.draw_points,
@@ -191,10 +186,8 @@ def _of_models(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]:
         "cosine_density",
         "Cosines by gold score",
         "The pairs are divided by fifths of the range of gold scores; a score on an edge belongs "
-        "to the lower fifth. "
-        "The table has the mean cosine of each fifth. The better a model, the further right each "
-        "ridge lies of the one "
-        "below it (JTCSE Fig. 5).",
+        "to the lower fifth. The table has the mean cosine of each fifth. The better a model, the "
+        "further right each ridge lies of the one below it (JTCSE Fig. 5).",
         "Density of the cosines for each fifth of the gold scores, one panel per model; the means "
         "are in the table.",
         partial(pictures.draw_cosine_density, {one.name: one.density for one in diagnoses}),
@@ -216,13 +209,10 @@ def _of_encoders(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]
         "cls_energy",
         "E_CLS by layer",
         "E_CLS (JTCSE Eq. 6): norm of the CLS row of a layer's attention context (all heads, "
-        "before the output "
-        f"projection) over the norm of all other rows together; mean over {count} sentences. It "
-        "falls "
-        "with the length of a sentence, so it compares models on the same text only. Lines may lie "
-        "on each other: the "
-        "differences from the first encoder, of those with as many layers, have a panel of their "
-        "own.",
+        "before the output projection) over the norm of all other rows together; mean over "
+        f"{count} sentences. It falls with the length of a sentence, so it compares models on the "
+        "same text only. Lines may lie on each other: the differences from the first encoder, of "
+        "those with as many layers, have a panel of their own.",
         "One line per encoder: mean E_CLS over layers, and its difference from the first; the "
         "values are in the table.",
         partial(pictures.draw_cls_energy, energies),
@@ -250,10 +240,9 @@ def _of_encoders(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]
     yield _Drawn(
         "attention_sink",
         "Where attention goes",
-        f"The sentence: {plan.sentence}\n\n"
-        "Share of each layer's attention that CLS, SEP, punctuation and words receive, averaged "
-        "over heads and asking "
-        "tokens. The table has the mean over layers.",
+        f"The sentence: {plan.sentence}\n\nShare of each layer's attention that CLS, SEP, "
+        "punctuation and words receive, averaged over heads and asking tokens. The table has the "
+        "mean over layers.",
         "One heat map per encoder: layers down, groups of tokens across, the share in per cent in "
         "each cell.",
         partial(pictures.draw_attention_sink, sinks),
@@ -291,8 +280,8 @@ def _map(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]:
     yield _Drawn(
         "sentence_map",
         "Map of the sentences",
-        f"{len(sentences)} sentences. {how} Squares joined by a line are the two sentences of "
-        f"a positive pair ({len(joined)} lines).",
+        f"{len(sentences)} sentences. {how} Squares joined by a line are the two sentences of a "
+        f"positive pair ({len(joined)} lines).",
         "One panel per model: one dot per sentence, squares joined by a line for the two of a "
         "positive pair.",
         partial(pictures.draw_sentence_map, maps, joined),

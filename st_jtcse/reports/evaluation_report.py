@@ -82,8 +82,7 @@ def evaluation_markdown(data: EvaluationResults) -> str:
     model = data.model
     parts = [
         f"# Evaluation of {as_text(model.name)}",
-        f"{_size(model)}, inputs of up to {model.max_seq_length} tokens; SHA-256 "
-        f"`{model.sha256}`. "
+        f"{_size(model)}, inputs of up to {model.max_seq_length} tokens; SHA-256 `{model.sha256}`. "
         "Scores are in percent.",
     ]
     for name, suite in data.suites.items():

@@ -35,8 +35,8 @@ _NO_VERDICT = (
 _MOST_STEPS = 10  # that a table of dev shows
 _DRAWN = 1e30  # of a term: the most that a picture shows
 _WITHOUT = (
-    "The curves need matplotlib: pip install 'st-jtcse[plots]', then repeat the command "
-    "with --resume."
+    "The curves need matplotlib: pip install 'st-jtcse[plots]', then repeat the command with "
+    "--resume."
 )
 
 # By stage and term of its loss: steps and values.
@@ -100,8 +100,8 @@ def write_run_report(
     if examples:
         told = (
             f"Cosines of {len(examples)} pairs of the set {set_name}, from the lowest to the "
-            "highest gold score and "
-            "chosen by that alone: as the start model is shipped, and by the last one."
+            "highest gold score and chosen by that alone: as the start model is shipped, and by "
+            "the last one."
         )
         cells = [
             [f"{one.first} / {one.second}", f"{one.score:g}", *map(number, one[3:])]

@@ -65,9 +65,8 @@ class SumConfig(PretrainedConfig):
         if format_version > self.newest_format:
             raise ValueError(
                 f"This {self.model_type.replace('_', ' ')} was saved in format {format_version}, "
-                "but this version "
-                f"reads up to format {self.newest_format}; upgrade st-jtcse (pip install -U "
-                "st-jtcse) to load it."
+                f"but this version reads up to format {self.newest_format}; upgrade st-jtcse (pip "
+                "install -U st-jtcse) to load it."
             )
         # As format 1 said it.
         pooling = pooling if kwargs.pop("cls_only", True) else "none"

@@ -118,8 +118,7 @@ def _check_crossing(tower: PretrainedConfig, every: int) -> None:
     if every not in periods:
         raise ValueError(
             f"cross_attention_every must divide the towers' {depth} layers, found {every}; use one "
-            "of "
-            f"{', '.join(map(str, periods))}, or null for no cross-attention."
+            f"of {', '.join(map(str, periods))}, or null for no cross-attention."
         )
 
 

@@ -159,8 +159,8 @@ def state_of(checkpoint: Path) -> TrainerState:
     of transformers cannot read.
     """
     way_out = (
-        f"go on with the versions that {MANIFEST} names, or delete {checkpoint} "
-        "and repeat the command with --resume"
+        f"go on with the versions that {MANIFEST} names, or delete {checkpoint} and repeat the "
+        "command with --resume"
     )
     read(_State, checkpoint / _STATE, way_out)
     try:
@@ -179,9 +179,8 @@ def check_best(stage: Path, step: int) -> Path:
     if fault:
         raise UserError(
             f"{best}, the checkpoint that scored best, is lost ({fault}), and its weights are the "
-            "result of stage "
-            f"{stage.name!r}; delete {stage} and repeat the command with --resume to train the "
-            "stage again."
+            f"result of stage {stage.name!r}; delete {stage} and repeat the command with --resume "
+            "to train the stage again."
         )
     return best
 
@@ -214,8 +213,7 @@ def same_data(place: Path, before: Mapping[str, str], now: Mapping[str, str]) ->
     if changed:
         raise UserError(
             f"{place} was made with other data ({', '.join(changed)} changed since); restore them, "
-            "or start anew in "
-            "another folder with --output-dir."
+            "or start anew in another folder with --output-dir."
         )
 
 

@@ -93,8 +93,7 @@ def sizes(parameters: Sequence[int], folder: Path) -> str:
     trained, most, kept, free = (f"{figure / 1e9:.1f} GB" for figure in figures)
     return (
         f"memory: {trained} for weights, gradients and optimizer, the batch comes on top; disk: up "
-        f"to {most}, {kept} "
-        f"afterwards ({free} free)"
+        f"to {most}, {kept} afterwards ({free} free)"
     )
 
 

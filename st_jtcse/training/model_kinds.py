@@ -58,8 +58,8 @@ class ModelKind:
             if not math.isfinite(found[name]):
                 raise UserError(
                     f"The model's correlation on {name!r} is not defined, as where all embeddings "
-                    "are equal or zero, "
-                    "or all gold scores are equal; check the model's weights and the set."
+                    "are equal or zero, or all gold scores are equal; check the model's weights "
+                    "and the set."
                 )
         return found
 

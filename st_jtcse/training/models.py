@@ -63,8 +63,7 @@ def resolver(folder: RunFolder) -> Resolve:
         if folder.record(stage) is None:
             raise UserError(
                 f"{name} is not finished in {folder.path}; run it first with --stage {stage}, or "
-                "all stages without "
-                "--stage."
+                "all stages without --stage."
             )
         return str(folder.stage(stage))
 
@@ -90,8 +89,7 @@ def start_model(stage: StageSpec, resolve: Resolve, seed: int) -> Any:
     ):
         raise UserError(
             f"Stage {stage.name!r}: weights in float16 cannot be trained, because AdamW divides by "
-            "zero in it; remove "
-            "'dtype' from its model, or say 'dtype: bfloat16'."
+            "zero in it; remove 'dtype' from its model, or say 'dtype: bfloat16'."
         )
     return model
 
@@ -287,8 +285,7 @@ def _fitted(module: nn.Module, encoder: Transformer) -> nn.Module:
     if given != size or isinstance(module, WeightedLayerPooling):
         raise UserError(
             f"The {type(module).__name__} of 'base' does not fit what 'layers' and 'fresh' make of "
-            "its encoder; name "
-            "the pooling, e.g. 'pooling: cls'."
+            "its encoder; name the pooling, e.g. 'pooling: cls'."
         )
     return module
 

@@ -122,8 +122,7 @@ def _look_at_words(run: SmallRun, stage: StageSpec, model: Any, sentences: data.
     if not model.supports(sentences.modality):
         raise UserError(
             f"Stage {stage.name!r}: the training data are {sentences.modality}s, which a "
-            f"{model[0].config.model_type} model does not "
-            "read; choose a model that does."
+            f"{model[0].config.model_type} model does not read; choose a model that does."
         )
     if sentences.modality != "text":
         return

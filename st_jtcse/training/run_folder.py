@@ -83,14 +83,12 @@ class RunFolder:
         elif not self.holds(recipe):
             raise UserError(
                 f"{self.path} holds the run of another recipe; choose another folder with "
-                "--output-dir, or repeat that "
-                f"recipe ({self.path / RECIPE}) with --resume."
+                f"--output-dir, or repeat that recipe ({self.path / RECIPE}) with --resume."
             )
         elif not resume:
             raise UserError(
                 f"{self.path} holds a run of this recipe already; continue it with --resume, or "
-                "choose another folder "
-                "with --output-dir."
+                "choose another folder with --output-dir."
             )
 
     @contextmanager
@@ -269,8 +267,7 @@ class RunFolder:
                 if earlier not in chosen and self.record(earlier) is None:
                     raise UserError(
                         f"--stage: {name!r} starts from {STAGE_PREFIX}{earlier}, which is not "
-                        f"finished in {self.path}; "
-                        f"add --stage {earlier}."
+                        f"finished in {self.path}; add --stage {earlier}."
                     )
 
     def check_resumable(
@@ -297,8 +294,8 @@ class RunFolder:
             elif without:
                 raise UserError(
                     f"--resume: stage {name!r} sets args.{without[0]}, and cannot go on as if it "
-                    "had not been "
-                    "interrupted; start anew without it, in another folder with --output-dir."
+                    "had not been interrupted; start anew without it, in another folder with "
+                    "--output-dir."
                 )
 
     def _again(self, name: str) -> str:

@@ -48,9 +48,8 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
     if settings.get("fsdp") or parse_flag_from_env("ACCELERATE_USE_FSDP"):
         raise UserError(
             f"Stage {stage.name!r}: FSDP was chosen, but Sentence-Transformers' trainer neither "
-            "saves a sharded model "
-            "nor resumes with one; remove args.fsdp, or choose several devices without FSDP in "
-            "'accelerate config'."
+            "saves a sharded model nor resumes with one; remove args.fsdp, or choose several "
+            "devices without FSDP in 'accelerate config'."
         )
     try:
         arguments = kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
@@ -64,16 +63,14 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
         if arguments.train_sampling_strategy != "group_by_length" or "batch_sampler" in stage.args:
             raise UserError(
                 f"Stage {stage.name!r}: Sentence-Transformers' trainer takes its rows as "
-                "args.batch_sampler says; of "
-                "args.train_sampling_strategy it can have 'group_by_length', without a "
-                "batch_sampler."
+                "args.batch_sampler says; of args.train_sampling_strategy it can have "
+                "'group_by_length', without a batch_sampler."
             )
         arguments.batch_sampler = LengthGroupedBatchSampler
     if strategy == "no" and stage.evaluate is not None and stage.evaluate.patience is not None:
         raise UserError(
             f"Stage {stage.name!r}: evaluate.patience counts evaluations in training, and there "
-            "are none; set "
-            "args.eval_strategy, or remove it."
+            "are none; set args.eval_strategy, or remove it."
         )
     if (
         strategy == arguments.save_strategy == "steps"
@@ -81,10 +78,8 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
     ):
         raise UserError(
             f"Stage {stage.name!r}: args do not fit together: the checkpoint that scores best on "
-            "dev is the result, "
-            f"but save_steps is {arguments.save_steps} and eval_steps {arguments.eval_steps}; "
-            "remove save_steps, or "
-            "say 'save_strategy: best'."
+            f"dev is the result, but save_steps is {arguments.save_steps} and eval_steps "
+            f"{arguments.eval_steps}; remove save_steps, or say 'save_strategy: best'."
         )
     return arguments
 

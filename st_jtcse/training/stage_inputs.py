@@ -111,22 +111,19 @@ def check_batch(stage: StageSpec, count: int | None) -> None:
             fewer = ", or start fewer processes"
         raise UserError(
             f"Stage {stage.name!r} has {sentences} training sentences, fewer than one batch of "
-            f"{batch}{of_all}; "
-            f"add sentences or lower args.per_device_train_batch_size{fewer}."
+            f"{batch}{of_all}; add sentences or lower args.per_device_train_batch_size{fewer}."
         )
     past = stage.declaration.past(stage.loss.arguments) if stage.loss else 0
     if past and past + batch > sentences:
         raise UserError(
             f"Stage {stage.name!r}: loss.{stage.declaration.queue} is {past}, too many beside "
-            f"batches of {batch} for "
-            f"{sentences} training sentences, which would be negatives of themselves; lower it to "
-            f"{sentences - batch} at most, or add sentences."
+            f"batches of {batch} for {sentences} training sentences, which would be negatives of "
+            f"themselves; lower it to {sentences - batch} at most, or add sentences."
         )
     if own == 1 and stage.loss and stage.declaration.in_batch:
         raise UserError(
             f"Stage {stage.name!r}: {stage.loss.type} compares the sentences of a batch, found "
-            "batches of 1; raise "
-            "args.per_device_train_batch_size."
+            "batches of 1; raise args.per_device_train_batch_size."
         )
 
 
@@ -143,8 +140,7 @@ def _check_classes(stage: StageSpec, rows: Rows) -> None:
         )
         raise UserError(
             f"{place}: expected a class below {count} for {stage.loss.type} of stage "
-            f"{stage.name!r}, found "
-            f"{label:g}; correct the row, or {way}."
+            f"{stage.name!r}, found {label:g}; correct the row, or {way}."
         )
 
 
@@ -168,8 +164,8 @@ def _load_sets(stage: StageSpec, known: _Known) -> dict[str, OwnSet]:
             if stage.model.scores_pairs and found[name].pairs is None:
                 raise UserError(
                     f"Stage {stage.name!r}: a cross-encoder is measured on graded pairs "
-                    "(sentence1, sentence2, score), "
-                    f"and {source.label} has none; give the stage an 'evaluate' of its own."
+                    f"(sentence1, sentence2, score), and {source.label} has none; give the stage "
+                    "an 'evaluate' of its own."
                 )
     return found
 

@@ -151,8 +151,8 @@ def keep_general(
         logger.info("with %.0f %% of the training: %s", 100 * share, told)
     model.load_state_dict(first)
     told = (
-        "any share of the training loses more than %g%s, so the stage keeps the model it "
-        "started from"
+        "any share of the training loses more than %g%s, so the stage keeps the model it started "
+        "from"
     )
     logger.warning(told, most, " or falls on dev" if DEV in allowed else "")
     return {"trained_share": 0.0, "best_step": 0}

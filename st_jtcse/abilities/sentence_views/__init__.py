@@ -33,10 +33,9 @@ class SentenceViews(Ability):
             Field(
                 None,
                 description="How the two views of a sentence are made: one name for both, or two: "
-                "dropout (the "
-                "default), crop, delete, repeat, negate, neighbour, shuffle, mask, token_cutoff, "
-                "feature_cutoff, template. "
-                "A third is for losses that compare them with one, such as SNCSELoss.",
+                "dropout (the default), crop, delete, repeat, negate, neighbour, shuffle, mask, "
+                "token_cutoff, feature_cutoff, template. A third is for losses that compare them "
+                "with one, such as SNCSELoss.",
             ),
         )
     }

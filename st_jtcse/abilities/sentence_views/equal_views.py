@@ -60,8 +60,6 @@ def refuse_equal_views(
         way = "Take another model" if rate else "Give its model 'dropout: 0.1'"
         raise UserError(
             f"Stage {stage.name!r} would learn nothing: this model's two views of each sentence "
-            "are equal (they differ "
-            f"by {difference:g} at most), because {found}. {way}, or views that differ in another "
-            "way, such as "
-            "'views: crop'."
+            f"are equal (they differ by {difference:g} at most), because {found}. {way}, or views "
+            "that differ in another way, such as 'views: crop'."
         )

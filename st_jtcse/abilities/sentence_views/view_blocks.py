@@ -41,10 +41,8 @@ class ViewSpec(Block):
         gt=0,
         lt=1,
         description="How much of a sentence the view changes: the share of words that crop keeps "
-        "(default 0.5), delete "
-        "drops (0.6) or repeat doubles at most (0.32), of tokens that mask and token_cutoff hide "
-        "(0.15), of components "
-        "that feature_cutoff hides (0.2).",
+        "(default 0.5), delete drops (0.6) or repeat doubles at most (0.32), of tokens that mask "
+        "and token_cutoff hide (0.15), of components that feature_cutoff hides (0.2).",
     )
 
     text: Text | None = Field(

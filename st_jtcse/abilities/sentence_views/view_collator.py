@@ -175,8 +175,7 @@ def collator_of(
     if "template" in names and (names != {"template"} or not made):
         raise UserError(
             f"Stage {stage.name!r}: the view 'template' goes with its like alone, and with losses "
-            "that encode both "
-            "views in one, such as SimCSELoss; make all views templates, or none."
+            "that encode both views in one, such as SimCSELoss; make all views templates, or none."
         )
     return ViewCollator(
         model.preprocess,
@@ -195,14 +194,12 @@ def _check_tokens(stage: str, model: SentenceTransformer, names: set[str]) -> No
     if of_tokens and not isinstance(model[0], Transformer):
         raise UserError(
             f"Stage {stage!r}: the view '{of_tokens[0]}' changes rows of tokens, which "
-            f"{type(model[0]).__name__} "
-            "does not read; choose one of words, such as 'crop'."
+            f"{type(model[0]).__name__} does not read; choose one of words, such as 'crop'."
         )
     if "mask" in names and model.tokenizer.mask_token_id is None:
         raise UserError(
-            f"Stage {stage!r}: the view 'mask' needs a mask token in the model's vocabulary, "
-            "found none; choose "
-            "another view."
+            f"Stage {stage!r}: the view 'mask' needs a mask token in the model's vocabulary, found "
+            "none; choose another view."
         )
 
 
