@@ -112,8 +112,8 @@ class RunFolder:
                 replace_ours(self.path / RECIPE, resolved_yaml(recipe))
             elif processes.rank() == 0:
                 self.check(recipe, resume)
-            processes.wait_for_all()
             try:
+                processes.wait_for_all()
                 yield
             except BaseException:
                 if claims and self._is_bare():

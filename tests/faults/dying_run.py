@@ -116,7 +116,9 @@ class Moments:
         if "keep" in self.order:
             line["tree"] = self._tree()
         os.write(self.diary, (json.dumps(line) + "\n").encode())
-        if self.order.get("on") == under(path):  # The first time that something is done there.
+        on = self.order.get("on")
+        # The first time that something is done there; what is temporary has a random ending.
+        if on is not None and f"{under(path)}.".startswith(f"{on}."):
             self.order = self.order | {"at": self.count, "on": None}
         fault, at = self.order.get("fault"), self.order.get("at")
         if fault is None or at is None or self.count < at:

@@ -19,7 +19,8 @@ ALIKE = (
 )
 TOLD = "exit status 2 and a message of one sentence; then the same as after a kill"
 KILLS, DISKS, DAMAGE = "faults/test_kills.py", "faults/test_disks.py", "faults/test_damage.py"
-KINDS = "faults/test_kinds_of_runs.py"
+KINDS, TWO = "faults/test_kinds_of_runs.py", "faults/test_two_processes.py"
+ONCE = "both processes end with exit status 2, and one of them says why, in one line"
 RESUME = "training/test_resume_checks.py"
 FOREIGN = "test_foreign_files.py"
 PROMISES = [
@@ -44,6 +45,11 @@ PROMISES = [
         "`--resume` ends with exit status 0, the same bytes and the same record, and takes no "
         "extra training step",
         "faults/test_finishing.py::test_a_stage_killed_while_it_finishes_resumes_to_the_same_bytes",
+    ),
+    Promise(
+        "notes of yours in every folder of a run that was killed",
+        "they are there when `--resume` has ended, with the bytes of an undisturbed run",
+        f"{KILLS}::test_notes_in_every_folder_of_a_killed_run_survive",
     ),
     Promise(
         "kill -9 of one of a run's two processes",
@@ -246,5 +252,55 @@ PROMISES = [
         "a message of one sentence; nothing is half-pushed, and you can repeat the push without "
         "loss",
         "hub/test_upload.py::test_a_push_that_fails_is_told_and_repeated_without_loss",
+    ),
+    Promise(
+        "an output folder that is not empty, met by the writing process of two",
+        ONCE,
+        f"{TWO}::test_a_folder_that_holds_something_is_refused_once",
+    ),
+    Promise(
+        "a fault of the recipe that both of two processes meet",
+        ONCE,
+        f"{TWO}::test_a_fault_of_the_recipe_is_told_once",
+    ),
+    Promise(
+        "a disk that becomes full for the writing process of two",
+        ONCE,
+        f"{TWO}::test_a_disk_that_is_full_for_the_writing_process_is_told_once",
+    ),
+    Promise(
+        "a file of data that one of two processes lacks",
+        ONCE,
+        f"{TWO}::test_a_file_that_one_process_lacks_is_told_once",
+    ),
+    Promise(
+        "kill -9 of one of two processes, as the other sees it",
+        "it ends with exit status 2, and says in one line how to go on",
+        f"{TWO}::test_a_process_whose_other_is_killed_says_how_to_go_on",
+    ),
+    Promise(
+        "Ctrl-C in any of two processes",
+        "both stop at a checkpoint with exit status 130",
+        f"{TWO}::test_an_interruption_of_any_process_stops_both_at_a_checkpoint",
+    ),
+    Promise(
+        "Ctrl-C in a run of two processes, then `--resume`",
+        "the bytes of an undisturbed run of two",
+        f"{TWO}::test_an_interrupted_run_of_two_processes_resumes_to_the_same_bytes",
+    ),
+    Promise(
+        "a defect in the midst of a step of one of two processes",
+        "both end with exit status 1, and the defect is told once",
+        f"{TWO}::test_a_defect_in_the_midst_of_a_step_is_told_once",
+    ),
+    Promise(
+        "a port for the processes that is taken",
+        "exit status 2 and a message of one line that names it",
+        f"{TWO}::test_a_port_that_is_taken_is_told",
+    ),
+    Promise(
+        "two hundred runs of two processes on a busy machine",
+        "all end with exit status 0",
+        f"{TWO}::test_two_hundred_undisturbed_runs_end_well",
     ),
 ]

@@ -30,7 +30,7 @@ NEAR_TEACHERS = {
     "loss": {"type": "EmbedDistillLoss", "distance_metric": "cosine"},
     "neighbours": {"count": 3, "weight": 0.4, "anchors": "general.txt"},
 }
-PAST = {"type": "SimCSELoss", "queue_size": 8, "momentum": 0.5, "mini_batch_size": 4}
+PAST = {"type": "ESimCSELoss", "queue_size": 8, "momentum": 0.5, "mini_batch_size": 4}
 STREAMED = {"dataset": "text", "data_files": "text.txt", "columns": ["text"]}
 LIVE = {**TAUGHT["teachers"][0], "cache": False}
 # By kind: what its only stage has beside the plain encoder's, and what its recipe has.

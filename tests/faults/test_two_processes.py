@@ -45,7 +45,7 @@ def test_a_folder_that_holds_something_is_refused_once(runs, project):
     (project / "run" / "mine").touch()
     ended = runs.of_two(project)
     assert ended.status == [2, 2]
-    assert said_once(ended, "run is not empty; choose another folder with --output-dir.")
+    assert said_once(ended, "run is not empty; choose another folder.")
     assert [path.name for path in (project / "run").iterdir()] == ["mine"]
 
 

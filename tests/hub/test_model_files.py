@@ -91,7 +91,7 @@ def test_what_no_model_is_made_of_stays(folder, capsys):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("{}")
     (folder / "link").symlink_to("/etc/passwd")
-    os.mkfifo(folder / "vocab.json")  # Nobody would ever write what is read there.
+    os.mkfifo(folder / "pipe")  # Nobody would ever write what is read there.
     assert set(files_to_push(folder).sent) == before
     assert main([str(folder), "me/model", "--dry-run"]) == 0
     told = capsys.readouterr()
@@ -175,7 +175,7 @@ def listed(folder):
 def prompted(folder):
     settings = {"prompts": 5, "default_prompt_name": "query"}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
-    return "cannot be loaded"
+    return "prompts: expected a mapping, found 5"
 
 
 def wordless(folder):

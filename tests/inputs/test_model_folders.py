@@ -11,6 +11,7 @@ import sys
 import warnings
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ def bounded():
         raise TimeoutError(f"still at work after {SECONDS} s")
 
     before = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(open("/proc/self/statm").read().split()[0])
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
     earlier = signal.signal(signal.SIGALRM, stop)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + BYTES, before[1]))
     signal.alarm(SECONDS)

@@ -22,6 +22,7 @@ from test_run import results, train
 
 from st_jtcse import embedded
 from st_jtcse.hub.card_results import TRAINING_RECORD
+from st_jtcse.ownership import replace_ours
 from st_jtcse.records import RunResults
 from st_jtcse.reports.run_report import results_table
 from st_jtcse.training.as_shipped import ShippedScores
@@ -284,7 +285,7 @@ def test_a_run_that_is_gone_on_with_keeps_what_it_knows(project):
     told = json.loads(path.read_text())
     told["as_shipped"]["mine"]["dev"] = 12.5  # As no computation would give it.
     told["stages"] = []
-    path.write_text(json.dumps(told))
+    replace_ours(path, json.dumps(told))
     assert train(project, "--resume") == 0
     assert (
         json.loads((project / "run" / "two" / TRAINING_RECORD).read_text())["as_shipped"]["mine"][
