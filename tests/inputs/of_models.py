@@ -170,7 +170,7 @@ DAMAGES = {
     ),
     "a length of nothing": (
         changed("sentence_bert_config.json", max_seq_length=0),
-        "The max_seq_length of ./spoilt is 0, and 2 tokens of each text are special",
+        "spoilt is 0, and 2 tokens of each text are special",
     ),
     "a word without a vector": (taught, "gives 'zebra' the number 44, and the model has vectors"),
     "a listing of numbers": (

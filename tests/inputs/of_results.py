@@ -102,7 +102,7 @@ ROWS = [
     Row(
         "a run of another recipe",
         "st-train {recipe} --output-dir out --resume",
-        "out holds the run of another recipe",
+        "out holds a run whose recipe cannot be read",
         files={"out/recipe.yaml": "name: other\n"},
     ),
     Row(
