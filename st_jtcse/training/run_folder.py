@@ -225,6 +225,8 @@ class RunFolder:
 
     def holds_work(self, names: Sequence[str]) -> bool:
         """Whether a run has left checkpoints or models of any of these stages."""
+        if not self.path.is_dir():
+            return False
         of_stages = (
             [self.stage(name), *self._hidden(name, "new"), *self._hidden(name, "old")]
             for name in names
