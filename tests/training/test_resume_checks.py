@@ -10,6 +10,8 @@ import shutil
 import pytest
 from test_run import project, refusal, results, train, weights  # noqa: F401  # project is a fixture
 
+from st_jtcse.hashing import sha256
+from st_jtcse.ownership import claim
 from st_jtcse.recipe.load import load_recipe, resolved_yaml
 from st_jtcse.recipe.yaml_source import dump
 from st_jtcse.training import checkpoints, stage_saving
@@ -429,6 +431,7 @@ def test_the_loss_of_a_resumed_stage_is_that_of_all_its_steps(project):  # noqa:
     manifest = json.loads((place / MANIFEST).read_text())
     del manifest["files"][LOSS_SUM]
     (place / MANIFEST).write_text(json.dumps(manifest))
+    claim(place, manifest["files"], sha256(place / MANIFEST))
     assert train(project, *ENCODER, *options, "--resume", "--output-dir", str(project / "cut")) == 0
     (record,) = results(project, "cut")["stages"]
     assert "train_loss" not in record["log"][-1] and "train_runtime" in record["log"][-1]
