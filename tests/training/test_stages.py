@@ -18,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 from test_run import results, train, weights
 
 from st_jtcse.cli.train import main
-from st_jtcse.ownership import LIST
+from st_jtcse.ownership import LIST, claim
 
 TEXTS = make_sentences(6, seed=9)
 ENCODER = {
@@ -229,6 +229,8 @@ def test_a_stage_cut_off_while_it_took_its_place_is_not_trained_again(project):
     final, new, old = (
         project / "run" / name for name in ("encoder", ".encoder.new", ".encoder.old")
     )
+    for hidden in (new, old):
+        claim(hidden)
     final.rename(new)
     old.mkdir()
     before = (new / "model.safetensors").stat().st_mtime_ns
