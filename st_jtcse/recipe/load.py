@@ -1,5 +1,5 @@
-"""Loads a recipe: YAML, overrides, validation, resolution and cross-checks, with every fault of a
-round at once.
+"""Loads a recipe: YAML, overrides, validation and resolution, then the checks that need the
+libraries it names; each of the two tells all its faults at once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from pydantic import BaseModel, ValidationError
 
 from st_jtcse import bundled
 from st_jtcse.errors import UserError
-from st_jtcse.recipe import extends, yaml_source
+from st_jtcse.recipe import consistency, extends, yaml_source
 from st_jtcse.recipe.ability import Need, abilities
+from st_jtcse.recipe.blocks import SourceSpec
+from st_jtcse.recipe.consistency import PlacedStage
 from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec
 from st_jtcse.recipe.faults import Fault, SchemaPlace, from_pydantic, schema_place, tell
 from st_jtcse.recipe.overrides import apply
@@ -82,12 +84,21 @@ class LoadedRecipe:
 def load_recipe(
     reference: str, overrides: Sequence[str] = (), point: Mapping[str, Any] | None = None
 ) -> LoadedRecipe:
-    """Load, resolve and check a recipe, by path or bundled name; a UserError tells every fault in
-    the file's order.
+    """Load, resolve and check a recipe, as :func:`read_recipe` and :func:`check_recipe` do."""
+    loaded = read_recipe(reference, overrides, point)
+    check_recipe(loaded)
+    return loaded
+
+
+def read_recipe(
+    reference: str, overrides: Sequence[str] = (), point: Mapping[str, Any] | None = None
+) -> LoadedRecipe:
+    """Load and resolve a recipe, by path or bundled name, without the libraries that it names.
 
     Overrides are texts ``KEY=VALUE``, and relative files in them start at the current folder. A
     point of the recipe's sweep, value by key, is laid over all of that; relative files in it start
-    at the recipe's folder, and the recipe then has no sweep and no seeds.
+    at the recipe's folder, and the recipe then has no sweep and no seeds. A UserError tells every
+    fault of the keys, their types, and the names of stages, in the file's order.
     """
     path, name = _find(reference)
     swept = None if point is None else {**point, "sweep": None, "seeds": None}
@@ -102,7 +113,7 @@ def load_recipe(
         )
         given = usable.model_fields_set if usable else ()
         source = extends.lay_defaults(source, given, _of_training())
-    faults = list(_consistency(source.data))
+    faults = list(_faults_of_shape(source.data))
     try:
         recipe = Recipe.model_validate(source.data)
     except ValidationError as error:
@@ -117,6 +128,33 @@ def load_recipe(
         resolved(stage, whole.data, whole.args, whole.evaluate) for stage in whole.stages
     )
     return LoadedRecipe(whole, stages, path, source)
+
+
+def check_recipe(loaded: LoadedRecipe) -> None:
+    """Check a recipe that was read against the libraries that it names, and its blocks against one
+    another; a UserError tells every fault.
+    """
+    tree = loaded.source.data
+    faults = list(consistency.arguments(tree.get("args"), ("args",)))
+    for stage in _placed(tree):
+        if isinstance(stage, PlacedStage):
+            faults += consistency.stage_faults(stage)
+    if faults:
+        raise UserError(*tell(loaded.source, faults))
+
+
+def missing_files(block: Any) -> Iterator[str]:
+    """Yield the local files that a part of a loaded recipe reads and that are not there."""
+    if isinstance(block, dict):
+        block = list(block.values())
+    if isinstance(block, list):
+        for item in block:
+            yield from missing_files(item)
+    elif isinstance(block, SourceSpec):
+        if block.file is not None and not os.path.exists(block.file):
+            yield block.file
+    elif isinstance(block, BaseModel):
+        yield from missing_files([getattr(block, key) for key in type(block).model_fields])
 
 
 def resolved_yaml(recipe: Recipe) -> str:
@@ -160,23 +198,29 @@ def _of_training() -> set[str]:
     return found
 
 
-def _consistency(tree: dict[str, Any]) -> Iterator[Fault]:
-    """Check what of a recipe's blocks can be read, so that no fault hides another."""
-    # After the cheap answers: the libraries behind losses and arguments take seconds to import.
-    from st_jtcse.recipe import consistency
-
+def _faults_of_shape(tree: dict[str, Any]) -> Iterator[Fault]:
+    """Tell what is wrong with names and references, and with data that do not go together."""
     written = tree["stages"] if isinstance(tree.get("stages"), list) else []
     yield from consistency.names(written)
-    args: dict[str, Any] = tree["args"] if isinstance(tree.get("args"), dict) else {}
-    data, evaluate = (
-        _readable(DataSpec, tree.get("data")),
-        _readable(EvaluateSpec, tree.get("evaluate")),
-    )
+    data = _readable(DataSpec, tree.get("data"))
     if data is not None and not data.sources:
         yield Fault(("data",), _NO_SOURCE)
     names = [str(stage.get("name")) if isinstance(stage, dict) else "" for stage in written]
-    yield from consistency.arguments(tree.get("args"), ("args",))
-    for index, block in enumerate(written):
+    for stage in _placed(tree):
+        if isinstance(stage, Fault):
+            yield stage
+        else:
+            yield from consistency.references(stage, names)
+    push = tree.get("push")
+    yield from consistency.push(push.get("repos") if isinstance(push, dict) else None, names)
+
+
+def _placed(tree: dict[str, Any]) -> Iterator[PlacedStage | Fault]:
+    """Resolve what of a recipe's stages can be read, so that no fault hides another."""
+    args: dict[str, Any] = tree["args"] if isinstance(tree.get("args"), dict) else {}
+    data = _readable(DataSpec, tree.get("data"))
+    evaluate = _readable(EvaluateSpec, tree.get("evaluate"))
+    for index, block in enumerate(tree["stages"] if isinstance(tree.get("stages"), list) else []):
         if (stage := _readable(StageSpec, block)) is None:
             continue
         if stage.data is not None and not stage.data.sources and tree.get("data") is None:
@@ -184,14 +228,11 @@ def _consistency(tree: dict[str, Any]) -> Iterator[Fault]:
         try:
             whole = resolved(stage, data, args, evaluate)
         except ValidationError as error:
-            told = (
-                f"{fault.text} The rest is the recipe's 'data'." for fault in from_pydantic(error)
-            )
-            yield from (Fault(("stages", index, "data"), text) for text in told)
+            for fault in from_pydantic(error):
+                text = f"{fault.text} The rest is the recipe's 'data'."
+                yield Fault(("stages", index, "data"), text)
             continue
-        yield from consistency.stage_faults(consistency.PlacedStage(index, whole, block), names)
-    push = tree.get("push")
-    yield from consistency.push(push.get("repos") if isinstance(push, dict) else None, names)
+        yield PlacedStage(index, whole, block)
 
 
 def _readable(kind: type[BlockType], tree: Any) -> BlockType | None:
