@@ -35,6 +35,7 @@ from st_jtcse.modules import (
     TwinCrossAttentionEncoder,
     save_for_inference,
 )
+from st_jtcse.papers import losses as of_papers
 from st_jtcse.papers.cli import convergence, diagnose, score
 from st_jtcse.papers.evaluation import SentEvalSTSEvaluator, SentEvalTransferEvaluator
 from st_jtcse.towers import EnsembleEncoderModel, TwinEncoderModel
@@ -326,7 +327,7 @@ def test_the_diagnostics_example_runs(tower_folders, capsys):
 @pytest.mark.parametrize(
     "documented",
     [
-        *(getattr(losses, name) for name in losses.__all__),
+        *(getattr(losses, name) for name in [*losses.__all__, *of_papers.__all__]),
         AttentionPooling,
         EnsembleEncoder,
         EnsembleEncoderModel,

@@ -28,7 +28,9 @@ class Evaluated:
 class Job(Protocol):
     """A task with its data at hand."""
 
-    data: str  # as `TaskRecord.data` has it
+    @property
+    def data(self) -> str:
+        """Which data it runs on, as `TaskRecord.data` has it."""
 
     def run(
         self, context: Context, earlier: TaskRecord | None, keep: Callable[[TaskRecord], object]
