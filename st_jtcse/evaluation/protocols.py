@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from st_jtcse.evaluation.jobs import Job
 from st_jtcse.evaluation.suites import Row, Suite
 from st_jtcse.plugins import imported, installed
+
+if TYPE_CHECKING:
+    from st_jtcse.evaluation.jobs import Job
 
 # The group under which packages name their protocols.
 ENTRY_POINTS = "st_jtcse.protocols"
