@@ -3,7 +3,6 @@ defect.
 """
 
 import argparse
-import importlib
 import json
 import os
 import subprocess
@@ -13,6 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from conftest import command_of
 
 import st_jtcse
 from st_jtcse.cli import convert, exit_status
@@ -20,7 +20,7 @@ from st_jtcse.errors import PushFailed, UserError
 from st_jtcse.modules import twin_encoder
 
 # Of the package, by --help or --list of any command; in all, with the libraries and Python's own.
-OUR_MODULES, ALL_MODULES = 20, 500
+OUR_MODULES, ALL_MODULES = 22, 500
 ANSWERS = {
     "convergence": ["--help"],
     "convert": ["--help", "join --help", "split --help"],
@@ -84,7 +84,7 @@ def test_help_and_lists_come_without_torch(answer, answers):
 @pytest.mark.parametrize("name", ANSWERS)
 def test_every_command_tells_its_version(name, capsys):
     with pytest.raises(SystemExit, match=r"^0$"):
-        importlib.import_module(PLACES[name]).main(["--version"])
+        command_of(name)(["--version"])
     assert capsys.readouterr().out == f"st-{name} (st-jtcse) {st_jtcse.__version__}\n"
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from st_jtcse.errors import DataUnavailable, UserError
 from st_jtcse.evaluation.protocols import EvaluationProtocol, Usage
 from st_jtcse.evaluation.suites import Row, Suite, read_suites
-from st_jtcse.papers.evaluation.published import as_published
 from st_jtcse.wording import unknown
 
 if TYPE_CHECKING:
@@ -55,6 +54,8 @@ class PapersProtocol(EvaluationProtocol):
 
     def usage(self, model: str) -> Usage | None:
         """Return how published.yaml says that a checkpoint embeds."""
+        from st_jtcse.papers.evaluation.published import as_published
+
         known = as_published(model)
         if known is None:
             return None
