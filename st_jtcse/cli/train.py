@@ -101,13 +101,13 @@ def _run(options: argparse.Namespace) -> None:
 
 def _read(options: argparse.Namespace) -> LoadedRecipe:
     """Read the recipe, and tell what is wrong with it as far as no library is needed for that."""
-    from st_jtcse.recipe.load import missing_files, read_recipe
+    from st_jtcse.recipe.load import missing_paths, read_recipe
 
     if options.show is not None:
         return read_recipe(options.show, options.overrides)
     loaded = read_recipe(options.recipe, _overrides(options))
     chosen = loaded.choose(options.stages)
-    missing = missing_files([stage for stage in loaded.stages if stage.name in chosen])
+    missing = missing_paths([stage for stage in loaded.stages if stage.name in chosen])
     if paths := dict.fromkeys(missing):
         raise UserError(*(f"{path} does not exist; check the path." for path in paths))
     return loaded

@@ -19,7 +19,6 @@ from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import consistency, extends, yaml_source
 from st_jtcse.recipe.ability import Need, abilities
-from st_jtcse.recipe.blocks import SourceSpec
 from st_jtcse.recipe.consistency import PlacedStage
 from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec
 from st_jtcse.recipe.faults import Fault, SchemaPlace, from_pydantic, schema_place, tell
@@ -143,18 +142,21 @@ def check_recipe(loaded: LoadedRecipe) -> None:
         raise UserError(*tell(loaded.source, faults))
 
 
-def missing_files(block: Any) -> Iterator[str]:
-    """Yield the local files that a part of a loaded recipe reads and that are not there."""
-    if isinstance(block, dict):
-        block = list(block.values())
-    if isinstance(block, list):
+def missing_paths(block: Any, key: str = "") -> Iterator[str]:
+    """Yield the local files and folders that a part of a loaded recipe, the value of a key, names
+    and that are not there.
+    """
+    if isinstance(block, str):
+        if key in _LOCAL and os.path.isabs(block) and not os.path.exists(block):
+            yield block
+    elif isinstance(block, list):
         for item in block:
-            yield from missing_files(item)
-    elif isinstance(block, SourceSpec):
-        if block.file is not None and not os.path.exists(block.file):
-            yield block.file
+            yield from missing_paths(item, key)
+    elif isinstance(block, dict):
+        yield from missing_paths(list(block.values()))
     elif isinstance(block, BaseModel):
-        yield from missing_files([getattr(block, key) for key in type(block).model_fields])
+        for field in type(block).model_fields:
+            yield from missing_paths(getattr(block, field), field)
 
 
 def resolved_yaml(recipe: Recipe) -> str:

@@ -94,6 +94,7 @@ def test_every_command_tells_its_version(name, capsys):
         (["qickstart"], "recipe: expected a file or the name of a bundled recipe"),
         (["adapt", "--set", "data.train=none.txt"], "none.txt does not exist; check the path."),
         (["adapt", "--set", "evaluate.test.mine=none.csv"], "none.csv does not exist"),
+        (["adapt", "--set", "model=./none"], "none does not exist; check the path."),
         (["adapt", "--set", "modl=x"], "--set modl: expected a known key, found 'modl'."),
         (["adapt", "--set", "seed=x"], "--set seed: expected a whole number, found 'x'."),
         (["adapt", "--stage", "nope"], "--stage: 'nope' is not a stage of the recipe"),
