@@ -55,7 +55,7 @@ class SentenceViews(Ability):
     def faults(self, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
         """Refuse views that the loss does not take, and their lack where it needs them."""
         loss, spec = placed.loss, placed.spec.loss
-        if loss is None or spec is None or not placed.has_sentences:
+        if loss is None or spec is None or not placed.spec.has_sentences:
             return
         yield from self._loss_faults(placed, loss)
         yield from self._third_view_faults(placed, loss, spec.arguments)
