@@ -8,10 +8,10 @@ import copy
 import hashlib
 import json
 import os.path
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -102,21 +102,21 @@ def load_recipe(
         )
         given = usable.model_fields_set if usable else ()
         source = extends.lay_defaults(source, given, _of_training())
-    faults = list(_consistency(source.data))
     try:
         recipe = Recipe.model_validate(source.data)
     except ValidationError as error:
+        # So that no fault hides another, what can be read is checked all the same.
+        _, faults = _resolved_stages(source.data, _Common.readable(source.data))
         raise UserError(*tell(source, [*from_pydantic(error), *faults]), *refused) from None
-    if faults or refused:
-        raise UserError(*tell(source, faults), *refused)
     # The keys of the recipe's own model stand in the stages now.
     whole = _anchored(recipe, (), source).model_copy(
         update={"model": None, "sweep": _anchored_sweep(recipe, source.at(("sweep",)).folder)}
     )
-    stages = tuple(
-        resolved(stage, whole.data, whole.args, whole.evaluate) for stage in whole.stages
-    )
-    return LoadedRecipe(whole, stages, path, source)
+    common = _Common(whole.stages, whole.data, whole.args, whole.evaluate)
+    stages, faults = _resolved_stages(source.data, common)
+    if faults or refused:
+        raise UserError(*tell(source, faults), *refused)
+    return LoadedRecipe(whole, tuple(stages), path, source)
 
 
 def resolved_yaml(recipe: Recipe) -> str:
@@ -160,38 +160,58 @@ def _of_training() -> set[str]:
     return found
 
 
-def _consistency(tree: dict[str, Any]) -> Iterator[Fault]:
-    """Check what of a recipe's blocks can be read, so that no fault hides another."""
+class _Common(NamedTuple):
+    """A recipe's stages, and what they have in common; None for what cannot be read."""
+
+    stages: Sequence[StageSpec | None]
+    data: DataSpec | None
+    args: dict[str, Any]
+    evaluate: EvaluateSpec | None
+
+    @classmethod
+    def readable(cls, tree: dict[str, Any]) -> _Common:
+        """Return what can be read of a recipe with faults."""
+        args = tree.get("args")
+        return cls(
+            [_readable(StageSpec, block) for block in _written(tree)],
+            _readable(DataSpec, tree.get("data")),
+            args if isinstance(args, dict) else {},
+            _readable(EvaluateSpec, tree.get("evaluate")),
+        )
+
+
+def _written(tree: dict[str, Any]) -> list[Any]:
+    """Return a recipe's stages as they are written."""
+    return tree["stages"] if isinstance(tree.get("stages"), list) else []
+
+
+def _resolved_stages(tree: dict[str, Any], common: _Common) -> tuple[list[StageSpec], list[Fault]]:
+    """Return a recipe's stages, resolved, and what does not go together in them and beside them."""
     # After the cheap answers: the libraries behind losses and arguments take seconds to import.
     from st_jtcse.recipe import consistency
 
-    written = tree["stages"] if isinstance(tree.get("stages"), list) else []
-    yield from consistency.names(written)
-    args: dict[str, Any] = tree["args"] if isinstance(tree.get("args"), dict) else {}
-    data, evaluate = (
-        _readable(DataSpec, tree.get("data")),
-        _readable(EvaluateSpec, tree.get("evaluate")),
-    )
-    if data is not None and not data.sources:
-        yield Fault(("data",), _NO_SOURCE)
-    names = [str(stage.get("name")) if isinstance(stage, dict) else "" for stage in written]
-    yield from consistency.arguments(tree.get("args"), ("args",))
-    for index, block in enumerate(written):
-        if (stage := _readable(StageSpec, block)) is None:
+    written, stages = _written(tree), []
+    faults = [*consistency.names(written), *consistency.arguments(tree.get("args"), ("args",))]
+    if common.data is not None and not common.data.sources:
+        faults.append(Fault(("data",), _NO_SOURCE))
+    names = [str(block.get("name")) if isinstance(block, dict) else "" for block in written]
+    for index, (block, stage) in enumerate(zip(written, common.stages)):
+        if stage is None:
             continue
+        place = ("stages", index, "data")
         if stage.data is not None and not stage.data.sources and tree.get("data") is None:
-            yield Fault(("stages", index, "data"), _NO_SOURCE)
+            faults.append(Fault(place, _NO_SOURCE))
         try:
-            whole = resolved(stage, data, args, evaluate)
+            whole = resolved(stage, common.data, common.args, common.evaluate)
         except ValidationError as error:
-            told = (
-                f"{fault.text} The rest is the recipe's 'data'." for fault in from_pydantic(error)
-            )
-            yield from (Fault(("stages", index, "data"), text) for text in told)
+            for fault in from_pydantic(error):
+                faults.append(Fault(place, f"{fault.text} The rest is the recipe's 'data'."))
             continue
-        yield from consistency.stage_faults(consistency.PlacedStage(index, whole, block), names)
+        faults += consistency.stage_faults(consistency.PlacedStage(index, whole, block), names)
+        stages.append(whole)
     push = tree.get("push")
-    yield from consistency.push(push.get("repos") if isinstance(push, dict) else None, names)
+    repos = push.get("repos") if isinstance(push, dict) else None
+    return stages, [*faults, *consistency.push(repos, names)]
 
 
 def _readable(kind: type[BlockType], tree: Any) -> BlockType | None:
