@@ -16,7 +16,7 @@ Name = str if TYPE_CHECKING else Literal[tuple(kinds())]
 class ViewSpec(Block):
     """One of a sentence's views; its name alone stands for it."""
 
-    type: Name
+    type: Name = Field(description="Which view: its name.")
     share: float | None = Field(
         None,
         gt=0,

@@ -134,9 +134,8 @@ def _installed(point: EntryPoint) -> View:
 
 def described() -> str:
     """Say what the share of each kind is, and how much by default."""
-    told = (
-        f"{name} {kind.share:g} of the {kind.shared}"
-        for name, kind in kinds().items()
-        if kind.share
-    )
+    told = []
+    for name, kind in kinds().items():
+        if kind.share is not None:
+            told.append(f"{name} {kind.share:g} of the {kind.shared}")
     return "; ".join(told)
