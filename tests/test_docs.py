@@ -1,5 +1,6 @@
 """What the documents name exists, and what they show runs."""
 
+import importlib.util
 import json
 import re
 import shlex
@@ -314,6 +315,16 @@ def test_the_example_of_an_onnx_graph_runs(tower_folders, tmp_path, monkeypatch)
     exec(example, names)
     expected = names["model"].encode(["A man is eating.", "Someone has a meal."])
     assert abs(names["embeddings"] - expected).max() < 1e-5
+
+
+def test_the_tables_of_keys_are_those_of_the_schema():
+    """Made by docs/recipe_tables.py; every key that it says more of is there."""
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "recipe_tables.py")
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    page = tables.PAGE.read_text(encoding="utf-8")
+    assert tables.made(page) == page, "run python docs/recipe_tables.py"
+    assert all(f"| `{key}` |" in page for key in tables.MORE)
 
 
 def test_the_diagnostics_example_runs(tower_folders, capsys):

@@ -11,7 +11,7 @@ import os.path
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -41,11 +41,15 @@ class LoadedRecipe:
     """A valid recipe and where it came from."""
 
     recipe: Recipe  # The recipe as written; every local file and folder in it is absolute
-    stages: tuple[
-        StageSpec, ...
-    ]  # Its stages, each with the data, arguments and evaluation that it has of the recipe
+    # Its stages, each with the data, arguments and evaluation that it has of the recipe
+    placed: tuple[PlacedStage, ...]
     path: Path
     source: Source  # The tree behind it
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The resolved stages."""
+        return tuple(stage.spec for stage in self.placed)
 
     @property
     def cache_dir(self) -> Path | None:
@@ -112,32 +116,30 @@ def read_recipe(
         )
         given = usable.model_fields_set if usable else ()
         source = extends.lay_defaults(source, given, _of_training())
-    faults = list(_faults_of_shape(source.data))
     try:
         recipe = Recipe.model_validate(source.data)
     except ValidationError as error:
+        # So that no fault hides another, what can be read is checked all the same.
+        _, faults = _placed(source.data, _Common.readable(source.data))
         raise UserError(*tell(source, [*from_pydantic(error), *faults]), *refused) from None
-    if faults or refused:
-        raise UserError(*tell(source, faults), *refused)
     # The keys of the recipe's own model stand in the stages now.
     whole = _anchored(recipe, (), source).model_copy(
         update={"model": None, "sweep": _anchored_sweep(recipe, source.at(("sweep",)).folder)}
     )
-    stages = tuple(
-        resolved(stage, whole.data, whole.args, whole.evaluate) for stage in whole.stages
-    )
-    return LoadedRecipe(whole, stages, path, source)
+    common = _Common(whole.stages, whole.data, whole.args, whole.evaluate)
+    placed, faults = _placed(source.data, common)
+    if faults or refused:
+        raise UserError(*tell(source, faults), *refused)
+    return LoadedRecipe(whole, tuple(placed), path, source)
 
 
 def check_recipe(loaded: LoadedRecipe) -> None:
     """Check a recipe that was read against the libraries that it names, and its blocks against one
     another; a UserError tells every fault.
     """
-    tree = loaded.source.data
-    faults = list(consistency.arguments(tree.get("args"), ("args",)))
-    for stage in _placed(tree):
-        if isinstance(stage, PlacedStage):
-            faults += consistency.stage_faults(stage)
+    faults = list(consistency.arguments(loaded.source.data.get("args"), ("args",)))
+    for stage in loaded.placed:
+        faults += consistency.stage_faults(stage)
     if faults:
         raise UserError(*tell(loaded.source, faults))
 
@@ -200,41 +202,58 @@ def _of_training() -> set[str]:
     return found
 
 
-def _faults_of_shape(tree: dict[str, Any]) -> Iterator[Fault]:
-    """Tell what is wrong with names and references, and with data that do not go together."""
-    written = tree["stages"] if isinstance(tree.get("stages"), list) else []
-    yield from consistency.names(written)
-    data = _readable(DataSpec, tree.get("data"))
-    if data is not None and not data.sources:
-        yield Fault(("data",), _NO_SOURCE)
-    names = [str(stage.get("name")) if isinstance(stage, dict) else "" for stage in written]
-    for stage in _placed(tree):
-        if isinstance(stage, Fault):
-            yield stage
-        else:
-            yield from consistency.references(stage, names)
-    push = tree.get("push")
-    yield from consistency.push(push.get("repos") if isinstance(push, dict) else None, names)
+class _Common(NamedTuple):
+    """A recipe's stages, and what they have in common; None for what cannot be read."""
+
+    stages: Sequence[StageSpec | None]
+    data: DataSpec | None
+    args: dict[str, Any]
+    evaluate: EvaluateSpec | None
+
+    @classmethod
+    def readable(cls, tree: dict[str, Any]) -> _Common:
+        """Return what can be read of a recipe with faults."""
+        args = tree.get("args")
+        return cls(
+            [_readable(StageSpec, block) for block in _written(tree)],
+            _readable(DataSpec, tree.get("data")),
+            args if isinstance(args, dict) else {},
+            _readable(EvaluateSpec, tree.get("evaluate")),
+        )
 
 
-def _placed(tree: dict[str, Any]) -> Iterator[PlacedStage | Fault]:
-    """Resolve what of a recipe's stages can be read, so that no fault hides another."""
-    args: dict[str, Any] = tree["args"] if isinstance(tree.get("args"), dict) else {}
-    data = _readable(DataSpec, tree.get("data"))
-    evaluate = _readable(EvaluateSpec, tree.get("evaluate"))
-    for index, block in enumerate(tree["stages"] if isinstance(tree.get("stages"), list) else []):
-        if (stage := _readable(StageSpec, block)) is None:
+def _written(tree: dict[str, Any]) -> list[Any]:
+    """Return a recipe's stages as they are written."""
+    return tree["stages"] if isinstance(tree.get("stages"), list) else []
+
+
+def _placed(tree: dict[str, Any], common: _Common) -> tuple[list[PlacedStage], list[Fault]]:
+    """Return a recipe's stages, resolved, and what is wrong with their names, their references and
+    the data that they have of the recipe.
+    """
+    written = _written(tree)
+    placed: list[PlacedStage] = []
+    faults = list(consistency.names(written))
+    if common.data is not None and not common.data.sources:
+        faults.append(Fault(("data",), _NO_SOURCE))
+    names = [str(block.get("name")) if isinstance(block, dict) else "" for block in written]
+    for index, (block, stage) in enumerate(zip(written, common.stages)):
+        if stage is None:
             continue
+        place = ("stages", index, "data")
         if stage.data is not None and not stage.data.sources and tree.get("data") is None:
-            yield Fault(("stages", index, "data"), _NO_SOURCE)
+            faults.append(Fault(place, _NO_SOURCE))
         try:
-            whole = resolved(stage, data, args, evaluate)
+            whole = resolved(stage, common.data, common.args, common.evaluate)
         except ValidationError as error:
             for fault in from_pydantic(error):
-                text = f"{fault.text} The rest is the recipe's 'data'."
-                yield Fault(("stages", index, "data"), text)
+                faults.append(Fault(place, f"{fault.text} The rest is the recipe's 'data'."))
             continue
-        yield PlacedStage(index, whole, block)
+        placed.append(PlacedStage(index, whole, block))
+        faults += consistency.references(placed[-1], names)
+    push = tree.get("push")
+    repos = push.get("repos") if isinstance(push, dict) else None
+    return placed, [*faults, *consistency.push(repos, names)]
 
 
 def _readable(kind: type[BlockType], tree: Any) -> BlockType | None:

@@ -64,8 +64,8 @@ def _inputs_of(
     stage: StageSpec, texts: dict[str, Rows], known: _Known, cache_dir: Path | None
 ) -> Inputs:
     inputs = Inputs(None, {}, {}, cache_dir=cache_dir)
-    if stage.reads_rows and stage.data is not None:
-        key = stage.data.model_dump_json()
+    if stage.training_data is not None:
+        key = stage.training_data.model_dump_json()
         if key not in texts:
             texts[key] = _read(stage, cache_dir)
         inputs.sentences = texts[key]
@@ -80,7 +80,7 @@ def _inputs_of(
 
 def is_local(stage: StageSpec) -> bool:
     """Whether all data of a stage are files; others are on the Hub, or may be."""
-    trained_on = stage.data.sources if stage.reads_rows and stage.data else []
+    trained_on = stage.training_data.sources if stage.training_data else []
     evaluated_on = stage.evaluate.sets.values() if stage.evaluate else []
     return not any(spec.dataset for spec in (*trained_on, *evaluated_on))
 
