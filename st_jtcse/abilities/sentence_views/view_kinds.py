@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint
 from random import Random
-from typing import ClassVar, Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from st_jtcse.data import text_views
 from st_jtcse.errors import UserError
 from st_jtcse.plugins import imported, installed
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # The group under which packages name theirs.
 ENTRY_POINTS = "st_jtcse.views"
@@ -32,7 +32,7 @@ class Tokens:
     def components(self) -> Tensor:
         """Return what is kept of the word embeddings, at first everything."""
         if self.kept is None:
-            self.kept = torch.ones(*self.ids.shape, self.width, dtype=torch.bool)
+            self.kept = self.ids.new_ones(*self.ids.shape, self.width, dtype=bool)
         return self.kept
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from st_jtcse.abilities.sentence_views.view_kinds import Tokens, View
 from st_jtcse.data.text_views import chosen
 from st_jtcse.papers.data import word_changes
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Repeat(View):
