@@ -1,5 +1,5 @@
-"""Loads a recipe: YAML, overrides, validation, resolution and cross-checks, with every fault of a
-round at once.
+"""Loads a recipe: YAML, overrides, validation and resolution, then the checks that need the
+libraries it names; each of the two tells all its faults at once.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import copy
 import hashlib
 import json
 import os.path
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -17,8 +17,9 @@ from pydantic import BaseModel, ValidationError
 
 from st_jtcse import bundled
 from st_jtcse.errors import UserError
-from st_jtcse.recipe import extends, yaml_source
+from st_jtcse.recipe import consistency, extends, yaml_source
 from st_jtcse.recipe.ability import Need, abilities
+from st_jtcse.recipe.consistency import PlacedStage
 from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec
 from st_jtcse.recipe.faults import Fault, SchemaPlace, from_pydantic, schema_place, tell
 from st_jtcse.recipe.overrides import apply
@@ -82,12 +83,21 @@ class LoadedRecipe:
 def load_recipe(
     reference: str, overrides: Sequence[str] = (), point: Mapping[str, Any] | None = None
 ) -> LoadedRecipe:
-    """Load, resolve and check a recipe, by path or bundled name; a UserError tells every fault in
-    the file's order.
+    """Load, resolve and check a recipe, as :func:`read_recipe` and :func:`check_recipe` do."""
+    loaded = read_recipe(reference, overrides, point)
+    check_recipe(loaded)
+    return loaded
+
+
+def read_recipe(
+    reference: str, overrides: Sequence[str] = (), point: Mapping[str, Any] | None = None
+) -> LoadedRecipe:
+    """Load and resolve a recipe, by path or bundled name, without the libraries that it names.
 
     Overrides are texts ``KEY=VALUE``, and relative files in them start at the current folder. A
     point of the recipe's sweep, value by key, is laid over all of that; relative files in it start
-    at the recipe's folder, and the recipe then has no sweep and no seeds.
+    at the recipe's folder, and the recipe then has no sweep and no seeds. A UserError tells every
+    fault of the keys, their types, and the names of stages, in the file's order.
     """
     path, name = _find(reference)
     swept = None if point is None else {**point, "sweep": None, "seeds": None}
@@ -106,17 +116,46 @@ def load_recipe(
         recipe = Recipe.model_validate(source.data)
     except ValidationError as error:
         # So that no fault hides another, what can be read is checked all the same.
-        _, faults = _resolved_stages(source.data, _Common.readable(source.data))
+        _, faults = _placed(source.data, _Common.readable(source.data))
         raise UserError(*tell(source, [*from_pydantic(error), *faults]), *refused) from None
     # The keys of the recipe's own model stand in the stages now.
     whole = _anchored(recipe, (), source).model_copy(
         update={"model": None, "sweep": _anchored_sweep(recipe, source.at(("sweep",)).folder)}
     )
     common = _Common(whole.stages, whole.data, whole.args, whole.evaluate)
-    stages, faults = _resolved_stages(source.data, common)
+    stages, faults = _placed(source.data, common)
     if faults or refused:
         raise UserError(*tell(source, faults), *refused)
-    return LoadedRecipe(whole, tuple(stages), path, source)
+    return LoadedRecipe(whole, tuple(stage.spec for stage in stages), path, source)
+
+
+def check_recipe(loaded: LoadedRecipe) -> None:
+    """Check a recipe that was read against the libraries that it names, and its blocks against one
+    another; a UserError tells every fault.
+    """
+    tree = loaded.source.data
+    faults = list(consistency.arguments(tree.get("args"), ("args",)))
+    for index, (stage, block) in enumerate(zip(loaded.stages, _written(tree))):
+        faults += consistency.stage_faults(PlacedStage(index, stage, block))
+    if faults:
+        raise UserError(*tell(loaded.source, faults))
+
+
+def missing_paths(block: Any, key: str = "") -> Iterator[str]:
+    """Yield the local files and folders that a part of a loaded recipe, the value of a key, names
+    and that are not there.
+    """
+    if isinstance(block, str):
+        if key in _LOCAL and os.path.isabs(block) and not os.path.exists(block):
+            yield block
+    elif isinstance(block, list):
+        for item in block:
+            yield from missing_paths(item, key)
+    elif isinstance(block, dict):
+        yield from missing_paths(list(block.values()))
+    elif isinstance(block, BaseModel):
+        for field in type(block).model_fields:
+            yield from missing_paths(getattr(block, field), field)
 
 
 def resolved_yaml(recipe: Recipe) -> str:
@@ -185,13 +224,12 @@ def _written(tree: dict[str, Any]) -> list[Any]:
     return tree["stages"] if isinstance(tree.get("stages"), list) else []
 
 
-def _resolved_stages(tree: dict[str, Any], common: _Common) -> tuple[list[StageSpec], list[Fault]]:
-    """Return a recipe's stages, resolved, and what does not go together in them and beside them."""
-    # After the cheap answers: the libraries behind losses and arguments take seconds to import.
-    from st_jtcse.recipe import consistency
-
+def _placed(tree: dict[str, Any], common: _Common) -> tuple[list[PlacedStage], list[Fault]]:
+    """Resolve a recipe's stages, and tell what is wrong with names and references, and with data
+    that do not go together.
+    """
     written, stages = _written(tree), []
-    faults = [*consistency.names(written), *consistency.arguments(tree.get("args"), ("args",))]
+    faults = list(consistency.names(written))
     if common.data is not None and not common.data.sources:
         faults.append(Fault(("data",), _NO_SOURCE))
     names = [str(block.get("name")) if isinstance(block, dict) else "" for block in written]
@@ -207,8 +245,8 @@ def _resolved_stages(tree: dict[str, Any], common: _Common) -> tuple[list[StageS
             for fault in from_pydantic(error):
                 faults.append(Fault(place, f"{fault.text} The rest is the recipe's 'data'."))
             continue
-        faults += consistency.stage_faults(consistency.PlacedStage(index, whole, block), names)
-        stages.append(whole)
+        stages.append(PlacedStage(index, whole, block))
+        faults += consistency.references(stages[-1], names)
     push = tree.get("push")
     repos = push.get("repos") if isinstance(push, dict) else None
     return stages, [*faults, *consistency.push(repos, names)]

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint
 from random import Random
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
-from torch import Tensor
-
-from st_jtcse.data import text_views
 from st_jtcse.errors import UserError
 from st_jtcse.plugins import imported, installed
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # The group under which packages name theirs.
 ENTRY_POINTS = "st_jtcse.views"
@@ -31,6 +30,8 @@ class Tokens:
 
     def components(self) -> Tensor:
         """Return what is kept of the word embeddings, at first everything."""
+        import torch
+
         if self.kept is None:
             self.kept = torch.ones(*self.ids.shape, self.width, dtype=torch.bool)
         return self.kept
@@ -88,6 +89,8 @@ class Crop(View):
 
     def words(self, words: Sequence[str], share: float, draw: Random) -> list[str]:
         """Return the span."""
+        from st_jtcse.data import text_views
+
         return text_views.crop(words, share, draw)
 
 
@@ -99,6 +102,8 @@ class Delete(View):
 
     def words(self, words: Sequence[str], share: float, draw: Random) -> list[str]:
         """Return the others."""
+        from st_jtcse.data import text_views
+
         return text_views.delete(words, share, draw)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from st_jtcse.abilities.sentence_views.view_kinds import Tokens, View
-from st_jtcse.data.text_views import chosen
 from st_jtcse.papers.data import word_changes
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Repeat(View):
@@ -83,5 +84,7 @@ class FeatureCutoff(View):
         self, tokens: Tokens, row: int, places: Tensor, some: Tensor, share: float, draw: Random
     ) -> None:
         """Draw components, and hide them."""
+        from st_jtcse.data.text_views import chosen
+
         components = chosen(tokens.width, share, draw)
         tokens.components()[row, places[:, None], components] = False
