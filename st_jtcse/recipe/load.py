@@ -24,7 +24,7 @@ from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec
 from st_jtcse.recipe.faults import Fault, SchemaPlace, from_pydantic, schema_place, tell
 from st_jtcse.recipe.overrides import apply
 from st_jtcse.recipe.schema import OF_ONE_STAGE, ModelDefaults, Recipe, StageSpec
-from st_jtcse.recipe.yaml_source import Loc, Source
+from st_jtcse.recipe.yaml_source import Loc, WrittenTree
 from st_jtcse.wording import nearest, unknown
 
 _FOLDER_PREFIXES = ("./", "../", "~/")
@@ -45,7 +45,7 @@ class LoadedRecipe:
         StageSpec, ...
     ]  # Its stages, each with the data, arguments and evaluation that it has of the recipe
     path: Path
-    source: Source  # The tree behind it
+    source: WrittenTree  # The tree behind it
 
     @property
     def cache_dir(self) -> Path | None:
@@ -303,7 +303,7 @@ def _find(reference: str) -> tuple[Path, str]:
     )
 
 
-def _anchored(value: Any, loc: Loc, source: Source, always: bool | None = None) -> Any:
+def _anchored(value: Any, loc: Loc, source: WrittenTree, always: bool | None = None) -> Any:
     """Return a part of the recipe with local files and folders made absolute; `always` is as in the
     table above.
     """

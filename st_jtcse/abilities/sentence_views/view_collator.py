@@ -26,7 +26,7 @@ from transformers import (
 )
 
 from st_jtcse.abilities.sentence_views.view_blocks import ViewSpec
-from st_jtcse.abilities.sentence_views.view_kinds import Tokens
+from st_jtcse.abilities.sentence_views.view_kinds import TokenBatch
 from st_jtcse.data.text_views import chosen
 from st_jtcse.errors import UserError
 from st_jtcse.losses.views import BIASES, BOTH_VIEWS, STARTS
@@ -113,7 +113,7 @@ class ViewCollator(SentenceTransformerDataCollator, TrainerCallback):
             return batch
         width = _tables(self.model)[0].embedding_dim
         mask_id = self.model.tokenizer.mask_token_id
-        tokens = Tokens(batch[f"{COLUMN}_input_ids"], width, mask_id)
+        tokens = TokenBatch(batch[f"{COLUMN}_input_ids"], width, mask_id)
         for (view, draw, _), (row, places) in zip(drawn, self._words_of(batch)):
             kind, n = view.kind, len(places)
             if kind.changes == "tokens" and n >= kind.fewest:

@@ -20,7 +20,7 @@ ENTRY_POINTS = "st_jtcse.views"
 
 
 @dataclass(eq=False)
-class Tokens:
+class TokenBatch:
     """Tokenised views, as kinds of views change them."""
 
     ids: Tensor  # (B, T), or one row of all tokens
@@ -55,7 +55,7 @@ class View:
         return list(words)
 
     def tokens(
-        self, tokens: Tokens, row: int, places: Tensor, some: Tensor, share: float, draw: Random
+        self, tokens: TokenBatch, row: int, places: Tensor, some: Tensor, share: float, draw: Random
     ) -> None:
         """Change the tokens of a sentence.
 
@@ -69,7 +69,7 @@ class View:
         """
 
 
-class Dropout(View):
+class DropoutAlone(View):
     """The sentence itself."""
 
 
@@ -118,7 +118,7 @@ class Broken(View):
 def kinds() -> Mapping[str, View]:
     """Return all kinds of views by name: this package's, then those of installed ones."""
     found: dict[str, View] = {
-        "dropout": Dropout(),
+        "dropout": DropoutAlone(),
         "crop": Crop(),
         "delete": Delete(),
         "neighbour": Neighbour(),
