@@ -96,7 +96,8 @@ def cached_columns(job: Computation, cache_dir: Path) -> Dataset:
 def _compute(job: Computation, folder: Path, final: Path) -> None:
     own = list(enumerate(job.shards))[processes.rank() :: processes.count()]
     left = [(shard, rows) for shard, rows in own if not _finished_shard(folder, shard)]
-    total, to_do = (sum(len(rows) for _, rows in shards) for shards in (own, left))
+    total = sum(len(rows) for _, rows in own)
+    to_do = sum(len(rows) for _, rows in left)
     _check_space(job, folder.parent, to_do * processes.count())
     working_folder(final)
     if to_do:
@@ -154,11 +155,8 @@ def _fits_its_name(path: Path) -> bool:
 def _join(job: Computation, folder: Path, final: Path) -> None:
     if processes.rank() > 0 or is_whole(final, job.text):
         return
-    paths = [
-        path
-        for path in (_finished_shard(folder, shard) for shard in range(len(job.shards)))
-        if path
-    ]
+    shards = range(len(job.shards))
+    paths = [path for shard in shards if (path := _finished_shard(folder, shard))]
     if len(paths) < len(job.shards):
         raise UserError(
             f"{folder}: a shard was damaged while others were computed; run again to repair it."

@@ -101,13 +101,9 @@ def saved_form(name: str | os.PathLike[str], *, revision: str | None = None) -> 
         config = read_object(Path(found)) if found else {}
         limits = Transformer.load_config(place, subfolder=entries[0]["path"], revision=revision)
     is_sum = config.get("model_type") in _SUMS
-    mode = (
-        config.get("pooling", "cls")
-        if is_sum
-        else poolings[0].pooling_mode
-        if len(poolings) == 1
-        else None
-    )
+    mode = poolings[0].pooling_mode if len(poolings) == 1 else None
+    if is_sum:
+        mode = config.get("pooling", "cls")
     return SavedForm(
         modules=tuple(kinds[1:]),
         pooling=mode if isinstance(mode, str) else None,

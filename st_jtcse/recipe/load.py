@@ -326,13 +326,13 @@ def _anchored_sweep(recipe: Recipe, folder: Path) -> list[dict[str, list[Any]]] 
     if recipe.sweep is None:
         return None
     names = [stage.name for stage in recipe.stages]
-    return [
-        {
-            key: [_anchored_value(value, _swept_place(key, names), key, folder) for value in values]
-            for key, values in block.items()
-        }
-        for block in recipe.sweep
-    ]
+    blocks: list[dict[str, list[Any]]] = []
+    for block in recipe.sweep:
+        blocks.append({})
+        for key, values in block.items():
+            place = _swept_place(key, names)
+            blocks[-1][key] = [_anchored_value(value, place, key, folder) for value in values]
+    return blocks
 
 
 def _swept_place(key: str, names: Sequence[str]) -> SchemaPlace | None:

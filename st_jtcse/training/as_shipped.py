@@ -242,9 +242,9 @@ def _examples(
         return {}
     order = np.argsort(pairs.scores, kind="stable")
     chosen = order[np.linspace(0, len(order) - 1, min(_EXAMPLES, len(order))).round().astype(int)]
-    sides = [[side[row] for row in chosen] for side in (pairs.sentences1, pairs.sentences2)]
+    sides = [pairs.sentences1[row] for row in chosen], [pairs.sentences2[row] for row in chosen]
     found: dict[str, Any] = {"set": name, "rows": chosen.tolist()}
     for when, one in (("before", base), ("after", model)):
-        first, second = (unit_vectors(one.encode(side, show_progress_bar=False)) for side in sides)
+        first, second = [unit_vectors(one.encode(side, show_progress_bar=False)) for side in sides]
         found[when] = (first * second).sum(axis=1).astype(float).round(4).tolist()
     return found

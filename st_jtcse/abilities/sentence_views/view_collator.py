@@ -78,10 +78,9 @@ class ViewCollator(SentenceTransformerDataCollator, TrainerCallback):
             {key: row[key] for key in row if key not in (COLUMN, NEIGHBOUR)} for row in features
         ]
         batch: dict[str, Any] = super().__call__(labels)
-        views = [
-            [self._drawn(number, view, row) for row in features]
-            for number, view in enumerate(self.views)
-        ]
+        views = []
+        for number, view in enumerate(self.views):
+            views.append([self._drawn(number, view, row) for row in features])
         if self.templates is not None:
             batch |= self.templates.tokens(
                 super().__call__, [[text for *_, text in view] for view in views]
