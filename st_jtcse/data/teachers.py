@@ -13,7 +13,7 @@ import pyarrow as pa
 from datasets import Dataset, Image, concatenate_datasets
 from sentence_transformers import SentenceTransformer
 
-from st_jtcse.data.shards import Job, cached_columns
+from st_jtcse.data.shards import Computation, cached_columns
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import embedding_sha256
 from st_jtcse.wording import shown
@@ -56,7 +56,7 @@ def with_teacher_labels(
     if shard_size is None:  # The images of a shard are open all at once.
         shard_size = 256 if isinstance(sentences.features["sentence"], Image) else 10_000
     half_precision = 2 * label_size(teachers, form)
-    job = Job("teacher", settings, sentences, encode, shard_size, row_bytes=half_precision)
+    job = Computation("teacher", settings, sentences, encode, shard_size, row_bytes=half_precision)
     labels = cached_columns(job, cache_dir)
     return concatenate_datasets([sentences, labels], axis=1)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from st_jtcse.data import Source
 from st_jtcse.errors import DataUnavailable, UserError
-from st_jtcse.evaluation.jobs import Job
+from st_jtcse.evaluation.jobs import EvaluationJob
 from st_jtcse.evaluation.protocols import protocols, suites
 from st_jtcse.evaluation.suites import Row, Suite
 from st_jtcse.wording import unknown
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from st_jtcse.evaluation.own_sets import OwnSetJob
 
 
-def select(tables: Sequence[Suite], folder: Path | None) -> dict[str, Job | str]:
+def select(tables: Sequence[Suite], folder: Path | None) -> dict[str, EvaluationJob | str]:
     """Return what to run for tables by key, each once however many rows show it, with its local
     data read.
 
@@ -27,7 +27,7 @@ def select(tables: Sequence[Suite], folder: Path | None) -> dict[str, Job | str]
     rows: dict[str, list[Row]] = {}
     for row in (row for suite in tables for row in suite.rows):
         rows.setdefault(row.job, []).append(row)
-    jobs: dict[str, Job | str] = {}
+    jobs: dict[str, EvaluationJob | str] = {}
     for key, together in rows.items():
         try:
             jobs[key] = _job(together, folder)
@@ -103,7 +103,7 @@ def _row(task: str) -> Mapping[str, Any]:
     return {"paper": task, "task": name, **chosen}
 
 
-def _job(rows: list[Row], folder: Path | None) -> Job:
+def _job(rows: list[Row], folder: Path | None) -> EvaluationJob:
     """Return the job of rows that show the same task."""
     subsets = _together([row.subsets for row in rows])
     splits = _together([row.splits for row in rows])

@@ -19,7 +19,7 @@ from st_jtcse.modules.joining import Encoder, JoinedEncoder, tokenizer_of, trans
 from st_jtcse.modules.loading import load_config, reading, saved_as, try_out
 from st_jtcse.modules.model_folders import PLAIN
 from st_jtcse.modules.padding import check_padding
-from st_jtcse.modules.tower_form import TowerForm, shared_form
+from st_jtcse.modules.saved_form import SavedForm, shared_form
 from st_jtcse.modules.whole_models import check_length
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_tower_pooling import TowerPooling
@@ -179,7 +179,7 @@ def join_towers(
     with new_folder(output) as folder:
         towers = [tower_1, tower_2]
         are_plain = all(saved_as(tower) == PLAIN for tower in towers)
-        form = TowerForm() if are_plain else shared_form(towers)
+        form = SavedForm() if are_plain else shared_form(towers)
         own: dict[str, Any] = {"pooler_seed": pooler_seed, "max_seq_length": form.max_seq_length}
         options = form.of_towers | own | options
         encoder = TwinCrossAttentionEncoder.from_towers(tower_1, tower_2, **options)

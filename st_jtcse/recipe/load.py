@@ -24,7 +24,7 @@ from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec
 from st_jtcse.recipe.faults import Fault, SchemaPlace, from_pydantic, schema_place, tell
 from st_jtcse.recipe.overrides import apply
 from st_jtcse.recipe.schema import OF_ONE_STAGE, ModelDefaults, Recipe, StageSpec
-from st_jtcse.recipe.yaml_source import Loc, Source
+from st_jtcse.recipe.yaml_source import Loc, WrittenTree
 from st_jtcse.wording import nearest, unknown
 
 _FOLDER_PREFIXES = ("./", "../", "~/")
@@ -44,7 +44,7 @@ class LoadedRecipe:
     # Its stages, each with the data, arguments and evaluation that it has of the recipe
     placed: tuple[PlacedStage, ...]
     path: Path
-    source: Source  # The tree behind it
+    source: WrittenTree  # The tree behind it
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
@@ -307,7 +307,7 @@ def _find(reference: str) -> tuple[Path, str]:
     )
 
 
-def _anchored(value: Any, loc: Loc, source: Source, always: bool | None = None) -> Any:
+def _anchored(value: Any, loc: Loc, source: WrittenTree, always: bool | None = None) -> Any:
     """Return a part of the recipe with local files and folders made absolute; `always` is as in the
     table above.
     """
@@ -330,13 +330,13 @@ def _anchored_sweep(recipe: Recipe, folder: Path) -> list[dict[str, list[Any]]] 
     if recipe.sweep is None:
         return None
     names = [stage.name for stage in recipe.stages]
-    return [
-        {
-            key: [_anchored_value(value, _swept_place(key, names), key, folder) for value in values]
-            for key, values in block.items()
-        }
-        for block in recipe.sweep
-    ]
+    blocks: list[dict[str, list[Any]]] = []
+    for block in recipe.sweep:
+        blocks.append({})
+        for key, values in block.items():
+            place = _swept_place(key, names)
+            blocks[-1][key] = [_anchored_value(value, place, key, folder) for value in values]
+    return blocks
 
 
 def _swept_place(key: str, names: Sequence[str]) -> SchemaPlace | None:

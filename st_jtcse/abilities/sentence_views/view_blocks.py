@@ -9,8 +9,10 @@ from pydantic import BeforeValidator, Field, model_validator
 from st_jtcse.abilities.sentence_views.view_kinds import Broken, View, described, kinds
 from st_jtcse.recipe.blocks import Block, Text, list_shorthand, shorthand
 
-# To mypy the names, which are found at run time, are any text.
-Name = str if TYPE_CHECKING else Literal[tuple(kinds())]
+if TYPE_CHECKING:
+    Name = str
+else:  # Which are found at run time.
+    Name = Literal[tuple(kinds())]
 
 
 class ViewSpec(Block):

@@ -26,7 +26,7 @@ from transformers import (
 )
 
 from st_jtcse.abilities.sentence_views.view_blocks import ViewSpec
-from st_jtcse.abilities.sentence_views.view_kinds import Tokens
+from st_jtcse.abilities.sentence_views.view_kinds import TokenBatch
 from st_jtcse.data.text_views import chosen
 from st_jtcse.errors import UserError
 from st_jtcse.losses.views import BIASES, BOTH_VIEWS, STARTS
@@ -78,10 +78,9 @@ class ViewCollator(SentenceTransformerDataCollator, TrainerCallback):
             {key: row[key] for key in row if key not in (COLUMN, NEIGHBOUR)} for row in features
         ]
         batch: dict[str, Any] = super().__call__(labels)
-        views = [
-            [self._drawn(number, view, row) for row in features]
-            for number, view in enumerate(self.views)
-        ]
+        views = []
+        for number, view in enumerate(self.views):
+            views.append([self._drawn(number, view, row) for row in features])
         if self.templates is not None:
             batch |= self.templates.tokens(
                 super().__call__, [[text for *_, text in view] for view in views]
@@ -113,7 +112,7 @@ class ViewCollator(SentenceTransformerDataCollator, TrainerCallback):
             return batch
         width = _tables(self.model)[0].embedding_dim
         mask_id = self.model.tokenizer.mask_token_id
-        tokens = Tokens(batch[f"{COLUMN}_input_ids"], width, mask_id)
+        tokens = TokenBatch(batch[f"{COLUMN}_input_ids"], width, mask_id)
         for (view, draw, _), (row, places) in zip(drawn, self._words_of(batch)):
             kind, n = view.kind, len(places)
             if kind.changes == "tokens" and n >= kind.fewest:

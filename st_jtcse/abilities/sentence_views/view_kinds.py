@@ -9,7 +9,6 @@ from importlib.metadata import EntryPoint
 from random import Random
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from st_jtcse.data import text_views
 from st_jtcse.errors import UserError
 from st_jtcse.plugins import imported, installed
 
@@ -21,7 +20,7 @@ ENTRY_POINTS = "st_jtcse.views"
 
 
 @dataclass(eq=False)
-class Tokens:
+class TokenBatch:
     """Tokenised views, as kinds of views change them."""
 
     ids: Tensor  # (B, T), or one row of all tokens
@@ -54,7 +53,7 @@ class View:
         return list(words)
 
     def tokens(
-        self, tokens: Tokens, row: int, places: Tensor, some: Tensor, share: float, draw: Random
+        self, tokens: TokenBatch, row: int, places: Tensor, some: Tensor, share: float, draw: Random
     ) -> None:
         """Change the tokens of a sentence.
 
@@ -68,7 +67,7 @@ class View:
         """
 
 
-class Dropout(View):
+class DropoutAlone(View):
     """The sentence itself."""
 
 
@@ -88,6 +87,8 @@ class Crop(View):
 
     def words(self, words: Sequence[str], share: float, draw: Random) -> list[str]:
         """Return the span."""
+        from st_jtcse.data import text_views
+
         return text_views.crop(words, share, draw)
 
 
@@ -99,6 +100,8 @@ class Delete(View):
 
     def words(self, words: Sequence[str], share: float, draw: Random) -> list[str]:
         """Return the others."""
+        from st_jtcse.data import text_views
+
         return text_views.delete(words, share, draw)
 
 
@@ -113,7 +116,7 @@ class Broken(View):
 def kinds() -> Mapping[str, View]:
     """Return all kinds of views by name: this package's, then those of installed ones."""
     found: dict[str, View] = {
-        "dropout": Dropout(),
+        "dropout": DropoutAlone(),
         "crop": Crop(),
         "delete": Delete(),
         "neighbour": Neighbour(),

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
-from st_jtcse.abilities.sentence_views.view_kinds import Tokens, View
-from st_jtcse.data.text_views import chosen
+from st_jtcse.abilities.sentence_views.view_kinds import TokenBatch, View
 from st_jtcse.papers.data import word_changes
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class Shuffle(View):
     changes = "tokens"
 
     def tokens(
-        self, tokens: Tokens, row: int, places: Tensor, some: Tensor, share: float, draw: Random
+        self, tokens: TokenBatch, row: int, places: Tensor, some: Tensor, share: float, draw: Random
     ) -> None:
         """Have all of them change places."""
         count = len(places)
@@ -55,7 +54,7 @@ class Mask(View):
     share, shared = 0.15, "tokens that it hides"
 
     def tokens(
-        self, tokens: Tokens, row: int, places: Tensor, some: Tensor, share: float, draw: Random
+        self, tokens: TokenBatch, row: int, places: Tensor, some: Tensor, share: float, draw: Random
     ) -> None:
         """Hide those that were drawn."""
         assert tokens.mask_id is not None
@@ -69,7 +68,7 @@ class TokenCutoff(View):
     share, shared = 0.15, "tokens that it hides"
 
     def tokens(
-        self, tokens: Tokens, row: int, places: Tensor, some: Tensor, share: float, draw: Random
+        self, tokens: TokenBatch, row: int, places: Tensor, some: Tensor, share: float, draw: Random
     ) -> None:
         """Hide those that were drawn."""
         tokens.components()[row, some] = False
@@ -82,8 +81,10 @@ class FeatureCutoff(View):
     share, shared = 0.2, "components that it hides"
 
     def tokens(
-        self, tokens: Tokens, row: int, places: Tensor, some: Tensor, share: float, draw: Random
+        self, tokens: TokenBatch, row: int, places: Tensor, some: Tensor, share: float, draw: Random
     ) -> None:
         """Draw components, and hide them."""
+        from st_jtcse.data.text_views import chosen
+
         components = chosen(tokens.width, share, draw)
         tokens.components()[row, places[:, None], components] = False
