@@ -65,17 +65,20 @@ class OwnSet:
 
     def statistic(self, model: SentenceTransformer, batch_size: int = 64) -> Statistic:
         """Return a model's statistic; raises UserError where its embeddings cannot be used."""
-        if self.pairs is not None:
-            # Each side by itself, as in Sentence-Transformers' evaluator of a training: where many
-            # cosines are equal, the last bit of an embedding decides their order.
-            return self.measure(*encode_apart(model, self.columns, batch_size))
-        return self.measure(
-            *(_unit(vectors) for vectors in encode_columns(model, self.columns, batch_size))
-        )
+        return self.measure(*vectors_of(self, model, batch_size))
 
     def score(self, statistic: Statistic) -> float:
         """Return the statistic over all items."""
         return statistic(np.arange(self.items))
+
+
+def vectors_of(own: OwnSet, model: SentenceTransformer, batch_size: int = 64) -> list[Vectors]:
+    """Return the vectors of a set's columns, as its measure takes them."""
+    if own.pairs is not None:
+        # Each side by itself, as in Sentence-Transformers' evaluator of a training: where many
+        # cosines are equal, the last bit of an embedding decides their order.
+        return encode_apart(model, own.columns, batch_size)
+    return [_unit(vectors) for vectors in encode_columns(model, own.columns, batch_size)]
 
 
 class OwnSetEvaluator(SentenceEvaluator):
