@@ -20,12 +20,11 @@ from conftest import (
 )
 
 from st_jtcse import bundled, embedded, losses
-from st_jtcse.cli import convergence, convert, diagnose, push, score
+from st_jtcse.cli import convert, push
 from st_jtcse.cli import eval as evaluate
 from st_jtcse.cli.train import _parser, main
-from st_jtcse.evaluation import SentEvalSTSEvaluator, SentEvalTransferEvaluator
 from st_jtcse.evaluation.mteb_models import UniqueTextEncoder, register
-from st_jtcse.evaluation.suites import suites
+from st_jtcse.evaluation.protocols import suites
 from st_jtcse.losses.catalogue import loss_names
 from st_jtcse.modules import (
     AttentionPooling,
@@ -36,6 +35,9 @@ from st_jtcse.modules import (
     TwinCrossAttentionEncoder,
     save_for_inference,
 )
+from st_jtcse.papers import losses as of_papers
+from st_jtcse.papers.cli import convergence, diagnose, score
+from st_jtcse.papers.evaluation import SentEvalSTSEvaluator, SentEvalTransferEvaluator
 from st_jtcse.towers import EnsembleEncoderModel, TwinEncoderModel
 
 ROOT = Path(__file__).parents[1]
@@ -328,7 +330,7 @@ def test_the_diagnostics_example_runs(tower_folders, capsys):
 @pytest.mark.parametrize(
     "documented",
     [
-        *(getattr(losses, name) for name in losses.__all__),
+        *(getattr(losses, name) for name in [*losses.__all__, *of_papers.__all__]),
         AttentionPooling,
         EnsembleEncoder,
         EnsembleEncoderModel,

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from st_jtcse.recipe.blocks import DEV
 
 if TYPE_CHECKING:
@@ -60,6 +58,8 @@ def agreement(
         texts: Likewise of training sentences, in which neighbours are found; None: they are found
             in the held-out ones.
     """
+    import numpy as np
+
     from st_jtcse.data.encoded import kept_vectors
     from st_jtcse.evaluation.unlabelled import RememberingEvaluator, agreed_set
     from st_jtcse.modules.closed_forms import unit_rows
