@@ -102,7 +102,7 @@ GOOD = clusters(120)[0]
         ),
         (lambda path: path.write_text("x"), "v.safetensors", "cannot be read as safetensors"),
         (lambda path: path.write_text("x"), "v.csv", "ends with .npy, .safetensors, .parquet"),
-        (lambda path: None, "v.npy", "expected a file of vectors, found none"),
+        (lambda path: None, "v.npy", "v.npy does not exist; check the path."),
     ],
 )
 def test_vectors_that_cannot_be_used_are_refused(tmp_path, capsys, write, name, told):
