@@ -131,6 +131,11 @@ def _run_recipe(options: argparse.Namespace, loaded: LoadedRecipe) -> None:
         console.say(resolved_yaml(loaded.recipe).rstrip())
         return
     names = loaded.choose(options.stages)
+    if loaded.recipe.data is not None and loaded.recipe.data.vectors is not None:
+        from st_jtcse.cli import vectors
+
+        vectors.run(loaded, dry_run=options.dry_run)
+        return
     runs = sweep.plan_runs(loaded, options.recipe, _overrides(options))
     if options.dry_run:
         place, folders = Path(loaded.recipe.output_dir), [run.folder for run in runs]

@@ -65,17 +65,20 @@ class OwnSet:
 
     def statistic(self, model: SentenceTransformer, batch_size: int = 64) -> Statistic:
         """Return a model's statistic; raises UserError where its embeddings cannot be used."""
-        if self.pairs is not None:
-            # Each side by itself, as in Sentence-Transformers' evaluator of a training: where many
-            # cosines are equal, the last bit of an embedding decides their order.
-            return self.measure(*encode_apart(model, self.columns, batch_size))
-        return self.measure(
-            *(_unit(vectors) for vectors in encode_columns(model, self.columns, batch_size))
-        )
+        return self.measure(*vectors_of(self, model, batch_size))
 
     def score(self, statistic: Statistic) -> float:
         """Return the statistic over all items."""
         return statistic(np.arange(self.items))
+
+
+def vectors_of(own: OwnSet, model: SentenceTransformer, batch_size: int = 64) -> list[Vectors]:
+    """Return the vectors of a set's columns, as its measure takes them."""
+    if own.pairs is not None:
+        # Each side by itself, as in Sentence-Transformers' evaluator of a training: where many
+        # cosines are equal, the last bit of an embedding decides their order.
+        return encode_apart(model, own.columns, batch_size)
+    return [_unit(vectors) for vectors in encode_columns(model, own.columns, batch_size)]
 
 
 class OwnSetEvaluator(SentenceEvaluator):
@@ -222,17 +225,19 @@ def _labelled(
 
     rows = _rows(source, columns, parse)
     texts, labels = zip(*rows)
+    of_vectors = labelled_vectors(name, labels, rows_sha256(rows), source.label)
+    return replace(of_vectors, columns=(texts,))
+
+
+def labelled_vectors(name: str, labels: Sequence[str], sha256: str, place: str) -> OwnSet:
+    """Return the set of texts with these labels, of which its measure is given the vectors;
+    messages call it by its place.
+    """
     if not 1 < len(set(labels)) < len(labels):
         found = f"{len(set(labels))} labels in {len(labels)} rows have nothing to tell apart"
-        raise UserError(f"{source.label}: {found}; give two or more, one of them to several rows.")
-    return OwnSet(
-        name,
-        "labels",
-        (texts,),
-        len(rows),
-        rows_sha256(rows),
-        partial(_of_labels, np.array(labels)),
-    )
+        raise UserError(f"{place}: {found}; give two or more, one of them to several rows.")
+    measure = partial(_of_labels, np.array(labels))
+    return OwnSet(name, "labels", (labels,), len(labels), sha256, measure)
 
 
 def _labelled_images(

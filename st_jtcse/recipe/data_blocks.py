@@ -73,6 +73,11 @@ class DataSpec(Block):
         description="Sentences or images: a source, or a list of sources to read one after the "
         "other.",
     )
+    vectors: Source | None = Field(
+        None,
+        description="Vectors of any model, one a text, in place of the text: a .npy, .safetensors "
+        "or .parquet file. The run then fits the recipe's `maps` on them and nothing else.",
+    )
     pairs: Sources | None = Field(
         None,
         description="Sources of labelled rows. Columns: sentence1, sentence2 and score or label; "

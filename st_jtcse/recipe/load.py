@@ -8,7 +8,7 @@ import copy
 import hashlib
 import json
 import os.path
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -19,6 +19,7 @@ from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import consistency, extends, yaml_source
 from st_jtcse.recipe.ability import Need, abilities
+from st_jtcse.recipe.choices import left_out_of
 from st_jtcse.recipe.consistency import PlacedStage
 from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec
 from st_jtcse.recipe.faults import Fault, SchemaPlace, from_pydantic, schema_place, tell
@@ -41,15 +42,16 @@ class LoadedRecipe:
     """A valid recipe and where it came from."""
 
     recipe: Recipe  # The recipe as written; every local file and folder in it is absolute
-    # Its stages, each with the data, arguments and evaluation that it has of the recipe
+    # All its stages, each with the data, arguments and evaluation that it has of the recipe
     placed: tuple[PlacedStage, ...]
     path: Path
     source: WrittenTree  # The tree behind it
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
-        """The resolved stages."""
-        return tuple(stage.spec for stage in self.placed)
+        """The stages of the run."""
+        left_out = self.recipe.left_out
+        return tuple(stage.spec for stage in self.placed if stage.spec.name not in left_out)
 
     @property
     def cache_dir(self) -> Path | None:
@@ -169,12 +171,17 @@ def resolved_yaml(recipe: Recipe) -> str:
 
 
 def resolved(
-    stage: StageSpec, data: DataSpec | None, args: Mapping[str, Any], evaluate: EvaluateSpec | None
+    stage: StageSpec,
+    data: DataSpec | None,
+    args: Mapping[str, Any],
+    evaluate: EvaluateSpec | None,
+    left_out: Collection[str] = (),
 ) -> StageSpec:
     """Return a stage that carries all it has of the recipe's data, arguments and evaluation.
 
     Data without a source are laid over the recipe's key by key, as arguments are. Abilities add
-    what follows from the rest. Raises ValidationError if its data do not go together.
+    what follows from the rest, and do without the stages that the run leaves out, where they can.
+    Raises ValidationError if its data do not go together.
     """
     own = stage.data
     if own is not None and data is not None and not own.sources:
@@ -189,7 +196,7 @@ def resolved(
         }
     )
     for ability in abilities():
-        whole = ability.resolve(whole)
+        whole = ability.resolve(ability.leave_out(whole, left_out))
     return whole
 
 
@@ -237,23 +244,27 @@ def _placed(tree: dict[str, Any], common: _Common) -> tuple[list[PlacedStage], l
     if common.data is not None and not common.data.sources:
         faults.append(Fault(("data",), _NO_SOURCE))
     names = [str(block.get("name")) if isinstance(block, dict) else "" for block in written]
+    faults += consistency.choices(common.stages, tree)
+    left_out = left_out_of(filter(None, common.stages), tree)
     for index, (block, stage) in enumerate(zip(written, common.stages)):
         if stage is None:
             continue
+        others = () if stage.name in left_out else left_out
         place = ("stages", index, "data")
         if stage.data is not None and not stage.data.sources and tree.get("data") is None:
             faults.append(Fault(place, _NO_SOURCE))
         try:
-            whole = resolved(stage, common.data, common.args, common.evaluate)
+            whole = resolved(stage, common.data, common.args, common.evaluate, others)
         except ValidationError as error:
             for fault in from_pydantic(error):
                 faults.append(Fault(place, f"{fault.text} The rest is the recipe's 'data'."))
             continue
         placed.append(PlacedStage(index, whole, block))
-        faults += consistency.references(placed[-1], names)
+        faults += consistency.references(placed[-1], names, others)
     push = tree.get("push")
     repos = push.get("repos") if isinstance(push, dict) else None
-    return placed, [*faults, *consistency.push(repos, names)]
+    in_run = [name for name in names if name not in left_out]
+    return placed, [*faults, *consistency.push(repos, in_run)]
 
 
 def _readable(kind: type[BlockType], tree: Any) -> BlockType | None:
