@@ -16,13 +16,19 @@ from st_jtcse.cli import console
 from st_jtcse.cli.arguments import choices_by_flag, faults_of
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.jobs import load_model
-from st_jtcse.evaluation.own_sets import OwnSetJob
+from st_jtcse.evaluation.measured_sets import OwnSetJob
 from st_jtcse.evaluation.results import PAGE, Results
 from st_jtcse.evaluation.suites import Suite
-from st_jtcse.evaluation.verdict import compare
+from st_jtcse.evaluation.verdict import Verdict, compare
 from st_jtcse.hub.cards import update_card
-from st_jtcse.records import Beside
-from st_jtcse.reports.evaluation_report import FEW, suite_table, write_evaluation, write_markdown
+from st_jtcse.records import Beside, SuiteScores
+from st_jtcse.reports.evaluation_report import (
+    FEW,
+    search_table,
+    suite_table,
+    write_evaluation,
+    write_markdown,
+)
 
 
 class WithoutScore(NamedTuple):
@@ -77,13 +83,11 @@ def evaluate_one(
 
         results.run(tables, jobs, options.batch_size, progress)
     for suite in tables:
-        console.show(suite_table(suite.name, results.data.suites[suite.name], most=FEW))
+        _show(suite.name, results.data.suites[suite.name])
     base = options.models[0]
     both = [job for job in own if {base, model} <= job.statistics.keys()]
     if at > 0 and both:
-        found = compare(
-            {job.own.name: (job.own, job.statistics[base], job.statistics[model]) for job in both}
-        )
+        found = _verdicts(both, base, model)
         told = [verdict.as_record() for verdict in found]
         results.data.beside = Beside(model=Path(base).name, verdicts=told)
         results.write()
@@ -97,6 +101,25 @@ def evaluate_one(
     # In a folder of earlier calls other tasks may be missing too.
     missing = [key for key in jobs if key in results.data.missing]
     return WithoutScore(missing, results.undefined)
+
+
+def _show(name: str, scores: SuiteScores) -> None:
+    console.show(suite_table(name, scores, most=FEW))
+    if scores.search:
+        console.show(search_table(scores))
+
+
+def _verdicts(jobs: Sequence[OwnSetJob], base: str, model: str) -> list[Verdict]:
+    """Compare a model with the base on sets and their mean, then on what else the sets have."""
+    sets, others = {}, {}
+    for job in jobs:
+        compared = job.compared(base, model)
+        sets[job.own.name] = compared.pop(job.own.name)
+        others |= compared
+    found = compare(sets)
+    for name, measured in others.items():
+        found += compare({name: measured})
+    return found
 
 
 @contextmanager

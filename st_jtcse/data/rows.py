@@ -53,6 +53,8 @@ class Source:
     limit: int | None = None  # how many of the first rows to keep; None for all
     streaming: bool = False  # whether `dataset` is read as its rows are asked for
     seed: int | None = None  # what the order of its rows follows from then; None for their own
+    corpus: Path | None = None  # documents that `file` has queries or judgements of
+    queries: Path | None = None  # the queries, where `file` has judgements of them by id
 
     @property
     def label(self) -> str:
@@ -202,6 +204,7 @@ def _file_rows(path: Path) -> Iterator[Row]:
         ".jsonl": _jsonl_rows,
         ".csv": _csv_rows,
         ".parquet": _parquet_rows,
+        ".tsv": _tsv_rows,
     }
     if path.is_dir():
         return _image_rows(path)
@@ -272,13 +275,21 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
-    table = csv.DictReader((line + "\n" for _, line in _lines(path)), strict=True)
+    return _table_rows(path, "cells that hold commas")
+
+
+def _tsv_rows(path: Path) -> Iterator[Row]:
+    return _table_rows(path, "cells that hold tabs", delimiter="\t")
+
+
+def _table_rows(path: Path, quoted: str, **form: str) -> Iterator[Row]:
+    table = csv.DictReader((line + "\n" for _, line in _lines(path)), strict=True, **form)
     try:
         for values in table:
             if None in values or None in values.values():
                 raise UserError(
                     f"{path}:{table.line_num}: expected {len(table.fieldnames or ())} cells, as in "
-                    "the first line; quote cells that hold commas."
+                    f"the first line; quote {quoted}."
                 )
             yield Row(f"{path}:{table.line_num}", values)
     except csv.Error as error:

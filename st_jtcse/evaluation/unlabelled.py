@@ -10,7 +10,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from st_jtcse.evaluation.own_sets import NEIGHBOURS, OwnSet, Statistic, nearest_others
+from st_jtcse.evaluation.measured_sets import OwnSet, Statistic
+from st_jtcse.evaluation.own_sets import NEIGHBOURS, nearest_others
 from st_jtcse.evaluation.unique_texts import Vectors
 
 

@@ -30,7 +30,10 @@ _FOLDER_PREFIXES = ("./", "../", "~/")
 # Keys of blocks that can name something local, and whether they always do; a model or dataset may
 # also be a Hub id.
 _MAY_BE_LOCAL = ("dataset", "base", "towers", "cross_encoder", "model", "forward", "back")
-_LOCAL = {"file": True, **dict.fromkeys(_MAY_BE_LOCAL, False)}
+_LOCAL = {
+    **dict.fromkeys(("file", "corpus", "queries"), True),
+    **dict.fromkeys(_MAY_BE_LOCAL, False),
+}
 _NO_SOURCE = "expected exactly one of 'train' and 'pairs', found neither. Give one of them."
 BlockType = TypeVar("BlockType", bound=BaseModel)
 
