@@ -16,7 +16,7 @@ from st_jtcse.cli import console
 from st_jtcse.cli.arguments import choices_by_flag, faults_of
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.jobs import load_model
-from st_jtcse.evaluation.measured_sets import OwnSetJob
+from st_jtcse.evaluation.measured_sets import OwnSet, OwnSetJob, Statistic
 from st_jtcse.evaluation.results import PAGE, Results
 from st_jtcse.evaluation.suites import Suite
 from st_jtcse.evaluation.verdict import Verdict, compare
@@ -111,7 +111,8 @@ def _show(name: str, scores: SuiteScores) -> None:
 
 def _verdicts(jobs: Sequence[OwnSetJob], base: str, model: str) -> list[Verdict]:
     """Compare a model with the base on sets and their mean, then on what else the sets have."""
-    sets, others = {}, {}
+    sets: dict[str, tuple[OwnSet, Statistic, Statistic]] = {}
+    others: dict[str, tuple[OwnSet, Statistic, Statistic]] = {}
     for job in jobs:
         compared = job.compared(base, model)
         sets[job.own.name] = compared.pop(job.own.name)

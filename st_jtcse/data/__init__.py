@@ -16,6 +16,7 @@ from st_jtcse.data.sentences import (
     with_next,
     without,
 )
+from st_jtcse.data.text_remarks import text_remarks
 
 __all__ = [
     "Kind",
@@ -32,6 +33,7 @@ __all__ = [
     "load_sentences",
     "needs_index",
     "sentences_sha256",
+    "text_remarks",
     "unknown_share",
     "with_next",
     "without",

@@ -136,7 +136,7 @@ def _queries(path: Path) -> dict[str, str]:
         first = seen.setdefault(name, row.place)
         if first != row.place:
             raise UserError(f"{row.place}: the id {name!r} is that of {first} too; rename one.")
-        return name, *texts_of(row, columns[1:])
+        return name, texts_of(row, columns[1:])[0]
 
     return dict(_checked(path, "queries", ("_id", "text"), parse))
 
@@ -202,7 +202,8 @@ def _joined(
 ) -> JudgedCorpus:
     names = _found_by(documents, graded)
     order = sorted(range(len(names)), key=lambda at: names[at], reverse=True)
-    unique, starts = [], []
+    unique: list[str] = []
+    starts: list[int] = []
     for place, at in enumerate(order):
         if not unique or unique[-1] != names[at]:
             unique.append(names[at])

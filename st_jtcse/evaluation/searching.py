@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -290,7 +291,7 @@ def _encoded(
     model: SentenceTransformer, corpus: JudgedCorpus, batch_size: int
 ) -> tuple[Vectors, Vectors]:
     """Return the vectors of queries and texts; a model may have a prompt or a module for each."""
-    how = {"batch_size": batch_size, "show_progress_bar": False}
+    how: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": False}
     dimension = model.get_embedding_dimension()
     queries = checked_vectors(model.encode_query(corpus.queries, **how), corpus.queries, dimension)
     texts = np.empty((len(corpus.texts), queries.shape[1]), np.float32)

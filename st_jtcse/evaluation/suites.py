@@ -160,7 +160,9 @@ def suite_scores(suite: Suite, records: Mapping[str, TaskRecord]) -> SuiteScores
             if row.metric == "spearman_all"
         },
         transfer={row.paper: found for row, record in finished if (found := _transfer(record))},
-        search={row.paper: found for row, record in finished if (found := _search(row, record))},
+        search={
+            row.paper: _search(row, record) for row, record in finished if _search(row, record)
+        },
     )
 
 

@@ -210,7 +210,8 @@ class EvaluateSpec(Block):
     @property
     def sets(self) -> dict[str, SourceSpec]:
         """All sets by name."""
-        return ({DEV: self.dev} if self.dev else {}) | self.general | self.test
+        found: dict[str, SourceSpec] = {DEV: self.dev} if self.dev else {}
+        return {**found, **self.general, **self.test}
 
     @model_validator(mode="after")
     def _ordered(self) -> EvaluateSpec:
