@@ -4,7 +4,7 @@ beside ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -116,9 +116,11 @@ def evaluation_markdown(data: EvaluationResults) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def write_evaluation(folder: Path, data: EvaluationResults) -> None:
+def write_evaluation(
+    folder: Path, data: EvaluationResults, changed: Sequence[Section] = ()
+) -> None:
     """Leave Markdown, and a page with a table of each suite and, with matplotlib, a picture of each
-    with a score.
+    with a score; `changed` are sections about what changed beside the first model.
     """
     model = data.model
     called = model.name
@@ -128,10 +130,11 @@ def write_evaluation(folder: Path, data: EvaluationResults) -> None:
         f"{model.name}: {_size(model)}. Scores are in percent. SHA-256 of the model: "
         f"{model.sha256}."
     )
-    sections = []
+    sections: list[Section] = []
     if data.beside is not None:
         own = verdict_section(f"Verdict beside {data.beside.model}", data.beside.verdicts)
         sections.append(replace(own, table=_beside_table(called, data.beside)))
+    sections += changed
     for name, suite in data.suites.items():
         beside, notes = _notes(suite)
         text = "\n\n".join(filter(None, [beside, *notes]))

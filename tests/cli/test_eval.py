@@ -394,6 +394,10 @@ def test_a_corpus_is_searched_by_models_words_and_both(model_folders, tmp_path, 
         figures = [each[verdict["set"]]["ndcg@10"] for each in rows]
         assert [verdict["base"], verdict["score"]] == pytest.approx(figures, abs=1e-3)
         assert verdict["sentence"] in told.out
+    assert "the relevant results that moved most" in told.out
+    html = (output / "other" / "index.html").read_text()
+    assert "What changed for mine" in html and "are equal. Below, the relevant" in html
+    assert "What changed" not in (output / model_folders[0].name / "index.html").read_text()
     page = (output / "other" / "results.md").read_text()
     assert "12 queries, 30 documents" in page and "recall@100" in page
     # The same by naming both files.
