@@ -69,7 +69,7 @@ def _push_plan(recipe: Recipe, asked: bool, chosen: Sequence[str]) -> PushSpec |
     if recipe.push is None and not asked:
         return None
     plan = recipe.push or PushSpec(
-        repos={recipe.stages[-1].name: recipe.name}, private=True, collection=None
+        repos={recipe.stages_of_run[-1].name: recipe.name}, private=True, collection=None
     )
     if recipe.sweep or recipe.seeds:
         raise UserError(

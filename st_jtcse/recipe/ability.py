@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from functools import cache
 from graphlib import TopologicalSorter
@@ -106,6 +106,12 @@ class Ability:
 
     def resolve(self, stage: Stage) -> Stage:
         """Return the stage with what follows from the rest of it, where nothing is said."""
+        return stage
+
+    def leave_out(self, stage: Stage, names: Collection[str]) -> Stage:
+        """Return the stage without other stages that the run leaves out, where it can do without
+        them.
+        """
         return stage
 
     def faults(self, placed: Placed) -> Iterator[tuple[Loc, str]]:

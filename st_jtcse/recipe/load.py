@@ -8,7 +8,7 @@ import copy
 import hashlib
 import json
 import os.path
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import extends, yaml_source
 from st_jtcse.recipe.ability import Need, abilities
+from st_jtcse.recipe.choices import left_out_of
 from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec
 from st_jtcse.recipe.faults import Fault, SchemaPlace, from_pydantic, schema_place, tell
 from st_jtcse.recipe.overrides import apply
@@ -43,9 +44,8 @@ class LoadedRecipe:
     """A valid recipe and where it came from."""
 
     recipe: Recipe  # The recipe as written; every local file and folder in it is absolute
-    stages: tuple[
-        StageSpec, ...
-    ]  # Its stages, each with the data, arguments and evaluation that it has of the recipe
+    # The stages of the run, each with the data, arguments and evaluation that it has of the recipe
+    stages: tuple[StageSpec, ...]
     path: Path
     source: Source  # The tree behind it
 
@@ -116,8 +116,11 @@ def load_recipe(
     whole = _anchored(recipe, (), source).model_copy(
         update={"model": None, "sweep": _anchored_sweep(recipe, source.at(("sweep",)).folder)}
     )
+    left_out = whole.left_out
     stages = tuple(
-        resolved(stage, whole.data, whole.args, whole.evaluate) for stage in whole.stages
+        resolved(stage, whole.data, whole.args, whole.evaluate, left_out)
+        for stage in whole.stages
+        if stage.name not in left_out
     )
     return LoadedRecipe(whole, stages, path, source)
 
@@ -130,12 +133,17 @@ def resolved_yaml(recipe: Recipe) -> str:
 
 
 def resolved(
-    stage: StageSpec, data: DataSpec | None, args: Mapping[str, Any], evaluate: EvaluateSpec | None
+    stage: StageSpec,
+    data: DataSpec | None,
+    args: Mapping[str, Any],
+    evaluate: EvaluateSpec | None,
+    left_out: Collection[str] = (),
 ) -> StageSpec:
     """Return a stage that carries all it has of the recipe's data, arguments and evaluation.
 
     Data without a source are laid over the recipe's key by key, as arguments are. Abilities add
-    what follows from the rest. Raises ValidationError if its data do not go together.
+    what follows from the rest, and do without the stages that the run leaves out, where they can.
+    Raises ValidationError if its data do not go together.
     """
     own = stage.data
     if own is not None and data is not None and not own.sources:
@@ -150,7 +158,7 @@ def resolved(
         }
     )
     for ability in abilities():
-        whole = ability.resolve(whole)
+        whole = ability.resolve(ability.leave_out(whole, left_out))
     return whole
 
 
@@ -179,22 +187,27 @@ def _consistency(tree: dict[str, Any]) -> Iterator[Fault]:
         yield Fault(("data",), _NO_SOURCE)
     names = [str(stage.get("name")) if isinstance(stage, dict) else "" for stage in written]
     yield from consistency.arguments(tree.get("args"), ("args",))
-    for index, block in enumerate(written):
-        if (stage := _readable(StageSpec, block)) is None:
+    read = [_readable(StageSpec, block) for block in written]
+    yield from consistency.choices(read, tree)
+    left_out = left_out_of(filter(None, read), tree)
+    for index, (block, stage) in enumerate(zip(written, read)):
+        if stage is None:
             continue
+        others = () if stage.name in left_out else left_out
         if stage.data is not None and not stage.data.sources and tree.get("data") is None:
             yield Fault(("stages", index, "data"), _NO_SOURCE)
         try:
-            whole = resolved(stage, data, args, evaluate)
+            whole = resolved(stage, data, args, evaluate, others)
         except ValidationError as error:
             told = (
                 f"{fault.text} The rest is the recipe's 'data'." for fault in from_pydantic(error)
             )
             yield from (Fault(("stages", index, "data"), text) for text in told)
             continue
-        yield from consistency.stage_faults(consistency.PlacedStage(index, whole, block), names)
-    push = tree.get("push")
-    yield from consistency.push(push.get("repos") if isinstance(push, dict) else None, names)
+        placed = consistency.PlacedStage(index, whole, block)
+        yield from consistency.stage_faults(placed, names, others)
+    push, in_run = tree.get("push"), [name for name in names if name not in left_out]
+    yield from consistency.push(push.get("repos") if isinstance(push, dict) else None, in_run)
 
 
 def _readable(kind: type[BlockType], tree: Any) -> BlockType | None:

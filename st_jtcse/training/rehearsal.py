@@ -153,7 +153,7 @@ def _told(
     reason = run.as_written(
         f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(": ")
     )
-    index = [other.name for other in loaded.stages].index(stage.name)
+    index = [other.name for other in loaded.recipe.stages].index(stage.name)
     # The one that the reason names comes first.
     for key in sorted(stage.args.keys() - REPLACED, key=lambda key: (key not in str(error), key)):
         without = {other: value for other, value in stage.args.items() if other != key}
