@@ -163,7 +163,11 @@ class SearchJob(OwnSetJob):
 
 def search_set(source: Source, name: str) -> SearchSet:
     """Read a corpus with queries; raises UserError where a file is missing or faulty."""
-    corpus = load_judged_corpus(source)
+    return search_of(load_judged_corpus(source), name)
+
+
+def search_of(corpus: JudgedCorpus, name: str) -> SearchSet:
+    """Return a corpus with queries as a set that is called so."""
     columns = corpus.queries, corpus.texts
     return SearchSet(
         name, NDCG, columns, len(corpus.queries), corpus.sha256, _unused, corpus=corpus

@@ -1,0 +1,161 @@
+"""Closed-form maps that make a model search better, chosen by the text alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from st_jtcse.data.known_items import KnownItems
+from st_jtcse.errors import UserError
+from st_jtcse.evaluation.searching import SUMMED, Ranking, search_of
+from st_jtcse.evaluation.unique_texts import Vectors
+from st_jtcse.modules.closed_forms import AffineMap, Moments, merged, regression, scaled_axes
+
+START = "start"
+# Of the mean variance, what each axis gets on top before it is scaled.
+_RIDGE = 0.1
+_NEAREST = 10
+# The share of the start's ten nearest that a candidate keeps at least, x 100.
+LEAST_STAYS = 70.0
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to fit a candidate's maps.
+
+    Args:
+        exponent: Of the passages' variances, by which their axes are scaled.
+        centred: The share of the passages' mean that is subtracted.
+        ridge: λ of the regression from queries to their passages, as a share of the queries; None
+            for no regression.
+    """
+
+    exponent: float
+    centred: float
+    ridge: float | None
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        told = f"axes {self.exponent:g}, centred {self.centred:g}"
+        return told if self.ridge is None else f"{told}, queries {self.ridge:g}"
+
+    def fit(
+        self, passages: Vectors, queries: Vectors, targets: npt.NDArray[np.int64]
+    ) -> list[AffineMap]:
+        """Fit it on unit vectors; a query's target is the place of its passage."""
+        moments = Moments()
+        moments.add(passages)
+        scaled = scaled_axes(moments, self.exponent, _RIDGE)
+        first = AffineMap(scaled.matrix, self.centred * scaled.bias)
+        if self.ridge is None:
+            return [first]
+        pairs = Moments()
+        pairs.add(first(queries), first(passages[targets]))
+        second = regression(pairs, self.ridge * len(queries), towards_identity=True)
+        return merged([first, second])
+
+
+# The gentlest first: of equals the first is taken.
+WAYS = (
+    Way(-0.03, 0.5, 0.1),
+    Way(-0.06, 0.5, 0.1),
+    Way(-0.06, 1.0, 0.1),
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A candidate, and what held-out queries say of it; figures are x 100.
+
+    Args:
+        name: What to call it.
+        maps: Its maps.
+        known: MRR@10 of the passages that queries are made of.
+        agreement: The share of the ten nearest that the start and BM25 together find too.
+        stays: The share of the ten nearest that are the start's.
+    """
+
+    name: str
+    maps: list[AffineMap]
+    known: float
+    agreement: float
+    stays: float
+
+
+def compete(
+    vectors: Vectors,
+    queries: Vectors,
+    items: KnownItems,
+    texts: Sequence[str],
+    ways: Sequence[Way] = WAYS,
+) -> list[Entry]:
+    """Fit maps on half of the queries, and measure them on the other half; the start comes first.
+
+    Args:
+        vectors: Unit vectors of passages, (n, H).
+        queries: Those of the queries, (m, H).
+        items: The queries and their passages.
+        texts: The passages.
+        ways: How to fit the candidates.
+
+    Raises:
+        UserError: bm25s is not installed.
+    """
+    fitted, held = items.split()
+    own = {query: row for row, query in enumerate(items.queries)}
+    train, test = (queries[[own[query] for query in part.queries]] for part in (fitted, held))
+    known = search_of(held.over(texts), "known items")
+    before = known.searched(test, vectors)
+    if SUMMED not in before:
+        raise UserError(
+            "Maps for search are chosen beside BM25, found no bm25s. "
+            "pip install 'st-jtcse[search]'."
+        )
+    fused, start = before[SUMMED], before[""]
+    entries = [_entry(START, [], start, start, fused)]
+    targets = np.array(fitted.passages)
+    for way in ways:
+        maps = way.fit(vectors, train, targets)
+        mapped, asked = vectors, test
+        for each in maps:
+            mapped, asked = each(mapped), each(asked)
+        found = known.searched(asked, mapped, lexical=False)[""]
+        entries.append(_entry(way.name, maps, found, start, fused))
+    return entries
+
+
+def chosen(entries: Sequence[Entry]) -> Entry:
+    """Return the candidate that finds most known items, of those that a second opinion admits.
+
+    Known items alone flatter whatever sharpens single texts, such as whitening. So a candidate has
+    to find as much as the start of what the start and BM25 find together, which it does not when it
+    leaves what both know, and to keep most of the start's nearest. The start stays where none is
+    better.
+
+    Args:
+        entries: The candidates, the start first.
+    """
+    start = entries[0]
+    admitted = [
+        entry
+        for entry in entries[1:]
+        if entry.agreement >= start.agreement and entry.stays >= LEAST_STAYS
+    ]
+    return max([start, *admitted], key=lambda entry: entry.known)
+
+
+def _entry(
+    name: str, maps: list[AffineMap], found: Ranking, start: Ranking, fused: Ranking
+) -> Entry:
+    known = 100 * found.means["mrr@10"]
+    return Entry(name, maps, known, _shared(found, fused), _shared(found, start))
+
+
+def _shared(one: Ranking, other: Ranking) -> float:
+    """Return the share of the ten nearest that two searches have in common, x 100."""
+    pairs = one.found[:, :_NEAREST, None] == other.found[:, None, :_NEAREST]
+    return 100 * float(pairs.any(axis=2).mean())
