@@ -47,13 +47,15 @@ class OwnSet:
 
     def statistic(self, model: SentenceTransformer, batch_size: int = 64) -> Statistic:
         """Return a model's statistic; raises UserError where its embeddings cannot be used."""
+        return self.measure(*self.vectors(model, batch_size))
+
+    def vectors(self, model: SentenceTransformer, batch_size: int = 64) -> list[Vectors]:
+        """Return the vectors of the columns, as the measure takes them."""
         if self.pairs is not None:
             # Each side by itself, as in Sentence-Transformers' evaluator of a training: where many
             # cosines are equal, the last bit of an embedding decides their order.
-            return self.measure(*encode_apart(model, self.columns, batch_size))
-        return self.measure(
-            *(unit_rows(vectors) for vectors in encode_columns(model, self.columns, batch_size))
-        )
+            return encode_apart(model, self.columns, batch_size)
+        return [unit_rows(vectors) for vectors in encode_columns(model, self.columns, batch_size)]
 
     def score(self, statistic: Statistic) -> float:
         """Return the statistic over all items."""

@@ -18,6 +18,8 @@ START = "start"
 # Of the mean variance, what each axis gets on top before it is scaled.
 _RIDGE = 0.1
 _NEAREST = 10
+# Of which queries can be made: from fewer nothing can be told.
+FEWEST = 50
 # The share of the start's ten nearest that a candidate keeps at least, x 100.
 LEAST_STAYS = 70.0
 

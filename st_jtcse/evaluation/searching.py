@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -61,16 +61,16 @@ class SearchSet(OwnSet):
 
     corpus: JudgedCorpus = field(kw_only=True)
 
-    def statistic(self, model: SentenceTransformer, batch_size: int = 64) -> Statistic:
-        """Return a model's nDCG@10; raises UserError where its embeddings cannot be used."""
-        return self.rankings(model, batch_size, lexical=False)[""].statistic()
+    def vectors(self, model: SentenceTransformer, batch_size: int = 64) -> list[Vectors]:
+        """Return the vectors of queries and texts, each by its own prompt or module."""
+        self._tell_of_long_queries(model)
+        return [unit_rows(each) for each in _encoded(model, self.corpus, batch_size)]
 
     def rankings(
         self, model: SentenceTransformer, batch_size: int = 64, lexical: bool = True
     ) -> dict[str, Ranking]:
         """Search by a model, as ``""``, and where bm25s is there by it and by the sum of both."""
-        self._tell_of_long_queries(model)
-        return self.searched(*_encoded(model, self.corpus, batch_size), lexical=lexical)
+        return self.searched(*self.vectors(model, batch_size), lexical=lexical)
 
     def searched(
         self, queries: Vectors, texts: Vectors, lexical: bool = True
@@ -168,14 +168,13 @@ def search_set(source: Source, name: str) -> SearchSet:
 
 def search_of(corpus: JudgedCorpus, name: str) -> SearchSet:
     """Return a corpus with queries as a set that is called so."""
-    columns = corpus.queries, corpus.texts
-    return SearchSet(
-        name, NDCG, columns, len(corpus.queries), corpus.sha256, _unused, corpus=corpus
-    )
+    columns, measure = (corpus.queries, corpus.texts), partial(_ndcg, corpus)
+    items = len(corpus.queries)
+    return SearchSet(name, NDCG, columns, items, corpus.sha256, measure, corpus=corpus)
 
 
-def _unused(*vectors: Vectors) -> Statistic:
-    raise NotImplementedError
+def _ndcg(corpus: JudgedCorpus, queries: Vectors, texts: Vectors) -> Statistic:
+    return rank(corpus, lambda rows: queries[rows] @ texts.T).statistic()
 
 
 def rank(corpus: JudgedCorpus, scorer: Scorer) -> Ranking:
