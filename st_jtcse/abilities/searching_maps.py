@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -79,6 +80,7 @@ class SearchMaps(Ability):
                 {
                     "name": entry.name,
                     "known_items": round(entry.known, 4),
+                    "unseen": round(entry.unseen, 4),
                     "agreement": round(entry.agreement, 4),
                     "stays": round(entry.stays, 4),
                 }
@@ -89,17 +91,20 @@ class SearchMaps(Ability):
             append_maps(job.model, best.maps, normalize=True)
         start = entries[0]
         logger.info(
-            "%s: %s; known items %.2f -> %.2f, agreement %.2f -> %.2f, %.0f %% of the nearest stay",
+            "%s: %s; sentences cut out of passages find them %.2f -> %.2f, agreement %.2f -> %.2f, "
+            "%.0f %% of the nearest stay",
             job.stage.name,
             best.name if best.maps else "no candidate searches better, so the start stays",
-            start.known,
-            best.known,
+            start.unseen,
+            best.unseen,
             start.agreement,
             best.agreement,
             best.stays,
         )
 
     def _contest(self, job: Job) -> tuple[list[Entry], Entry, dict[str, Any]]:
+        import numpy as np
+
         from st_jtcse.data.known_items import known_items
         from st_jtcse.evaluation.search_maps import FEWEST, chosen, compete
 
@@ -115,11 +120,13 @@ class SearchMaps(Ability):
                 f"make queries of, found {made}. Add text, or choose 'purpose: topics'."
             )
         model = job.model
-        vectors = _unit(model.encode_document(passages, batch_size=_BATCH, show_progress_bar=False))
-        queries = _unit(
-            model.encode_query(items.queries, batch_size=_BATCH, show_progress_bar=False)
-        )
-        entries = compete(vectors, queries, items, passages)
+        how = {"batch_size": _BATCH, "show_progress_bar": False}
+        encode = partial(model.encode_document, **how)
+        vectors, queries = _unit(encode(passages)), _unit(model.encode_query(items.queries, **how))
+        rests = np.zeros_like(queries)
+        cut = [at for at, rest in enumerate(items.rests) if rest]
+        rests[cut] = _unit(encode([items.rests[at] for at in cut]))
+        entries = compete(vectors, queries, rests, items, passages)
         told = {"passages": len(passages), "queries": len(items.queries)}
         told |= {"overlap": round(100 * items.overlap, 2)}
         return entries, chosen(entries), told

@@ -24,6 +24,7 @@ ABOUT = {
 }
 # Points that the other purpose may lose before it is told as a loss.
 MOST = 1.0
+LOSES, KEEPS = "loses", "keeps"
 _PASSAGES, _QUERIES = 3000, 500
 _NEIGHBOURS, _WEIGHT = 10, 0.5
 
@@ -73,7 +74,7 @@ class Watched(Ability):
         import logging
 
         for told in watched_lines(job.stage.name, found["spearman_start"], found["spearman"]):
-            if "loses" in told:
+            if LOSES in told:
                 logging.getLogger(__name__).warning("%s", told)
 
 
@@ -84,7 +85,7 @@ def watched_lines(stage: str, before: Mapping[str, float], after: Mapping[str, f
         if name not in before or name not in after:
             continue
         change = after[name] - before[name]
-        word = "loses" if change < -MOST else "keeps"
+        word = LOSES if change < -MOST else KEEPS
         told.append(f"{stage} {word} {purpose}: {before[name]:.2f} -> {after[name]:.2f} ({about})")
     return told
 

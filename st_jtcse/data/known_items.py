@@ -17,7 +17,8 @@ from st_jtcse.data.judged_corpus import JudgedCorpus
 _QUERY, _PASSAGE = 5, 12
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _SENTENCE = re.compile(r"(?<=[.!?;:。！？])\s+")  # noqa: RUF001  # East Asian full stops
-KINDS = ("words", "span", "sentence")
+SENTENCE = "sentence"
+KINDS = ("words", "span", SENTENCE)
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class KnownItems:
         queries: Texts.
         passages: Of each query, the place of its passage.
         kinds: Of each query, its kind.
+        rests: Of each query that is a sentence, its passage without it; of others an empty text.
         overlap: The share of the queries' words that their passages hold, which flatters a search
             by words.
     """
@@ -35,20 +37,23 @@ class KnownItems:
     queries: list[str]
     passages: list[int]
     kinds: list[str]
+    rests: list[str]
     overlap: float
 
-    def split(self) -> tuple[KnownItems, KnownItems]:
-        """Return two halves that share no passage."""
+    def halves(self) -> tuple[list[int], list[int]]:
+        """Return the places of two halves of the queries that share no passage."""
         first = set(list(dict.fromkeys(self.passages))[::2])
         own = [at for at, passage in enumerate(self.passages) if passage in first]
         others = [at for at, passage in enumerate(self.passages) if passage not in first]
-        return self._of(own), self._of(others)
+        return own, others
 
-    def _of(self, places: list[int]) -> KnownItems:
-        queries, passages, kinds = (
-            [column[at] for at in places] for column in (self.queries, self.passages, self.kinds)
+    def of(self, places: list[int]) -> KnownItems:
+        """Return the queries at some places."""
+        queries, passages, kinds, rests = (
+            [column[at] for at in places]
+            for column in (self.queries, self.passages, self.kinds, self.rests)
         )
-        return replace(self, queries=queries, passages=passages, kinds=kinds)
+        return replace(self, queries=queries, passages=passages, kinds=kinds, rests=rests)
 
     def over(self, texts: Sequence[str]) -> JudgedCorpus:
         """Return them as a corpus with queries; a query's other copies of its passage count too."""
@@ -81,19 +86,26 @@ def known_items(texts: Sequence[str], seed: int, most: int = 1000) -> KnownItems
         word: math.log(len(texts) / count) if count > 1 else math.log(max(2, len(texts)) / 2) / 2
         for word, count in counts.items()
     }
-    found: list[tuple[str, int, str]] = []
+    found: list[tuple[str, int, str, str]] = []
     passages = 0
     for place in map(int, random.permutation(len(texts))):
         own = words[place]
         if len(own) < _PASSAGE:
             continue
-        made = (_words(own, rare), _span(own, rare), _sentence(texts[place], random))
-        found += [(query, place, kind) for query, kind in zip(made, KINDS)]
+        sentence = _sentence(texts[place], random)
+        rest = texts[place].replace(sentence, " ", 1).strip()
+        made = (_words(own, rare), _span(own, rare), sentence)
+        found += [
+            (query, place, kind, rest if kind == SENTENCE else "")
+            for query, kind in zip(made, KINDS)
+        ]
         passages += 1
         if passages == most:
             break
-    queries, places, kinds = (list(column) for column in zip(*found)) if found else ([], [], [])
-    return KnownItems(queries, places, kinds, _overlap(queries, places, texts))
+    queries = [one[0] for one in found]
+    places = [one[1] for one in found]
+    kinds, rests = ([one[at] for one in found] for at in (2, 3))
+    return KnownItems(queries, places, kinds, rests, _overlap(queries, places, texts))
 
 
 def _words(words: Sequence[str], rare: dict[str, float]) -> str:
