@@ -134,7 +134,7 @@ def runnable(code, tower_folders):
 FEW = ["--set", "args.max_steps=2", "--set", "args.use_cpu=true", "--set", "cache_dir=cache"]
 # Of the stages that have steps of their own.
 FEWER = {
-    "adapt": ["--set", "stages.adapted.args.max_steps=2"],
+    "adapt": ["--set", "stages.distilled.args.max_steps=2"],
     "quickstart": ["--set", "stages.joint.args.max_steps=2"],
 }
 
@@ -255,7 +255,7 @@ def test_the_notebook_runs_with_few_steps_on_a_tiny_model(user, capsys):
             small = (
                 []
                 if "--copy" in code
-                else [*FEW, *FEWER["adapt"], "--set", "stages.adapted.args.eval_steps=1"]
+                else [*FEW, *FEWER["adapt"], "--set", "stages.distilled.args.eval_steps=1"]
             )
             assert main([*shlex.split(code.replace("\\\n", ""))[1:], *small]) == 0
         elif cell["cell_type"] == "code":

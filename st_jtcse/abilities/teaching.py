@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +60,14 @@ class Teaching(Ability):
         """The teachers."""
         return {("teachers", at): teacher for at, teacher in enumerate(self.of(stage))}
 
+    def leave_out(self, stage: StageSpec, names: Collection[str]) -> StageSpec:
+        """Learn from stages of the run alone."""
+        left_out = {f"stage:{name}" for name in names}
+        kept = [teacher for teacher in self.of(stage) if teacher.model not in left_out]
+        if len(kept) == len(self.of(stage)):
+            return stage
+        return stage.model_copy(update={"teachers": kept})
+
     def faults(self, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
         """Refuse teachers that a loss does not learn from, and their lack where it does."""
         yield from _loss_faults(placed)
@@ -93,10 +101,13 @@ class Teaching(Ability):
 
     def wrap(self, job: Job) -> None:
         """Let a loss of the libraries read embeddings alone; this package's see to it."""
+        from st_jtcse.losses.views import in_length_chunks
         from st_jtcse.modules.first_row import first_row_alone
 
         if _form_of(job.stage) == "sum":
             job.during.append(lambda: first_row_alone(job.model))
+            if not type(job.own_loss).__module__.startswith("st_jtcse."):
+                job.during.append(lambda: in_length_chunks(job.model))
 
 
 @dataclass(frozen=True)
