@@ -19,7 +19,7 @@ from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import extends, yaml_source
 from st_jtcse.recipe.ability import Need, abilities
-from st_jtcse.recipe.choices import left_out_of
+from st_jtcse.recipe.choices import BY_TEXT, left_out_of, purpose_of
 from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec
 from st_jtcse.recipe.faults import Fault, SchemaPlace, from_pydantic, schema_place, tell
 from st_jtcse.recipe.overrides import apply
@@ -105,6 +105,8 @@ def load_recipe(
         )
         given = usable.model_fields_set if usable else ()
         source = extends.lay_defaults(source, given, _of_training())
+    if source.plain("purpose") == BY_TEXT:
+        source = source.having(purpose=_purpose(source))
     faults = list(_consistency(source.data))
     try:
         recipe = Recipe.model_validate(source.data)
@@ -123,6 +125,14 @@ def load_recipe(
         if stage.name not in left_out
     )
     return LoadedRecipe(whole, stages, path, source)
+
+
+def _purpose(source: Source) -> Source:
+    """Return the purpose that the recipe's text decides."""
+    data = source.data.get("data")
+    train = data.get("train") if isinstance(data, dict) else None
+    folder = source.at(("data", "train")).folder
+    return replace(source.keys["purpose"], value=purpose_of(train, folder))
 
 
 def resolved_yaml(recipe: Recipe) -> str:
