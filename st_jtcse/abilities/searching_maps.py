@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from st_jtcse.evaluation.search_maps import Entry
     from st_jtcse.evaluation.unique_texts import Vectors
     from st_jtcse.recipe.consistency import PlacedStage
+    from st_jtcse.recipe.schema import StageSpec
     from st_jtcse.training.job import Job
+    from st_jtcse.training.stage_inputs import Inputs
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +68,23 @@ class SearchMaps(Ability):
             text = "expected texts in data.train beside 'search_maps', found pairs. Give 'train'."
             yield placed.where("data", "pairs"), text
 
+    def read(self, stage: StageSpec, inputs: Inputs) -> None:
+        """Refuse a text of too few passages before anything is written."""
+        from st_jtcse import data
+        from st_jtcse.data.known_items import long_enough
+        from st_jtcse.evaluation.search_maps import FEWEST
+
+        if not isinstance(inputs.sentences, data.Sentences):
+            return
+        rows = inputs.sentences.dataset
+        texts = (text for batch in rows.iter(10_000) for text in batch["sentence"])
+        found = long_enough(texts, FEWEST)
+        if found < FEWEST:
+            raise UserError(
+                f"Stage {stage.name!r}: expected {FEWEST} passages of a dozen words or more to "
+                f"make queries of, found {found}. Add text, or choose 'purpose: topics'."
+            )
+
     def finish(self, job: Job) -> None:
         """Append the layers; in a rehearsal ones of their shape. Raises UserError."""
         from st_jtcse.modules.closed_forms import append_maps
@@ -106,19 +125,13 @@ class SearchMaps(Ability):
         import numpy as np
 
         from st_jtcse.data.known_items import known_items
-        from st_jtcse.evaluation.search_maps import FEWEST, chosen, compete
+        from st_jtcse.evaluation.search_maps import chosen, compete
 
         spec: SearchMapsSpec = self.of(job.stage)
         passages = list(dict.fromkeys(job.sentences.dataset["sentence"]))
         step = max(1, -(-len(passages) // spec.passages))
         passages = passages[::step]
         items = known_items(passages, job.seed, spec.queries)
-        made = len(set(items.passages))
-        if made < FEWEST:
-            raise UserError(
-                f"Stage {job.stage.name!r}: expected {FEWEST} passages of a dozen words or more to "
-                f"make queries of, found {made}. Add text, or choose 'purpose: topics'."
-            )
         model = job.model
         how = {"batch_size": _BATCH, "show_progress_bar": False}
         encode = partial(model.encode_document, **how)

@@ -6,8 +6,9 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -106,6 +107,12 @@ def known_items(texts: Sequence[str], seed: int, most: int = 1000) -> KnownItems
     places = [one[1] for one in found]
     kinds, rests = ([one[at] for one in found] for at in (2, 3))
     return KnownItems(queries, places, kinds, rests, _overlap(queries, places, texts))
+
+
+def long_enough(texts: Iterable[str], most: int) -> int:
+    """Count the passages that queries can be made of, up to `most`."""
+    found = (text for text in texts if len(_WORD.findall(text)) >= _PASSAGE)
+    return sum(1 for _ in islice(found, most))
 
 
 def _words(words: Sequence[str], rare: dict[str, float]) -> str:
