@@ -140,8 +140,8 @@ class SearchMaps(Ability):
         cut = [at for at, rest in enumerate(items.rests) if rest]
         rests[cut] = _unit(encode([items.rests[at] for at in cut]))
         entries = compete(vectors, queries, rests, items, passages)
-        told = {"passages": len(passages), "queries": len(items.queries)}
-        told |= {"overlap": round(100 * items.overlap, 2)}
+        told: dict[str, Any] = {"passages": len(passages), "queries": len(items.queries)}
+        told["overlap"] = round(100 * items.overlap, 2)
         return entries, chosen(entries), told
 
     def card(self, record: Mapping[str, Any]) -> str:

@@ -50,11 +50,13 @@ class KnownItems:
 
     def of(self, places: list[int]) -> KnownItems:
         """Return the queries at some places."""
-        queries, passages, kinds, rests = (
-            [column[at] for at in places]
-            for column in (self.queries, self.passages, self.kinds, self.rests)
+        return replace(
+            self,
+            queries=[self.queries[at] for at in places],
+            passages=[self.passages[at] for at in places],
+            kinds=[self.kinds[at] for at in places],
+            rests=[self.rests[at] for at in places],
         )
-        return replace(self, queries=queries, passages=passages, kinds=kinds, rests=rests)
 
     def over(self, texts: Sequence[str]) -> JudgedCorpus:
         """Return them as a corpus with queries; a query's other copies of its passage count too."""
@@ -105,7 +107,8 @@ def known_items(texts: Sequence[str], seed: int, most: int = 1000) -> KnownItems
             break
     queries = [one[0] for one in found]
     places = [one[1] for one in found]
-    kinds, rests = ([one[at] for one in found] for at in (2, 3))
+    kinds = [one[2] for one in found]
+    rests = [one[3] for one in found]
     return KnownItems(queries, places, kinds, rests, _overlap(queries, places, texts))
 
 

@@ -70,7 +70,8 @@ class SearchSet(OwnSet):
         self, model: SentenceTransformer, batch_size: int = 64, lexical: bool = True
     ) -> dict[str, Ranking]:
         """Search by a model, as ``""``, and where bm25s is there by it and by the sum of both."""
-        return self.searched(*self.vectors(model, batch_size), lexical=lexical)
+        queries, texts = self.vectors(model, batch_size)
+        return self.searched(queries, texts, lexical)
 
     def searched(
         self, queries: Vectors, texts: Vectors, lexical: bool = True
