@@ -30,18 +30,11 @@ def world(shift):
     return vectors, queries, rests, items, texts
 
 
-def test_maps_find_queries_that_stand_apart_from_their_passages():
+def test_the_best_candidate_finds_more_of_passages_without_their_sentences():
     entries = compete(*world(shift=0.0))
     assert [entry.name for entry in entries] == [START, *(way.name for way in WAYS)]
     best = chosen(entries)
-    assert best.name != START and best.known > entries[0].known + 2
-    vectors, queries, _, items, _ = world(shift=0.0)
-    for each in best.maps:
-        vectors, queries = each(vectors), each(queries)
-    # What is fitted on half of the queries serves all of them.
-    cosines = (queries * vectors[items.passages]).sum(axis=1)
-    before = world(shift=0.0)
-    assert cosines.mean() > (before[1] * before[0][items.passages]).sum(axis=1).mean() + 0.05
+    assert best.name != START and best.unseen > entries[0].unseen + 2
 
 
 def test_the_same_text_gives_the_same_maps():

@@ -79,7 +79,8 @@ def test_queries_and_documents_keep_their_prompts(text, monkeypatch):
 
         monkeypatch.setattr(SentenceTransformer, name, encode)
     assert train(text) == 0
-    assert asked == [("encode_document", 150), ("encode_query", 450)]
+    # The passages, the queries, and the passages without the sentences that are queries.
+    assert asked == [("encode_document", 150), ("encode_query", 450), ("encode_document", 150)]
 
 
 def test_a_loss_of_the_other_purpose_is_told():
