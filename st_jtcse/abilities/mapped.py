@@ -18,7 +18,7 @@ from st_jtcse.recipe.yaml_source import Loc
 
 if TYPE_CHECKING:
     from st_jtcse.data.fitted_maps import Step
-    from st_jtcse.evaluation.own_sets import OwnSet
+    from st_jtcse.evaluation.measured_sets import OwnSet
     from st_jtcse.evaluation.unique_texts import Vectors
     from st_jtcse.modules.closed_forms import AffineMap
     from st_jtcse.recipe.consistency import PlacedStage
@@ -365,10 +365,8 @@ class _Fitting:
 
     def _vectors_of(self, own: OwnSet) -> list[Vectors]:
         """Return the start's vectors of a set, of length 1, computed once."""
-        from st_jtcse.evaluation.own_sets import vectors_of
-
         if own.name not in self._known:
-            self._known[own.name] = vectors_of(own, self._job.model)
+            self._known[own.name] = own.vectors(self._job.model)
         return self._known[own.name]
 
     def _dev(self, ways: Sequence[Maps]) -> OwnSet:

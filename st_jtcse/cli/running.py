@@ -17,6 +17,7 @@ from rich.table import Column
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from st_jtcse import processes
+from st_jtcse.abilities.watched import LOSES, watched_lines
 from st_jtcse.cli import console
 from st_jtcse.data.arrow_files import DEFAULT_CACHE
 from st_jtcse.errors import UserError
@@ -114,6 +115,7 @@ def _tell_end(loaded: LoadedRecipe, results: RunResults) -> None:
     console.show(results_table(results))
     for told in results.verdicts:
         console.verdict(told.sentence, told.verdict)
+    _tell_purposes(results)
     if best := best_stage(results):
         place = folder / best
         console.say(f"Best model: {place}")
@@ -124,6 +126,15 @@ def _tell_end(loaded: LoadedRecipe, results: RunResults) -> None:
         models = shlex.join([*beside, str(place)])
         console.say(f"Next: st-eval {models} --data FILE, with labelled text of your own")
     console.say(f"Curves and examples: {folder / PAGE}")
+
+
+def _tell_purposes(results: RunResults) -> None:
+    """Say how the last stage that watches purposes does for each."""
+    for record in reversed(results.stages):
+        if told := watched_lines(record.name, record.spearman_start, record.spearman):
+            for line in told:
+                console.verdict(line, "worse" if LOSES in line else "equal")
+            return
 
 
 class _Display(TrainerCallback):

@@ -27,7 +27,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Train sentence embeddings from a recipe: a YAML file, or the name of a "
         "bundled one.",
         epilog="Examples: st-train quickstart; st-train jtcse-mini --set data.train=my.txt "
-        "--output-dir runs/mine; st-train init, which writes a recipe for what you have",
+        "--output-dir runs/mine; st-train init, which writes a recipe for what you have; "
+        "st-train texts docs/ -o passages.jsonl, which cuts documents into passages",
     )
     recipe = parser.add_argument(
         "recipe", nargs="?", metavar="RECIPE", help="path, or name of a bundled recipe"
@@ -166,13 +167,17 @@ _train = command(_parser, _run, interrupted=_left)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a recipe, or write a first one."""
+    """Run a recipe, write a first one, or cut documents into passages."""
     given = sys.argv[1:] if argv is None else list(argv)
-    if given[:1] != ["init"]:
-        return _train(given)
-    from st_jtcse.cli import init
+    if given[:1] == ["init"]:
+        from st_jtcse.cli import init
 
-    return init.main(given[1:])
+        return init.main(given[1:])
+    if given[:1] == ["texts"]:
+        from st_jtcse.cli import texts
+
+        return texts.main(given[1:])
+    return _train(given)
 
 
 if __name__ == "__main__":

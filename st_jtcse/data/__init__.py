@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         with_next,
         without,
     )
+    from st_jtcse.data.text_remarks import text_remarks
 
 _HOMES = {
     "Kind": "labelled",
@@ -36,6 +37,7 @@ _HOMES = {
     "load_sentences": "sentences",
     "needs_index": "nearest",
     "sentences_sha256": "sentences",
+    "text_remarks": "text_remarks",
     "unknown_share": "known_words",
     "with_next": "sentences",
     "without": "sentences",
@@ -55,6 +57,7 @@ __all__ = [
     "load_sentences",
     "needs_index",
     "sentences_sha256",
+    "text_remarks",
     "unknown_share",
     "with_next",
     "without",

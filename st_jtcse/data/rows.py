@@ -23,6 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets import Image, load_dataset
 
+from st_jtcse.data.document_text import documents_in, is_document, is_wildcard
+from st_jtcse.data.passages import read_passages
 from st_jtcse.errors import DataUnavailable, UserError
 
 _TOLD = 5
@@ -53,6 +55,8 @@ class Source:
     limit: int | None = None  # how many of the first rows to keep; None for all
     streaming: bool = False  # whether `dataset` is read as its rows are asked for
     seed: int | None = None  # what the order of its rows follows from then; None for their own
+    corpus: Path | None = None  # documents that `file` has queries or judgements of
+    queries: Path | None = None  # the queries, where `file` has judgements of them by id
 
     @property
     def label(self) -> str:
@@ -189,7 +193,8 @@ def read_rows(source: Source) -> Iterator[Row]:
     """Read a source's rows, up to its limit.
 
     A text file's lines are the column ``sentence``; a folder's images ``image``, with ``label``,
-    their own folder.
+    their own folder; a folder's documents are passages, with the columns of
+    :class:`st_jtcse.data.passages.Passage` and the text as ``sentence`` too.
     """
     return islice(
         _hub_rows(source) if source.file is None else _file_rows(source.file), source.limit
@@ -202,9 +207,12 @@ def _file_rows(path: Path) -> Iterator[Row]:
         ".jsonl": _jsonl_rows,
         ".csv": _csv_rows,
         ".parquet": _parquet_rows,
+        ".tsv": _tsv_rows,
     }
-    if path.is_dir():
+    if path.is_dir() and not is_of_documents(path):
         return _image_rows(path)
+    if path.is_dir() or is_wildcard(path) or (path.is_file() and is_document(path)):
+        return _document_rows(path)
     if not path.is_file():
         raise UserError(f"{path.absolute()} does not exist; check the path.")
     if path.stat().st_size == 0:
@@ -237,11 +245,21 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _image_rows(folder: Path) -> Iterator[Row]:
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _IMAGES)
-    if not paths:
-        raise UserError(f"{folder} is a folder without images; give a file, or a folder of images.")
     for path in paths:
         label = None if path.parent == folder else path.parent.name
         yield Row(str(path), {"image": {"path": str(path), "bytes": None}, "label": label})
+
+
+def is_of_documents(folder: Path) -> bool:
+    """Whether a folder is one of documents, beside images too; one may lie beside images alone."""
+    if len(documents_in(folder)) > 1:
+        return True
+    return not any(path.suffix.lower() in _IMAGES for path in folder.rglob("*"))
+
+
+def _document_rows(place: Path) -> Iterator[Row]:
+    for passage in read_passages(place):
+        yield Row(passage.name, {"sentence": passage.text, **passage.row})
 
 
 def _text_rows(path: Path) -> Iterator[Row]:
@@ -272,13 +290,23 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
-    table = csv.DictReader((line + "\n" for _, line in _lines(path)), strict=True)
+    return _table_rows(path, "cells that hold commas")
+
+
+def _tsv_rows(path: Path) -> Iterator[Row]:
+    return _table_rows(path, "cells that hold tabs", delimiter="\t")
+
+
+def _table_rows(path: Path, quoted: str, delimiter: str = ",") -> Iterator[Row]:
+    table = csv.DictReader(
+        (line + "\n" for _, line in _lines(path)), strict=True, delimiter=delimiter
+    )
     try:
         for values in table:
             if None in values or None in values.values():
                 raise UserError(
                     f"{path}:{table.line_num}: expected {len(table.fieldnames or ())} cells, as in "
-                    "the first line; quote cells that hold commas."
+                    f"the first line; quote {quoted}."
                 )
             yield Row(f"{path}:{table.line_num}", values)
     except csv.Error as error:

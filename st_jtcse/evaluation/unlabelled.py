@@ -13,13 +13,8 @@ import numpy.typing as npt
 from sentence_transformers import SentenceTransformer
 
 from st_jtcse.data.neighbours import TOPIC_NEIGHBOURS, neighbourhood_means, topic_weight
-from st_jtcse.evaluation.own_sets import (
-    NEIGHBOURS,
-    OwnSet,
-    OwnSetEvaluator,
-    Statistic,
-    nearest_others,
-)
+from st_jtcse.evaluation.measured_sets import OwnSet, Statistic
+from st_jtcse.evaluation.own_sets import NEIGHBOURS, OwnSetEvaluator, nearest_others
 from st_jtcse.evaluation.unique_texts import Vectors
 
 

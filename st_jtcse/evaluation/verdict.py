@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.stats import bootstrap
 from sentence_transformers import SentenceTransformer
 
-from st_jtcse.evaluation.own_sets import OwnSet, Statistic
+from st_jtcse.evaluation.measured_sets import OwnSet, Statistic
 from st_jtcse.records import VerdictRecord
 
 WHOLE = "all sets"

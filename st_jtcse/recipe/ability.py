@@ -157,6 +157,9 @@ class Ability:
     def finish(self, job: Job) -> None:
         """Change the model after training, or the stage's model where nothing is trained."""
 
+    def saved(self, job: Job, found: Mapping[str, Any]) -> None:
+        """Say what there is to say of the model as it was saved; `found` is the stage's record."""
+
     def card(self, record: Mapping[str, Any]) -> str:
         """Return a sentence for the model card, by the stage's record."""
         return ""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, get_args
 
 from pydantic import Field
 
+from st_jtcse.corpus_folder import holds_passages
 from st_jtcse.recipe.blocks import Block
 
 Effort = Literal["seconds", "minutes", "full"]
 Purpose = Literal["topics", "search"]
+# What a recipe says in place of a purpose that its text decides.
+BY_TEXT = "by_text"
 
 
 class OnlySpec(Block):
@@ -36,6 +41,20 @@ class OnlySpec(Block):
 
 # The keys of a recipe that choose among its stages, and their values.
 CHOICES: dict[str, tuple[str, ...]] = {"effort": get_args(Effort), "purpose": get_args(Purpose)}
+
+
+def purpose_of(train: Any, folder: Path) -> Purpose:
+    """Return what a text is for, as far as its form says it.
+
+    Args:
+        train: A recipe's `data.train`, as written.
+        folder: Where relative files in it start.
+    """
+    first = train[0] if isinstance(train, list) and train else train
+    file = first.get("file") if isinstance(first, dict) else first
+    if isinstance(file, str) and holds_passages(folder / os.path.expanduser(file)):
+        return "search"
+    return "topics"
 
 
 class _Stage(Protocol):

@@ -5,6 +5,7 @@ libraries it names; each of the two tells all its faults at once.
 from __future__ import annotations
 
 import copy
+import glob
 import hashlib
 import json
 import os.path
@@ -19,7 +20,7 @@ from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import consistency, extends, yaml_source
 from st_jtcse.recipe.ability import Need, abilities
-from st_jtcse.recipe.choices import left_out_of
+from st_jtcse.recipe.choices import BY_TEXT, left_out_of, purpose_of
 from st_jtcse.recipe.consistency import PlacedStage
 from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec
 from st_jtcse.recipe.faults import Fault, SchemaPlace, from_pydantic, schema_place, tell
@@ -32,7 +33,10 @@ _FOLDER_PREFIXES = ("./", "../", "~/")
 # Keys of blocks that can name something local, and whether they always do; a model or dataset may
 # also be a Hub id.
 _MAY_BE_LOCAL = ("dataset", "base", "towers", "cross_encoder", "model", "forward", "back")
-_LOCAL = {"file": True, **dict.fromkeys(_MAY_BE_LOCAL, False)}
+_LOCAL = {
+    **dict.fromkeys(("file", "corpus", "queries"), True),
+    **dict.fromkeys(_MAY_BE_LOCAL, False),
+}
 _NO_SOURCE = "expected exactly one of 'train' and 'pairs', found neither. Give one of them."
 BlockType = TypeVar("BlockType", bound=BaseModel)
 
@@ -118,6 +122,8 @@ def read_recipe(
         )
         given = usable.model_fields_set if usable else ()
         source = extends.lay_defaults(source, given, _of_training())
+    if source.plain("purpose") == BY_TEXT:
+        source = source.having(purpose=_purpose(source))
     try:
         recipe = Recipe.model_validate(source.data)
     except ValidationError as error:
@@ -151,7 +157,8 @@ def missing_paths(block: Any, key: str = "") -> Iterator[str]:
     and that are not there.
     """
     if isinstance(block, str):
-        if key in _LOCAL and os.path.isabs(block) and not os.path.exists(block):
+        is_pattern = glob.has_magic(block)
+        if key in _LOCAL and os.path.isabs(block) and not is_pattern and not os.path.exists(block):
             yield block
     elif isinstance(block, list):
         for item in block:
@@ -161,6 +168,14 @@ def missing_paths(block: Any, key: str = "") -> Iterator[str]:
     elif isinstance(block, BaseModel):
         for field in type(block).model_fields:
             yield from missing_paths(getattr(block, field), field)
+
+
+def _purpose(source: WrittenTree) -> WrittenTree:
+    """Return the purpose that the recipe's text decides."""
+    data = source.data.get("data")
+    train = data.get("train") if isinstance(data, dict) else None
+    folder = source.at(("data", "train")).folder
+    return replace(source.keys["purpose"], value=purpose_of(train, folder))
 
 
 def resolved_yaml(recipe: Recipe) -> str:

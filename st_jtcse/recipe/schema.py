@@ -399,7 +399,7 @@ class Recipe(Block):
     purpose: Purpose | None = Field(
         None,
         description="What the model is for, in a recipe whose stages say so by 'only': topics or "
-        "search.",
+        "search; by_text: search for documents and passages of them, topics for lines of text.",
     )
     output_dir: Folder = Field(
         description="Folder of the run; a relative path starts at the current folder. Default: "

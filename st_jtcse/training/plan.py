@@ -55,7 +55,8 @@ def plan(recipes: Sequence[LoadedRecipe], names: list[str]) -> tuple[Table, dict
     for other in recipes[1:]:
         rehearse(other, names, None, done)
     columns = ["stage", "loss", "parameters", "sentences", "steps", "evaluated on"]
-    table = Table(columns, rows, "plan (nothing is written)", names=len(columns))
+    purpose = f" for {loaded.recipe.purpose}" if loaded.recipe.purpose else ""
+    table = Table(columns, rows, f"plan{purpose} (nothing is written)", names=len(columns))
     return table, {
         "Models": models,
         "Notes": [

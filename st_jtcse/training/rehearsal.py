@@ -126,12 +126,18 @@ def _look_at_words(run: SmallRun, stage: StageSpec, model: Any, sentences: data.
         )
     if sentences.modality != "text":
         return
-    share = data.unknown_share(getattr(model, "tokenizer", None), sentences.dataset["sentence"])
+    tokenizer, texts = getattr(model, "tokenizer", None), sentences.dataset["sentence"]
+    share = data.unknown_share(tokenizer, texts)
+    remarks = data.text_remarks(tokenizer, texts, model.max_seq_length)
     if share >= _REMARKABLE:
-        run.remarks[stage.name] = (
+        remarks.append(
             f"the model's tokenizer does not know {100 * share:.0f} % of the text's tokens and "
             "reads all of them alike"
         )
+    # Once for all stages that say the same.
+    new = [remark for remark in remarks if remark not in "; ".join(run.remarks.values())]
+    if new:
+        run.remarks[stage.name] = "; ".join(new)
 
 
 def _told(

@@ -10,10 +10,11 @@ from typing import Any
 
 from st_jtcse import data, processes
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.own_sets import OwnSet, OwnSetEvaluator, load_own_set
+from st_jtcse.evaluation.measured_sets import OwnSet
+from st_jtcse.evaluation.own_sets import OwnSetEvaluator, load_own_set
 from st_jtcse.recipe.ability import used
 from st_jtcse.recipe.blocks import SourceSpec
-from st_jtcse.recipe.data_blocks import DevSpec
+from st_jtcse.recipe.data_blocks import DevSpec, SetSpec
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.model_kinds import EVALUATION_BATCH, kind_of
 
@@ -179,8 +180,9 @@ def evaluator_of(stage: StageSpec, name: str, own: OwnSet) -> Any:
 
 def source_of(spec: SourceSpec) -> data.Source:
     """Return what is read by a source of a recipe."""
-    given = {key: getattr(spec, key) for key in SourceSpec.model_fields}
-    file, columns = given.pop("file"), given.pop("columns")
-    return data.Source(
-        file=Path(file) if file else None, columns=tuple(columns) if columns else None, **given
-    )
+    kind = SetSpec if isinstance(spec, SetSpec) else SourceSpec
+    given = {key: getattr(spec, key) for key in kind.model_fields}
+    for key in given.keys() & {"file", "corpus", "queries"}:
+        given[key] = Path(given[key]) if given[key] else None
+    columns = given.pop("columns")
+    return data.Source(columns=tuple(columns) if columns else None, **given)

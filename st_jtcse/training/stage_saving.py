@@ -56,6 +56,8 @@ def save_stage(
     found["parameters"] = sum(parameter.numel() for parameter in saved.parameters())
     found["gmac"] = round(gmac(saved), 4)
     found["spearman"] = kind.scores(saved, inputs.evaluators)
+    for ability in job.abilities:
+        ability.saved(job, found)
     found |= beside_start(
         loaded.recipe.stages_of_run, stage, inputs, saved, any(found["as_shipped"].values())
     )

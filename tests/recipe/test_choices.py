@@ -110,3 +110,32 @@ def test_a_choice_that_leaves_no_stage_is_refused(tmp_path):
     path.write_text(f"name: demo\neffort: seconds\nstages: [{stage}]\n")
     with pytest.raises(UserError, match="expected a stage for 'effort: seconds', found none"):
         load_recipe(str(path))
+
+
+def test_the_text_decides_what_a_recipe_is_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lines.txt").write_text("one\n")
+    (tmp_path / "rows.jsonl").write_text('{"sentence": "one"}\n')
+    (tmp_path / "passages.jsonl").write_text('{"_id": "a.md#1", "text": "one"}\n')
+    (tmp_path / "docs" / "deeper").mkdir(parents=True)
+    (tmp_path / "docs" / "deeper" / "a.md").write_text("one")
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.png").write_text("one")
+    for train, purpose in {
+        "lines.txt": "topics",
+        "rows.jsonl": "topics",
+        "images": "topics",
+        "docs": "search",
+        "docs/**/*.md": "search",
+        "passages.jsonl": "search",
+        "[{file: docs}, {file: lines.txt}]": "search",
+    }.items():
+        loaded = load_recipe("adapt", [f"data.train={train}"])
+        assert loaded.recipe.purpose == purpose, train
+    names = {stage.name for stage in load_recipe("adapt", ["data.train=docs"]).stages}
+    assert names == {"start", "searched"}
+    chosen = load_recipe("adapt", ["data.train=docs", "purpose=topics"])
+    assert chosen.recipe.purpose == "topics"
+    assert load_recipe("adapt", ["data.train=lines.txt", "purpose=search"]).stages[-1].name == (
+        "searched"
+    )
