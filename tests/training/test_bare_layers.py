@@ -60,7 +60,7 @@ def test_a_stage_is_evaluated_at_the_ends_of_epochs_too(project):  # noqa: F811
         [entry["step"] for entry in stage["log"] if "eval_dev_spearman_cosine" in entry]
         for stage in results(project)["stages"]
     ]
-    assert found == [[10], [5, 10]]
+    assert found == [[10, 12], [5, 10, 12]]
 
 
 def test_a_dry_run_of_a_later_stage_wants_the_earlier_ones(project, capsys):  # noqa: F811

@@ -37,8 +37,8 @@ class _AtEpochEnds(TrainerCallback):
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        by_steps = args.eval_strategy == "steps"
-        # What falls on a step that is evaluated anyway is not evaluated twice.
-        if by_steps and state.eval_steps and state.global_step % state.eval_steps:
+        by_steps = args.eval_strategy == "steps" and state.eval_steps
+        # What falls on a step that is evaluated anyway, as the last is, is not evaluated twice.
+        if by_steps and state.global_step % state.eval_steps and state.global_step < state.max_steps:
             control.should_evaluate = True
             control.should_save = args.save_strategy == "steps"
