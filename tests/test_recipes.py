@@ -145,7 +145,11 @@ ALIKE |= {"whitenedcse-bert", "infocse-bert"}
 ALIKE |= {"lsrns-stl10-resnet18", "lsrns-stl10-vit"}
 ALIKE |= {name for name in RECIPES if re.fullmatch("cosent-threshold-.*-(bert|zh)", name)}
 # The same stages on two texts.
-ALIKE |= {name for name in RECIPES if name.endswith("-sickr-bert") and "sweep:" in RECIPES[name].read_text()}
+ALIKE |= {
+    name
+    for name in RECIPES
+    if name.endswith("-sickr-bert") and "sweep:" in RECIPES[name].read_text()
+}
 
 
 SWEPT = {name for name, path in RECIPES.items() if "\nsweep:" in path.read_text()}

@@ -36,7 +36,9 @@ def test_a_twin_without_its_last_layer_norms_is_saved_as_it_was_trained(project)
     with pytest.raises(UserError, match="cannot be taken apart"):
         split_twin(project / "run" / "one", project / "split")
     # The modulus term reads the towers' states, not their poolers', from the first step on.
-    logs = [[entry for entry in stage["log"] if "ictm" in entry] for stage in results(project)["stages"]]
+    logs = [
+        [entry for entry in stage["log"] if "ictm" in entry] for stage in results(project)["stages"]
+    ]
     assert abs(logs[0][0]["ictm"] - logs[1][0]["ictm"]) > 1e-3
 
 

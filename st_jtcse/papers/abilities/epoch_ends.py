@@ -39,6 +39,10 @@ class _AtEpochEnds(TrainerCallback):
     ) -> None:
         by_steps = args.eval_strategy == "steps" and state.eval_steps
         # What falls on a step that is evaluated anyway, as the last is, is not evaluated twice.
-        if by_steps and state.global_step % state.eval_steps and state.global_step < state.max_steps:
+        if (
+            by_steps
+            and state.global_step % state.eval_steps
+            and state.global_step < state.max_steps
+        ):
             control.should_evaluate = True
             control.should_save = args.save_strategy == "steps"

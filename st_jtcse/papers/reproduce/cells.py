@@ -78,9 +78,7 @@ class Cells:
             keys = {stage: (run.seed, key) for stage, key in run.loaded.keys.items()}
             finished = {stage: self._done[key] for stage, key in keys.items() if key in self._done}
             logger.info("%s, %s, seed %d", name, run.point, run.seed)
-            runner.run(
-                run.loaded, names, resume=True, finished=finished, rehearsed=self._rehearsed
-            )
+            runner.run(run.loaded, names, resume=True, finished=finished, rehearsed=self._rehearsed)
             folder = RunFolder(run.folder)
             for stage, key in keys.items():
                 if folder.record(stage) is not None:
@@ -93,9 +91,7 @@ class Cells:
         loaded = load_recipe(name, overrides)
         runs = plan_runs(loaded, name, overrides)
         swept = loaded.recipe.sweep is not None
-        return [
-            (run, at // len(self.seeds) + 1 if swept else None) for at, run in enumerate(runs)
-        ]
+        return [(run, at // len(self.seeds) + 1 if swept else None) for at, run in enumerate(runs)]
 
     def stage(self, place: Place, seed: int) -> Path | None:
         """Return the folder of a finished stage, None where it failed."""

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from st_jtcse.errors import UserError
@@ -74,7 +75,7 @@ def forecast(commands: Sequence[str]) -> tuple[float, float]:
         if words[0] != "st-train" or words[1].startswith("--") or "--dry-run" in words:
             continue
         loaded = read_recipe(words[1], [at for at in words if "=" in at])
-        stages = [at for before, at in zip(words, words[1:]) if before == "--stage"]
+        stages = [at for before, at in pairwise(words) if before == "--stage"]
         chosen = [stage for stage in loaded.stages if not stages or stage.name in stages]
         trained = [stage for stage in chosen if stage.loss is not None]
         hours += _HOURS_OF_STAGE * len(trained) * _points(loaded)
@@ -132,7 +133,7 @@ def results_of(command: str) -> str:
     """Return the folder of an evaluation's results."""
     model, *words = shlex.split(command)[1:]
     pooling = words[words.index("--pooling") + 1] if "--pooling" in words else ""
-    suites = [after for before, after in zip(words, words[1:]) if before == "--suite"]
+    suites = [after for before, after in pairwise(words) if before == "--suite"]
     return "/".join(["results", re.sub(r"\W+", "-", f"{model} {pooling}").strip("-"), *suites[:1]])
 
 

@@ -47,7 +47,8 @@ class Claim(Strict):
     test: tuple[str, ...] = Field((), description="[ROW, '>', ROW], or [ROW, best] of all.")
     spread: tuple[str, ...] = Field((), description="[ROW, '<', ROW], of deviations over seeds.")
     ours: tuple[float, float, float, float] | None = Field(
-        None, description="Of three seeds each, as a page has them: mean, deviation, mean, deviation."
+        None,
+        description="Of three seeds each, as a page has them: mean, deviation, mean, deviation.",
     )
     spreads: bool = Field(False, description="Whether the deviations of `ours` are compared.")
     told: str | None = Field(None, description="What a page tells, where it has no such figures.")
@@ -84,6 +85,9 @@ class Item(Strict):
     ours: str = Field("-", description="Figures of longer runs, with their pages.")
     differs: str | None = Field(None, description="What differs from the paper's setting in mini.")
     claims: tuple[Claim, ...] = Field((), description="The claims that it stands for.")
+
+    def __str__(self) -> str:
+        return self.id
 
     @model_validator(mode="after")
     def _whole(self) -> Item:
