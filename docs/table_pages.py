@@ -35,7 +35,6 @@ first. `--resume` goes on in a folder and keeps what is finished.
 |---|---|
 | mini | made in the small by `st-reproduce`, in the paper's size with the Hub and a GPU |
 | Hub and GPU | made in the paper's size only; the row says what the small size lacks |
-| settings | settings or counts, which the recipes and suites have |
 | lost in print | our copies of the paper lack what it needs |
 | drawing | a drawing without data |
 
@@ -99,7 +98,7 @@ def tables() -> str:
 def row(item: Item) -> str:
     """Return an item's row."""
     commands = ", ".join(f"`{command}`" for command in item.commands)
-    reason = item.lost or item.lacks or item.settings
+    reason = item.lost or item.lacks
     state = f"{item.state}: {reason}" if reason and not item.in_mini else item.state
     cells = [
         f"`{item.id}`",

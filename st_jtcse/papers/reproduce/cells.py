@@ -56,7 +56,7 @@ class Cells:
         """Run what the rows of these items need, and go on after a recipe that fails."""
         needed: dict[str, list[Place]] = defaultdict(list)
         for item in items:
-            for place in item.places().values():
+            for place in item.places().values() if item.make != "settings" else ():
                 needed[place.recipe].append(place)
         for number, (name, places) in enumerate(needed.items(), 1):
             logger.info("[%d/%d] %s", number, len(needed), name)
@@ -102,6 +102,8 @@ class Cells:
         """Return an item's figures by row and seed; a row that failed has none."""
         if item.make == "convergence":
             return self._steps(item)
+        if item.make == "settings":
+            return {label: [_rate(place)] for label, place in item.places().items()}
         found: Figures = {}
         for label, place in item.places().items():
             stages = [self.stage(place, seed) for seed in self.seeds]
@@ -143,6 +145,13 @@ class Cells:
             if len(steps) == len(self.seeds):
                 found[label] = steps
         return found
+
+
+def _rate(place: Place) -> float:
+    """Return a stage's learning rate, x 1e6."""
+    stages = load_recipe(place.recipe).stages
+    stage = next(stage for stage in stages if stage.name == place.stage)
+    return round(1e6 * float(stage.args["learning_rate"]), 6)
 
 
 def _with_earlier(loaded: LoadedRecipe, stages: set[str]) -> list[str]:

@@ -102,7 +102,7 @@ def _is_able(item: Item, size: str) -> bool:
 
 
 def _why_not(item: Item) -> str:
-    reason = item.lost or item.lacks or item.settings or "a drawing"
+    reason = item.lost or item.lacks or "a drawing"
     return f"{item.state}, {reason}" if reason != "a drawing" else "a drawing without data"
 
 
@@ -148,7 +148,7 @@ def _outcome(item: Item, cells: Cells) -> Outcome:
     try:
         found.figures = cells.figures(item)
         if item.make == "statistics":
-            found.notes += counts_of(item)
+            found.notes += counts_of(item, [item.recipe] if item.recipe else [])
         found.notes += draw(item, cells)
     except UserError as error:
         found.notes += error.faults
@@ -181,14 +181,18 @@ def _tell(outcomes: Sequence[Outcome], options: argparse.Namespace) -> None:
 def _paper(items: Sequence[Item], options: argparse.Namespace) -> int:
     from st_jtcse.papers.reproduce.chains import commands_of, run_commands
     from st_jtcse.papers.reproduce.outcome import Outcome
-    from st_jtcse.papers.reproduce.pictures import scores_of
+    from st_jtcse.papers.reproduce.pictures import counts_of, scores_of
 
     with console.own_lines():
         failed = run_commands(commands_of(items), options.output_dir)
     outcomes = []
     for item in items:
         own = {at: failed[at] for at in item.commands if at in failed}
-        outcomes.append(Outcome(item, {}, own, scores_of(item, options.output_dir)))
+        notes = scores_of(item, options.output_dir)
+        if item.make == "statistics":
+            recipes = [at.split()[1] for at in item.commands if at.startswith("st-train ")]
+            notes += counts_of(item, recipes)
+        outcomes.append(Outcome(item, {}, own, notes, small=False))
     _tell(outcomes, options)
     return sum(bool(one.failed) for one in outcomes)
 

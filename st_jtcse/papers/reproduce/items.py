@@ -65,7 +65,6 @@ class Item(Strict):
     shows: str = Field(description="What it shows.")
     values: str = Field("", description="The paper's values.")
     drawing: bool = Field(False, description="Whether it is a drawing without data.")
-    settings: str | None = Field(None, description="Where that is which is settings or counts.")
     lacks: str | None = Field(None, description="What it would need that the package has not.")
     lost: str | None = Field(None, description="What is lost in our copies, so that it cannot be.")
     suite: str | None = Field(None, description="The suite with all columns of the paper.")
@@ -73,7 +72,7 @@ class Item(Strict):
     rows: dict[str, tuple[float | None, str]] = Field(
         {}, description="By label the paper's value and the place of ours."
     )
-    make: Literal["score", "diagnosis", "convergence", "surface", "statistics"] = Field(
+    make: Literal["score", "diagnosis", "convergence", "surface", "statistics", "settings"] = Field(
         "score", description="How ours is made."
     )
     measure: Measure = Field("score", description="What is measured of a row's model.")
@@ -123,7 +122,7 @@ class Item(Strict):
             return "mini"
         if self.lost:
             return "lost in print"
-        return "settings" if self.settings else "Hub and GPU"
+        return "Hub and GPU"
 
     def places(self) -> dict[str, Place]:
         """Return where each row's figure comes from."""

@@ -27,6 +27,7 @@ class Outcome:
     figures: dict[str, list[float]] = field(default_factory=dict)  # by row and seed
     failed: dict[str, str] = field(default_factory=dict)  # by row, why it has no figure
     notes: list[str] = field(default_factory=list)  # counts, files, states
+    small: bool = True  # whether it was made in the small
 
     def table(self) -> Table | None:
         """Return the paper's values, ours, and their difference."""
@@ -54,11 +55,11 @@ class Outcome:
         told = [f"{self.item.shows[0].upper()}{self.item.shows[1:]}."]
         if self.item.values:
             told.append(f"The paper's: {self.item.values}.")
-        if self.item.rows:
+        if self.item.rows and self.item.make != "settings" and self.small:
             told.append(f"What differs: {MINI}")
-        if self.item.differs:
+        if self.item.differs and self.small:
             told.append(f"Also: {self.item.differs}.")
-        for says, found in self.judged().items():
+        for says, found in self.judged().items() if self.small else ():
             verdict = "not testable here" if found is None else f"{found.verdict}; {found.told}"
             told.append(f"Claim: {says}. Here: {verdict}.")
         told += [f"{label} failed: {why}" for label, why in self.failed.items()]
@@ -97,7 +98,7 @@ def listed(items: Sequence[Item]) -> Table:
     rows = []
     for item in items:
         minutes = f"{item.minutes} min" if item.minutes else ""
-        what = item.lost or item.lacks or item.settings or ""
+        what = item.lost or item.lacks or ""
         rows.append([item.id, item.number, item.state, minutes, what or item.shows])
     columns = ["item", "in the paper", "state", "one seed", "what it shows, or lacks"]
     return Table(columns, rows, "tables and figures", names=5)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from st_jtcse.atomic import new_folder
+from st_jtcse.evaluation.protocols import suites
 from st_jtcse.papers.reproduce.cells import Cells, plan_of
 from st_jtcse.papers.reproduce.chains import results_of
 from st_jtcse.papers.reproduce.items import Item
@@ -65,17 +67,23 @@ def draw(item: Item, cells: Cells) -> list[str]:
     return [f"Pictures: {folder / 'index.html'}."]
 
 
-def counts_of(item: Item) -> list[str]:
-    """Return how many rows each data set of an item's recipe has."""
+def counts_of(item: Item, recipes: Sequence[str]) -> list[str]:
+    """Return how many rows each data set of some recipes has, or of the item's suite."""
+    if item.suite is not None:
+        rows = suites()[str(item.suite)].rows
+        told = ", ".join(f"{row.paper} {row.samples or 'not told'}" for row in rows)
+        return [f"{item.suite}, samples: {told}."]
     from st_jtcse.training.forecast import rows_of
     from st_jtcse.training.stage_inputs import load_inputs
 
-    loaded = load_recipe(str(item.recipe))
-    stage = loaded.stages[0]
-    inputs = load_inputs([stage], loaded.cache_dir)[stage.name]
-    sizes = {name: len(one.scores) for name, one in inputs.evaluators.items()}
-    told = ", ".join(f"{name} {size}" for name, size in sizes.items())
-    return [f"{loaded.recipe.name}: {rows_of(stage, inputs)} training rows; {told}."]
+    found = []
+    for loaded in map(load_recipe, recipes):
+        stage = loaded.stages[0]
+        inputs = load_inputs([stage], loaded.cache_dir)[stage.name]
+        sizes = {name: len(one.scores) for name, one in inputs.evaluators.items()}
+        told = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        found.append(f"{loaded.recipe.name}: {rows_of(stage, inputs)} training rows; {told}.")
+    return found
 
 
 def scores_of(item: Item, folder: Path) -> list[str]:
