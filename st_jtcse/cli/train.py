@@ -144,6 +144,8 @@ def _run_recipe(options: argparse.Namespace, loaded: LoadedRecipe) -> None:
             if options.resume:
                 stages = [stage.name for stage in loaded.stages]
                 tell_if_nothing_to_resume(place, folders or [place], stages)
+                for folder in folders or [place]:
+                    RunFolder(folder).check_earlier(names, {s.name: s for s in loaded.stages})
             table, told = plan.plan([run.loaded for run in runs] or [loaded], names)
         files = folders or RunFolder(place).expected(names)
         console.show(table)

@@ -202,6 +202,11 @@ def split_twin(twin: str | os.PathLike[str], output: str | os.PathLike[str]) -> 
             raise UserError(f"{twin} holds a {found} model, not a twin encoder.")
         with reading(twin) as place:
             model = AutoModel.from_pretrained(place, trust_remote_code=False)
+        if model.config.bare_layers:
+            raise UserError(
+                f"{twin} has no LayerNorms in its last layers, which no plain encoder can say; its "
+                "towers cannot be taken apart."
+            )
         tokenizer = tokenizer_of(twin, {})
         for name, tower in zip(("tower_1", "tower_2"), model.to_towers()):
             tower.save_pretrained(folder / name)
