@@ -61,11 +61,18 @@ def suite_of_tasks(tasks: Sequence[str]) -> Suite:
     )
 
 
-def own_sets(files: Sequence[Path]) -> tuple[Suite, dict[str, OwnSetJob]]:
+def own_sets(
+    files: Sequence[Path], called: tuple[tuple[str, str], ...] = ()
+) -> tuple[Suite, dict[str, OwnSetJob]]:
     """Return a table of files' sets and their jobs by key; each is called by its file's name
     without the ending.
 
-    Raises UserError for a faulty file, or two of one name.
+    Args:
+        files: Their files.
+        called: Columns of sets, each with what the files call it.
+
+    Raises:
+        UserError: A file is faulty, or two have one name.
     """
     names = [path.stem for path in files]
     if again := next((name for name in names if names.count(name) > 1), None):
@@ -79,10 +86,12 @@ def own_sets(files: Sequence[Path]) -> tuple[Suite, dict[str, OwnSetJob]]:
     rows = [{"paper": name, "task": name} for name in names]
     table = Suite.model_validate({"name": "data", "protocol": "data", "rows": rows})
     sources = zip(table.rows, files)
-    return table, {
-        row.job: OwnSetJob(load_own_set(Source(file), row.paper), file.name)
-        for row, file in sources
-    }
+    hint = ", or say what they are called: --columns query=question,relevant=answer"
+    jobs = {}
+    for row, file in sources:
+        own = load_own_set(Source(file, called=called), row.paper, hint=hint)
+        jobs[row.job] = OwnSetJob(own, file.name)
+    return table, jobs
 
 
 def _row(task: str) -> Mapping[str, Any]:

@@ -151,7 +151,8 @@ def _load_sets(stage: StageSpec, known: _Known) -> dict[str, OwnSet]:
     Raises UserError where one is faulty, or of another kind than a cross-encoder can be measured
     on.
     """
-    found, hint = {}, ", or name those of graded pairs with 'columns'"
+    hint = ", or say what they are called, e.g. columns: {query: question, relevant: answer}"
+    found = {}
     if stage.evaluate is not None:
         for name, spec in stage.evaluate.sets.items():
             if isinstance(spec, DevSpec) and spec.made:
@@ -181,6 +182,8 @@ def source_of(spec: SourceSpec) -> data.Source:
     """Return what is read by a source of a recipe."""
     given = {key: getattr(spec, key) for key in SourceSpec.model_fields}
     file, columns = given.pop("file"), given.pop("columns")
-    return data.Source(
-        file=Path(file) if file else None, columns=tuple(columns) if columns else None, **given
-    )
+    if isinstance(columns, dict):
+        given["called"] = tuple(columns.items())
+    elif columns:
+        given["columns"] = tuple(columns)
+    return data.Source(file=Path(file) if file else None, **given)
