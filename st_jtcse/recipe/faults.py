@@ -17,7 +17,6 @@ from st_jtcse.recipe.schema import Recipe
 from st_jtcse.recipe.yaml_source import Loc, Source
 from st_jtcse.wording import misfit, nearest, shown, unknown
 
-
 # Arguments of transformers that people write a level too high; all are known once it is imported.
 _COMMON_ARGUMENTS = (
     "bf16", "eval_steps", "learning_rate", "max_steps", "num_train_epochs",
