@@ -65,7 +65,10 @@ def tiny_pairs(tiny, block):
         columns = {name: own.get(name, "sentence1") for name in block["dev"]["columns"]}
         return {"file": str(tiny / "pairs.jsonl"), "columns": columns}
     if block.get("labels") == "classes" and "bins" not in block:
-        return {"file": str(tiny / "pairs.jsonl"), "columns": ["sentence1", "sentence2", "label"]}
+        texts = ["sentence1", "sentence2"]
+        if isinstance(block["pairs"], dict) and len(block["pairs"].get("columns", ())) == 2:
+            texts = ["sentence1"]
+        return {"file": str(tiny / "pairs.jsonl"), "columns": [*texts, "label"]}
     score = {(0, 1): "binary", (1, 5): "binary", (0, 2): "label"}.get(
         tuple(block.get("score_range", (0, 5))), "score"
     )
