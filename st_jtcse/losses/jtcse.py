@@ -187,7 +187,6 @@ class JTCSELoss(TwoViewLoss):
             from sentence_transformers.sentence_transformer.modules import Pooling
             from st_jtcse.losses import JTCSELoss
             from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
-    from st_jtcse.modules.joined_pooling import check_pooling
 
             encoder = TwinCrossAttentionEncoder.from_towers(
                 "path/to/encoder_1", "path/to/encoder_2"
