@@ -114,7 +114,7 @@ def split(
 
 def _job(
     model: SentenceTransformer, sentences: Dataset, sentences_sha256: str
-) -> tuple[Job, Callable[[Vectors], Vectors]]:
+) -> tuple[Computation, Callable[[Vectors], Vectors]]:
     encoder, ending = split(model)
 
     def encode(texts: list[str]) -> pa.Table:

@@ -62,7 +62,9 @@ def suite_of_tasks(tasks: Sequence[str]) -> Suite:
 
 
 def own_sets(
-    files: Sequence[Path], corpus: Path | None = None
+    files: Sequence[Path],
+    corpus: Path | None = None,
+    called: tuple[tuple[str, str], ...] = (),
 ) -> tuple[Suite, dict[str, OwnSetJob]]:
     """Return a table of sets and their jobs by key; each is called by its file's name without the
     ending.
@@ -70,6 +72,7 @@ def own_sets(
     Args:
         files: Files, and folders of a corpus with queries.
         corpus: What the queries of the one file are searched in; None: the files say it.
+        called: Columns of sets, each with what the files call it.
 
     Raises:
         UserError: A file is faulty, or two have one name.
@@ -83,7 +86,11 @@ def own_sets(
     # After the cheap answers: the clustering takes seconds to import.
     from st_jtcse.evaluation.own_sets import load_own_set
 
-    own = [load_own_set(Source(file, corpus=corpus), file.stem) for file in files]
+    hint = ", or say what they are called: --columns query=question,relevant=answer"
+    own = []
+    for file in files:
+        source = Source(file, corpus=corpus, called=called)
+        own.append(load_own_set(source, file.stem, hint=hint))
     rows = []
     for each in own:
         for label, metric in each.rows.items():

@@ -221,6 +221,16 @@ class TwinEncoderModel(PreTrainedModel):
         """
         return self.towers[0], self.towers[1]
 
+    def get_input_embeddings(self) -> nn.Module:
+        """Return tower I's table of words, which is of the size of tower II's."""
+        return self.towers[0].get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Refuse one table for two towers."""
+        raise NotImplementedError(
+            "A twin has a table of words in each tower: change those of model.towers one by one."
+        )
+
     def add_poolers(self) -> None:
         """Give towers without poolers some of the twin's own."""
         self.config.added_poolers = True

@@ -152,7 +152,8 @@ def _load_sets(stage: StageSpec, known: _Known) -> dict[str, OwnSet]:
     Raises UserError where one is faulty, or of another kind than a cross-encoder can be measured
     on.
     """
-    found, hint = {}, ", or name those of graded pairs with 'columns'"
+    hint = ", or say what they are called, e.g. columns: {query: question, relevant: answer}"
+    found = {}
     if stage.evaluate is not None:
         for name, spec in stage.evaluate.sets.items():
             if isinstance(spec, DevSpec) and spec.made:
@@ -185,4 +186,8 @@ def source_of(spec: SourceSpec) -> data.Source:
     for key in given.keys() & {"file", "corpus", "queries"}:
         given[key] = Path(given[key]) if given[key] else None
     columns = given.pop("columns")
-    return data.Source(columns=tuple(columns) if columns else None, **given)
+    if isinstance(columns, dict):
+        given["called"] = tuple(columns.items())
+    elif columns:
+        given["columns"] = tuple(columns)
+    return data.Source(**given)
