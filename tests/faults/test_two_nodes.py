@@ -54,7 +54,7 @@ class Nodes:
 
     def __init__(self, folder):
         self._folder, self._spaces = folder, [f"st{os.getpid()}n{rank}" for rank in range(2)]
-        self._hosts = folder / "hosts"
+        self._hosts, self._started = folder / "hosts", []
         lines = [f"{address} {name}\n" for name, address in ADDRESSES.items()]
         self._hosts.write_text("".join(["127.0.0.1 localhost\n", *lines]))
         for space in self._spaces:
@@ -105,6 +105,7 @@ class Nodes:
                     stderr=said,
                 )
             started.append(process)
+        self._started += started
         return started
 
     def said(self, rank):
@@ -116,8 +117,11 @@ class Nodes:
             os.kill(int(number), signal.SIGKILL)
 
     def close(self):
-        for rank, space in enumerate(self._spaces):
+        for rank in range(2):
             self.kill(rank)
+        for process in self._started:
+            process.wait()
+        for space in self._spaces:
             ip("netns", "del", space)
 
 
