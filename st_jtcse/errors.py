@@ -103,7 +103,10 @@ class ProcessLost(UserError):
     """Another process of a distributed run is gone and did not say why, as one that is killed."""
 
     def __init__(self) -> None:
-        super().__init__("Another process of this run has ended, as one does that is killed")
+        super().__init__(
+            "Another process of this run has ended, as one does that is killed, or cannot be "
+            "reached"
+        )
 
 
 class Ended(Exception):

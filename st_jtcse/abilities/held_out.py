@@ -84,8 +84,8 @@ class HeldOut(Ability):
         from st_jtcse.training.stage_inputs import evaluator_of
 
         inputs, held_out = job.inputs, job.inputs.kept_out
-        if held_out is None or inputs.sentences is None:
-            return
+        if held_out is None or inputs.sentences is None or job.stage.loss is None:
+            return  # What is not trained is compared in a contest.
         taught = load_teachers(job)
         has_teachers = bool(taught.models)
         if not has_teachers:

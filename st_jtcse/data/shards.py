@@ -43,9 +43,11 @@ class Computation:
     ]  # all that decides the result, as JSON: hashes of sentences and models, and the options
     sentences: Dataset  # with a column `sentence`
     compute: Callable[
-        [list[str]], pa.Table
+        [Any], pa.Table
     ]  # a shard's sentences to its columns, row by row, and from nothing else
     shard_size: int  # sentences a shard: what an interruption loses at most, in each process
+    # Whether `compute` is given the rows' numbers in place of the sentences.
+    by_rows: bool = False
     row_bytes: int = 0  # what a sentence's columns take on the disk, where that is known beforehand
 
     @property
@@ -61,6 +63,12 @@ class Computation:
         return [rows[start : start + self.shard_size] for start in rows[:: self.shard_size]]
 
 
+def finished_file(job: Computation, cache_dir: Path) -> Path | None:
+    """Return the file of a job's columns, if it is whole."""
+    final = _file_of(job, cache_dir)
+    return final if is_whole(final, job.text) else None
+
+
 def cached_columns(job: Computation, cache_dir: Path) -> Dataset:
     """Return a job's columns, memory-mapped, a row a sentence; what an earlier or interrupted run
     has computed is used.
@@ -71,7 +79,7 @@ def cached_columns(job: Computation, cache_dir: Path) -> Dataset:
     `cache_dir`, which is safe to delete, cannot be written or has too little space, or a file in it
     was made with other settings.
     """
-    final = cache_dir / f"{job.kind}-{hashlib.sha256(job.text.encode()).hexdigest()[:16]}.arrow"
+    final = _file_of(job, cache_dir)
     folder = final.with_suffix(".shards")
     found = is_whole(final, job.text)
     for step in (_compute, _join):
@@ -93,6 +101,10 @@ def cached_columns(job: Computation, cache_dir: Path) -> Dataset:
     return Dataset.from_file(str(final))
 
 
+def _file_of(job: Computation, cache_dir: Path) -> Path:
+    return cache_dir / f"{job.kind}-{hashlib.sha256(job.text.encode()).hexdigest()[:16]}.arrow"
+
+
 def _compute(job: Computation, folder: Path, final: Path) -> None:
     own = list(enumerate(job.shards))[processes.rank() :: processes.count()]
     left = [(shard, rows) for shard, rows in own if not _finished_shard(folder, shard)]
@@ -112,7 +124,7 @@ def _compute(job: Computation, folder: Path, final: Path) -> None:
     }
     with tqdm(initial=total - to_do, total=total, **bar) as progress:
         for shard, rows in left:
-            table = job.compute(job.sentences[rows]["sentence"])
+            table = job.compute(rows if job.by_rows else job.sentences[rows]["sentence"])
             # The file of another process, or of one that was killed, must not be in the way.
             partial = claim_partial(folder, f"{shard:05d}")
             write_stream(partial, folder.parent, table.schema, table.combine_chunks().to_batches())

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.stats import bootstrap
 from sentence_transformers import SentenceTransformer
 
-from st_jtcse.evaluation.own_sets import OwnSet, Statistic
+from st_jtcse.evaluation.measured_sets import OwnSet, Statistic
 from st_jtcse.records import VerdictRecord
 
 WHOLE = "all sets"
@@ -48,10 +48,11 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """Say it."""
+        """Say it; the difference is that of the figures as they are shown."""
+        change = round(self.score, 2) - round(self.base, 2)
         return (
             f"{self.name}: {self.word}, {self.base:.2f} -> {self.score:.2f} "
-            f"({self.score - self.base:+.2f}, 95 % interval {self.low:+.2f} to {self.high:+.2f})"
+            f"({change:+.2f}, 95 % interval {self.low:+.2f} to {self.high:+.2f})"
         )
 
     def as_record(self) -> VerdictRecord:

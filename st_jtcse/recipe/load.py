@@ -5,10 +5,11 @@ libraries it names; each of the two tells all its faults at once.
 from __future__ import annotations
 
 import copy
+import glob
 import hashlib
 import json
 import os.path
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -19,6 +20,7 @@ from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import consistency, extends, yaml_source
 from st_jtcse.recipe.ability import Need, abilities
+from st_jtcse.recipe.choices import BY_TEXT, left_out_of, purpose_of
 from st_jtcse.recipe.consistency import PlacedStage
 from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec
 from st_jtcse.recipe.faults import Fault, SchemaPlace, from_pydantic, schema_place, tell
@@ -31,7 +33,10 @@ _FOLDER_PREFIXES = ("./", "../", "~/")
 # Keys of blocks that can name something local, and whether they always do; a model or dataset may
 # also be a Hub id.
 _MAY_BE_LOCAL = ("dataset", "base", "towers", "cross_encoder", "model", "forward", "back")
-_LOCAL = {"file": True, **dict.fromkeys(_MAY_BE_LOCAL, False)}
+_LOCAL = {
+    **dict.fromkeys(("file", "corpus", "queries"), True),
+    **dict.fromkeys(_MAY_BE_LOCAL, False),
+}
 _NO_SOURCE = "expected exactly one of 'train' and 'pairs', found neither. Give one of them."
 BlockType = TypeVar("BlockType", bound=BaseModel)
 
@@ -41,11 +46,16 @@ class LoadedRecipe:
     """A valid recipe and where it came from."""
 
     recipe: Recipe  # The recipe as written; every local file and folder in it is absolute
-    stages: tuple[
-        StageSpec, ...
-    ]  # Its stages, each with the data, arguments and evaluation that it has of the recipe
+    # All its stages, each with the data, arguments and evaluation that it has of the recipe
+    placed: tuple[PlacedStage, ...]
     path: Path
     source: WrittenTree  # The tree behind it
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The stages of the run."""
+        left_out = self.recipe.left_out
+        return tuple(stage.spec for stage in self.placed if stage.spec.name not in left_out)
 
     @property
     def cache_dir(self) -> Path | None:
@@ -112,6 +122,8 @@ def read_recipe(
         )
         given = usable.model_fields_set if usable else ()
         source = extends.lay_defaults(source, given, _of_training())
+    if source.plain("purpose") == BY_TEXT:
+        source = source.having(purpose=_purpose(source))
     try:
         recipe = Recipe.model_validate(source.data)
     except ValidationError as error:
@@ -123,20 +135,19 @@ def read_recipe(
         update={"model": None, "sweep": _anchored_sweep(recipe, source.at(("sweep",)).folder)}
     )
     common = _Common(whole.stages, whole.data, whole.args, whole.evaluate)
-    stages, faults = _placed(source.data, common)
+    placed, faults = _placed(source.data, common)
     if faults or refused:
         raise UserError(*tell(source, faults), *refused)
-    return LoadedRecipe(whole, tuple(stage.spec for stage in stages), path, source)
+    return LoadedRecipe(whole, tuple(placed), path, source)
 
 
 def check_recipe(loaded: LoadedRecipe) -> None:
     """Check a recipe that was read against the libraries that it names, and its blocks against one
     another; a UserError tells every fault.
     """
-    tree = loaded.source.data
-    faults = list(consistency.arguments(tree.get("args"), ("args",)))
-    for index, (stage, block) in enumerate(zip(loaded.stages, _written(tree))):
-        faults += consistency.stage_faults(PlacedStage(index, stage, block))
+    faults = list(consistency.arguments(loaded.source.data.get("args"), ("args",)))
+    for stage in loaded.placed:
+        faults += consistency.stage_faults(stage)
     if faults:
         raise UserError(*tell(loaded.source, faults))
 
@@ -146,7 +157,8 @@ def missing_paths(block: Any, key: str = "") -> Iterator[str]:
     and that are not there.
     """
     if isinstance(block, str):
-        if key in _LOCAL and os.path.isabs(block) and not os.path.exists(block):
+        is_pattern = glob.has_magic(block)
+        if key in _LOCAL and os.path.isabs(block) and not is_pattern and not os.path.exists(block):
             yield block
     elif isinstance(block, list):
         for item in block:
@@ -158,6 +170,14 @@ def missing_paths(block: Any, key: str = "") -> Iterator[str]:
             yield from missing_paths(getattr(block, field), field)
 
 
+def _purpose(source: WrittenTree) -> WrittenTree:
+    """Return the purpose that the recipe's text decides."""
+    data = source.data.get("data")
+    train = data.get("train") if isinstance(data, dict) else None
+    folder = source.at(("data", "train")).folder
+    return replace(source.keys["purpose"], value=purpose_of(train, folder))
+
+
 def resolved_yaml(recipe: Recipe) -> str:
     """Write a loaded recipe with every default spelt out; loading the text gives an equal
     recipe.
@@ -166,12 +186,17 @@ def resolved_yaml(recipe: Recipe) -> str:
 
 
 def resolved(
-    stage: StageSpec, data: DataSpec | None, args: Mapping[str, Any], evaluate: EvaluateSpec | None
+    stage: StageSpec,
+    data: DataSpec | None,
+    args: Mapping[str, Any],
+    evaluate: EvaluateSpec | None,
+    left_out: Collection[str] = (),
 ) -> StageSpec:
     """Return a stage that carries all it has of the recipe's data, arguments and evaluation.
 
     Data without a source are laid over the recipe's key by key, as arguments are. Abilities add
-    what follows from the rest. Raises ValidationError if its data do not go together.
+    what follows from the rest, and do without the stages that the run leaves out, where they can.
+    Raises ValidationError if its data do not go together.
     """
     own = stage.data
     if own is not None and data is not None and not own.sources:
@@ -186,7 +211,7 @@ def resolved(
         }
     )
     for ability in abilities():
-        whole = ability.resolve(whole)
+        whole = ability.resolve(ability.leave_out(whole, left_out))
     return whole
 
 
@@ -225,31 +250,36 @@ def _written(tree: dict[str, Any]) -> list[Any]:
 
 
 def _placed(tree: dict[str, Any], common: _Common) -> tuple[list[PlacedStage], list[Fault]]:
-    """Resolve a recipe's stages, and tell what is wrong with names and references, and with data
-    that do not go together.
+    """Return a recipe's stages, resolved, and what is wrong with their names, their references and
+    the data that they have of the recipe.
     """
-    written, stages = _written(tree), []
+    written = _written(tree)
+    placed: list[PlacedStage] = []
     faults = list(consistency.names(written))
     if common.data is not None and not common.data.sources:
         faults.append(Fault(("data",), _NO_SOURCE))
     names = [str(block.get("name")) if isinstance(block, dict) else "" for block in written]
+    faults += consistency.choices(common.stages, tree)
+    left_out = left_out_of(filter(None, common.stages), tree)
     for index, (block, stage) in enumerate(zip(written, common.stages)):
         if stage is None:
             continue
+        others = () if stage.name in left_out else left_out
         place = ("stages", index, "data")
         if stage.data is not None and not stage.data.sources and tree.get("data") is None:
             faults.append(Fault(place, _NO_SOURCE))
         try:
-            whole = resolved(stage, common.data, common.args, common.evaluate)
+            whole = resolved(stage, common.data, common.args, common.evaluate, others)
         except ValidationError as error:
             for fault in from_pydantic(error):
                 faults.append(Fault(place, f"{fault.text} The rest is the recipe's 'data'."))
             continue
-        stages.append(PlacedStage(index, whole, block))
-        faults += consistency.references(stages[-1], names)
+        placed.append(PlacedStage(index, whole, block))
+        faults += consistency.references(placed[-1], names, others)
     push = tree.get("push")
     repos = push.get("repos") if isinstance(push, dict) else None
-    return stages, [*faults, *consistency.push(repos, names)]
+    in_run = [name for name in names if name not in left_out]
+    return placed, [*faults, *consistency.push(repos, in_run)]
 
 
 def _readable(kind: type[BlockType], tree: Any) -> BlockType | None:

@@ -25,6 +25,7 @@ from st_jtcse.modules import (
     ensemble_of,
     loading,
 )
+from st_jtcse.modules.joined_pooling import rows_behind
 from st_jtcse.modules.joining import tokenizer_of, transformer_of
 from st_jtcse.modules.loading import load_sentence_transformer, pooling_of
 from st_jtcse.modules.model_folders import check_counts
@@ -217,8 +218,7 @@ def _twin(spec: ModelSpec, resolve: Resolve, seed: int) -> SentenceTransformer:
         trust_remote_code=spec.trust_remote_code,
         **_model_kwargs(spec),
     )
-    pooling = Pooling(encoder.get_embedding_dimension(), "cls")
-    return SentenceTransformer(modules=[encoder, pooling], **form.of_model)
+    return SentenceTransformer(modules=[encoder, *rows_behind(encoder)], **form.of_model)
 
 
 def _single(spec: ModelSpec, resolve: Resolve) -> SentenceTransformer:

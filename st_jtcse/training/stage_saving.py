@@ -56,8 +56,10 @@ def save_stage(
     found["parameters"] = sum(parameter.numel() for parameter in saved.parameters())
     found["gmac"] = round(gmac(saved), 4)
     found["spearman"] = kind.scores(saved, inputs.evaluators)
+    for ability in job.abilities:
+        ability.saved(job, found)
     found |= beside_start(
-        loaded.recipe.stages, stage, inputs, saved, any(found["as_shipped"].values())
+        loaded.recipe.stages_of_run, stage, inputs, saved, any(found["as_shipped"].values())
     )
     # What the card knows of the training is in the trained model; its form is the saved one's.
     saved.model_card_data = trained.model_card_data

@@ -79,7 +79,7 @@ def train(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
     if len(job.dataset) > _ROWS_OF_CARD:
         model.model_card_data.set_widget_examples(job.dataset.select(range(_ROWS_OF_CARD)))
     with Interrupt() as interrupt, memory_told(stage, job.own_loss, job.arguments):
-        trainer = _trainer(job, [*callbacks, interrupt, *beside, *job.callbacks])
+        trainer = _trainer(job, [*callbacks, interrupt, *job.callbacks, *beside])
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
         set_seed(job.seed)
         began = time.perf_counter()

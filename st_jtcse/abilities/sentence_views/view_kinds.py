@@ -30,10 +30,8 @@ class TokenBatch:
 
     def components(self) -> Tensor:
         """Return what is kept of the word embeddings, at first everything."""
-        import torch
-
         if self.kept is None:
-            self.kept = torch.ones(*self.ids.shape, self.width, dtype=torch.bool)
+            self.kept = self.ids.new_ones(*self.ids.shape, self.width, dtype=bool)
         return self.kept
 
 
