@@ -30,8 +30,10 @@ class TokenBatch:
 
     def components(self) -> Tensor:
         """Return what is kept of the word embeddings, at first everything."""
+        import torch
+
         if self.kept is None:
-            self.kept = self.ids.new_ones(*self.ids.shape, self.width, dtype=bool)
+            self.kept = torch.ones(*self.ids.shape, self.width, dtype=torch.bool)
         return self.kept
 
 
