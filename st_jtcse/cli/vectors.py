@@ -15,7 +15,8 @@ from st_jtcse.cli import console
 from st_jtcse.data.fitted_maps import apply_maps, check_count, fit_maps
 from st_jtcse.data.vector_files import SUFFIXES, VectorFile, load_vectors
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.own_sets import OwnSet, labelled_vectors
+from st_jtcse.evaluation.measured_sets import OwnSet
+from st_jtcse.evaluation.own_sets import labelled_vectors
 from st_jtcse.evaluation.unlabelled import agreed_set
 from st_jtcse.evaluation.verdict import Verdict, compare
 from st_jtcse.modules.closed_forms import AffineMap
