@@ -1,6 +1,7 @@
 """The floors of the package: imports go down only, and files are named for what lives there."""
 
 import ast
+import importlib
 from collections import Counter
 from pathlib import Path
 
@@ -167,3 +168,11 @@ def test_no_two_modules_have_one_name():
     # The rooms of the papers are called as those that they add to.
     rooms = {path.parent.name for path in FILES if path.stem == "__init__"} - {PACKAGE.name}
     assert [name for name, count in Counter([*stems, *rooms]).items() if count > 1] == []
+
+
+@pytest.mark.parametrize("room", ["data", "evaluation", "papers.evaluation"])
+def test_a_name_that_is_imported_late_is_not_its_file_s(room):
+    """It would be the file from the second look on: an import sets it in the package."""
+    package = importlib.import_module(f"st_jtcse.{room}")
+    assert [name for name, home in package._HOMES.items() if name == home] == []
+    assert set(package._HOMES) == set(package.__all__)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PAPERS = "st_jtcse.papers"
 # What a user of the rest does, in a process that finds the copy first.
 RUN = """
-import json, pkgutil, sys
+import json, sys
 from importlib import import_module
 
 copy, project = sys.argv[1:]
@@ -22,13 +22,14 @@ sys.path.insert(0, copy)
 import st_jtcse
 
 assert st_jtcse.__file__.startswith(copy)
-found = {"imported": 0}
-for module in pkgutil.walk_packages(st_jtcse.__path__, "st_jtcse."):
-    import_module(module.name)
-    found["imported"] += 1
+found = {"public": 0}
+for room in ("losses", "modules", "evaluation", "towers", "data"):
+    names = import_module(f"st_jtcse.{room}")
+    found["public"] += len([getattr(names, name) for name in names.__all__])
 
 from st_jtcse.cli import eval, push, train
 from st_jtcse.losses.catalogue import loss_names
+from st_jtcse.training import runner
 
 small = [f"cache_dir={project}/cache", "args.use_cpu=true", "args.max_steps=1"]
 
@@ -40,6 +41,8 @@ found["list"] = train.main(["--list"])
 own = [f"model={project}/encoder", "model.pooling=mean", f"data.train={project}/text.txt"]
 own = [part for setting in own for part in ("--set", setting)]
 found["adapt"] = trained("adapt", "adapted", *own, "--dry-run")
+# What a rehearsal finds was shown above; the others go at once.
+runner.rehearse = lambda *given: []
 found["twin"] = trained(f"{project}/twin.yaml", "twin")
 found["pairs"] = trained(f"{project}/pairs.yaml", "pairs")
 found["eval"] = eval.main([f"{project}/twin/joint", "--data", f"{project}/pairs.jsonl"])
@@ -98,7 +101,7 @@ def test_without_the_papers_the_rest_works(copy, tmp_path):
     assert {name: found[name] for name in commands} == dict.fromkeys(commands, 0), said
     assert found["suite"] == 2 and "expected the name of a suite, found 'sts7'" in said
     assert "JTCSELoss" in found["losses"] and "ESimCSELoss" not in found["losses"]
-    assert found["papers"] == [] and found["imported"] > 100
+    assert found["papers"] == [] and found["public"] > 30
 
 
 def test_what_the_papers_add_is_found_by_entry_points_alone():

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from st_jtcse.data.labelled import Kind, Labelled, load_labelled
     from st_jtcse.data.nearest import needs_index
     from st_jtcse.data.pairs import Pairs, PairScores, load_pair_scores, load_pairs
+    from st_jtcse.data.remarks import text_remarks
     from st_jtcse.data.rows import Source
     from st_jtcse.data.sentences import (
         Sentences,
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
         with_next,
         without,
     )
-    from st_jtcse.data.text_remarks import text_remarks
 
 _HOMES = {
     "Kind": "labelled",
@@ -37,7 +37,7 @@ _HOMES = {
     "load_sentences": "sentences",
     "needs_index": "nearest",
     "sentences_sha256": "sentences",
-    "text_remarks": "text_remarks",
+    "text_remarks": "remarks",
     "unknown_share": "known_words",
     "with_next": "sentences",
     "without": "sentences",

@@ -33,13 +33,34 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path, **known: A
     Raises:
         UserError: They contradict each other.
     """
+    settings = _settings(stage) | {"seed": seed, "data_seed": seed, **known}
+    if settings.get("fsdp") or parse_flag_from_env("ACCELERATE_USE_FSDP"):
+        raise UserError(
+            f"Stage {stage.name!r}: FSDP was chosen, but Sentence-Transformers' trainer neither "
+            "saves a sharded model nor resumes with one; remove args.fsdp, or choose several "
+            "devices without FSDP in 'accelerate config'."
+        )
+    try:
+        arguments = kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
+    except (ValueError, TypeError, ImportError) as error:
+        told = " ".join(str(error).split()).rstrip(".")
+        raise UserError(
+            f"Stage {stage.name!r}: args do not fit together: {told}. Correct them."
+            f"{_bf16_hint(told)}"
+        ) from error
+    _check(stage, arguments)
+    return arguments
+
+
+def _settings(stage: StageSpec) -> dict[str, Any]:
+    """Return what a stage's arguments are made of: its recipe's, and what follows from it."""
     # Without an accelerator there is nothing to pin memory for, and torch warns at every loader. A
     # loss that is not finite ends the training: to leave it out of the log, an accelerator would be
     # asked about it at every step.
     defaults: dict[str, Any] = {"report_to": "none", "logging_nan_inf_filter": False}
     defaults["dataloader_pin_memory"] = torch.accelerator.is_available()
     defaults["batch_sampler"] = random_batches
-    settings: dict[str, Any] = defaults | stage.args | {"seed": seed, "data_seed": seed}
+    settings: dict[str, Any] = defaults | stage.args
     # Null, which the trainer's annotation allows and its code does not.
     settings["report_to"] = settings["report_to"] or "none"
     if settings.get("bf16") == "auto":
@@ -57,27 +78,19 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path, **known: A
     for ability in used(stage):
         settings |= ability.arguments(stage)
     # Checkpoints are removed by what knows whether they are whole: see `most_checkpoints`.
-    settings |= {"save_total_limit": None, **known}
-    if settings.get("fsdp") or parse_flag_from_env("ACCELERATE_USE_FSDP"):
-        raise UserError(
-            f"Stage {stage.name!r}: FSDP was chosen, but Sentence-Transformers' trainer neither "
-            "saves a sharded model nor resumes with one; remove args.fsdp, or choose several "
-            "devices without FSDP in 'accelerate config'."
-        )
-    try:
-        arguments = kind_of(stage.model).arguments(output_dir=str(output_dir), **settings)
-    except (ValueError, TypeError, ImportError) as error:
-        told = " ".join(str(error).split()).rstrip(".")
-        raise UserError(
-            f"Stage {stage.name!r}: args do not fit together: {told}. Correct them."
-            f"{_bf16_hint(told)}"
-        ) from error
+    settings["save_total_limit"] = None
+    return settings
+
+
+def _check(stage: StageSpec, arguments: Any) -> None:
+    """Refuse arguments that contradict each other, which the trainer would take."""
     if arguments.train_sampling_strategy != "random" and not _is_grouped(stage):
         raise UserError(
             f"Stage {stage.name!r}: Sentence-Transformers' trainer takes its rows as "
             "args.batch_sampler says; of args.train_sampling_strategy it can have "
             "'group_by_length', without a batch_sampler."
         )
+    strategy = stage.args.get("eval_strategy", "no")
     if strategy == "no" and stage.evaluate is not None and stage.evaluate.patience is not None:
         raise UserError(
             f"Stage {stage.name!r}: evaluate.patience counts evaluations in training, and there "
@@ -92,7 +105,6 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path, **known: A
             f"dev is the result, but save_steps is {arguments.save_steps} and eval_steps "
             f"{arguments.eval_steps}; remove save_steps, or say 'save_strategy: best'."
         )
-    return arguments
 
 
 def _is_grouped(stage: StageSpec) -> bool:

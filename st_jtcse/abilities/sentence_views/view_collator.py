@@ -26,8 +26,7 @@ from transformers import (
 )
 
 from st_jtcse.abilities.sentence_views.view_blocks import ViewSpec
-from st_jtcse.abilities.sentence_views.view_kinds import TokenBatch
-from st_jtcse.data.text_views import chosen
+from st_jtcse.abilities.sentence_views.view_kinds import TokenBatch, chosen
 from st_jtcse.errors import UserError
 from st_jtcse.losses.views import BIASES, BOTH_VIEWS, STARTS
 from st_jtcse.modules.mask_prompts import template_lengths, written_around

@@ -69,42 +69,40 @@ class View:
         """
 
 
-class DropoutAlone(View):
-    """The sentence itself."""
-
-
-class Neighbour(View):
-    """The next sentence of the document, which a column of the rows holds."""
-
-
-class Template(View):
-    """The mask token of a prompt around the sentence, which is made as it is tokenised."""
+def chosen(n: int, share: float, draw: Random) -> list[int]:
+    r"""Draw places without repetition, in order: :math:`k = \min(n - 1, \max(1, [\rho n]))` of n
+    for the share ρ.
+    """
+    return sorted(draw.sample(range(n), min(n - 1, max(1, round(share * n)))))
 
 
 class Crop(View):
-    """A span of the words."""
+    r"""A span of a share ρ: :math:`w_{s+1} \dots w_{s+k}`, s uniform in 0..n-k, k as in
+    :func:`chosen`.
+    """
 
     changes = "words"
     share, shared = 0.5, "words that it keeps"
 
     def words(self, words: Sequence[str], share: float, draw: Random) -> list[str]:
         """Return the span."""
-        from st_jtcse.data import text_views
-
-        return text_views.crop(words, share, draw)
+        length = min(len(words) - 1, max(1, round(share * len(words))))
+        start = draw.randrange(len(words) - length + 1)
+        return list(words[start : start + length])
 
 
 class Delete(View):
-    """The words without some."""
+    r"""A share ρ is left out: :math:`(w_i)_{i \notin D}`, D by :func:`chosen`; TSDAE draws every
+    word by itself.
+    """
 
     changes = "words"
     share, shared = 0.6, "words that it drops"
 
     def words(self, words: Sequence[str], share: float, draw: Random) -> list[str]:
         """Return the others."""
-        from st_jtcse.data import text_views
-
-        return text_views.delete(words, share, draw)
+        left_out = set(chosen(len(words), share, draw))
+        return [word for place, word in enumerate(words) if place not in left_out]
 
 
 class Broken(View):
@@ -118,11 +116,13 @@ class Broken(View):
 def kinds() -> Mapping[str, View]:
     """Return all kinds of views by name: this package's, then those of installed ones."""
     found: dict[str, View] = {
-        "dropout": DropoutAlone(),
+        "dropout": View(),
         "crop": Crop(),
         "delete": Delete(),
-        "neighbour": Neighbour(),
-        "template": Template(),
+        # The next sentence of the document, which a column of the rows holds.
+        "neighbour": View(),
+        # The mask token of a prompt around the sentence, which is made as it is tokenised.
+        "template": View(),
     }
     for name, point in installed(ENTRY_POINTS).items():
         found.setdefault(name, _installed(point))

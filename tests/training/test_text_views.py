@@ -4,10 +4,12 @@ from random import Random
 
 import pytest
 
+from st_jtcse.abilities.sentence_views.view_kinds import chosen, kinds
 from st_jtcse.data import Source, kept_whole, load_sentences, with_next
-from st_jtcse.data.text_views import chosen, crop, delete
-from st_jtcse.papers.data.word_changes import negate, repeat
 
+crop, delete, repeat, negate = (
+    kinds()[name].words for name in ("crop", "delete", "repeat", "negate")
+)
 SHARES = (0.15, 0.32, 0.5, 0.6, 0.95)
 
 
@@ -49,9 +51,9 @@ def test_a_repetition_keeps_the_order_and_writes_each_word_twice_at_most(share):
 def test_every_place_is_drawn_and_the_seed_decides(change):
     views = [drawn(change, 12, 0.5, seed)[1] for seed in range(200)]
     assert views == [drawn(change, 12, 0.5, seed)[1] for seed in range(200)]
-    wanted = 2 if change is repeat else 1
+    wanted = 2 if change == repeat else 1
     assert all(any(view.count(f"w{place}") == wanted for view in views) for place in range(12))
-    assert len(set(map(tuple, views))) > (6 if change is crop else 100)
+    assert len(set(map(tuple, views))) > (6 if change == crop else 100)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_every_place_is_drawn_and_the_seed_decides(change):
     ],
 )
 def test_a_negation_puts_not_behind_the_first_auxiliary_or_takes_it_away(sentence, opposite):
-    assert " ".join(negate(sentence.split())) == opposite
+    assert " ".join(negate(sentence.split(), 1.0, Random(0))) == opposite
 
 
 def test_a_neighbour_is_the_next_sentence_of_its_document(tmp_path):
