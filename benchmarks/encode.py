@@ -17,8 +17,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
 from st_jtcse import bundled, embedded
-from st_jtcse.diagnostics import gmac
 from st_jtcse.modules import TwinCrossAttentionEncoder, ensemble_of
+from st_jtcse.papers.diagnostics import gmac
 
 SENTENCES = 1024
 BASE = "one tower, 6 layers"

@@ -31,7 +31,9 @@ PUBLIC = (
     "st_jtcse.modules",
     "st_jtcse.towers",
     "st_jtcse.evaluation",
-    "st_jtcse.diagnostics",
+    "st_jtcse.papers.losses",
+    "st_jtcse.papers.evaluation",
+    "st_jtcse.papers.diagnostics",
 )
 
 

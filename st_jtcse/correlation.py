@@ -1,4 +1,6 @@
-"""Spearman's correlation of cosines and scores, equal values with the mean of their ranks."""
+"""Directions and cosines of embeddings, and Spearman's correlation of them with scores, equal
+values with the mean of their ranks.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,26 @@ from scipy.stats import spearmanr
 from sentence_transformers.util import pairwise_cos_sim
 from torch import from_numpy
 
+from st_jtcse.errors import UserError
+
 # From indices of items, (n,) int64, to the correlation over those.
 OfDraws = Callable[[npt.NDArray[np.int64]], float]
 _Ranks = npt.NDArray[np.int64]
+
+
+def unit_vectors(vectors: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return the vectors at length 1, in float64; raises UserError where one is zero or
+    not finite.
+    """
+    found = np.asarray(vectors, np.float64)
+    lengths = np.linalg.norm(found, axis=1, keepdims=True)
+    faulty = ~(np.isfinite(lengths) & (lengths > 0))
+    if faulty.any():
+        raise UserError(
+            f"{int(faulty.sum())} of {len(found)} embeddings are zero or not finite, so they have "
+            "no direction; check the model's weights."
+        )
+    return found / lengths
 
 
 def pair_cosines(

@@ -9,6 +9,7 @@ import logging
 import os
 import random
 import signal
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import jinja2
@@ -93,6 +94,12 @@ WORDS = (
     "in under near "
     "street house river park table ball book apple red big small old slowly quickly not and with"
 ).split()
+
+
+def command_of(name):
+    """Return what runs `st-NAME`."""
+    (script,) = entry_points(group="console_scripts", name=f"st-{name}")
+    return script.load()
 
 
 def make_tokenizer(words=WORDS):

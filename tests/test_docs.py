@@ -20,12 +20,11 @@ from conftest import (
 )
 
 from st_jtcse import bundled, embedded, losses
-from st_jtcse.cli import convergence, convert, diagnose, push, score
+from st_jtcse.cli import convert, push
 from st_jtcse.cli import eval as evaluate
 from st_jtcse.cli.train import _parser, main
-from st_jtcse.evaluation import SentEvalSTSEvaluator, SentEvalTransferEvaluator
 from st_jtcse.evaluation.mteb_models import UniqueTextEncoder, register
-from st_jtcse.evaluation.suites import suites
+from st_jtcse.evaluation.protocols import suites
 from st_jtcse.losses.catalogue import loss_names
 from st_jtcse.modules import (
     AttentionPooling,
@@ -36,6 +35,9 @@ from st_jtcse.modules import (
     TwinCrossAttentionEncoder,
     save_for_inference,
 )
+from st_jtcse.papers import losses as of_papers
+from st_jtcse.papers.cli import convergence, diagnose, score
+from st_jtcse.papers.evaluation import SentEvalSTSEvaluator, SentEvalTransferEvaluator
 from st_jtcse.towers import EnsembleEncoderModel, TwinEncoderModel
 
 ROOT = Path(__file__).parents[1]
@@ -134,7 +136,10 @@ def runnable(code, tower_folders):
 FEW = ["--set", "args.max_steps=2", "--set", "args.use_cpu=true", "--set", "cache_dir=cache"]
 # Of the stages that have steps of their own.
 FEWER = {
-    "adapt": ["--set", "stages.distilled.args.max_steps=2"],
+    "adapt": [
+        *("--set", "stages.distilled.args.max_steps=2"),
+        *("--set", "stages.distilled_copies.args.max_steps=2"),
+    ],
     "quickstart": ["--set", "stages.joint.args.max_steps=2"],
 }
 
@@ -255,7 +260,7 @@ def test_the_notebook_runs_with_few_steps_on_a_tiny_model(user, capsys):
             small = (
                 []
                 if "--copy" in code
-                else [*FEW, *FEWER["adapt"], "--set", "stages.distilled.args.eval_steps=1"]
+                else [*FEW, *FEWER["adapt"], "--set", "stages.distilled_copies.args.eval_steps=1"]
             )
             assert main([*shlex.split(code.replace("\\\n", ""))[1:], *small]) == 0
         elif cell["cell_type"] == "code":
@@ -325,7 +330,7 @@ def test_the_diagnostics_example_runs(tower_folders, capsys):
 @pytest.mark.parametrize(
     "documented",
     [
-        *(getattr(losses, name) for name in losses.__all__),
+        *(getattr(losses, name) for name in [*losses.__all__, *of_papers.__all__]),
         AttentionPooling,
         EnsembleEncoder,
         EnsembleEncoderModel,

@@ -12,12 +12,13 @@ import threading
 import pytest
 from conftest import make_model, make_pairs, make_sentences, save_encoder, write_rows
 
-from st_jtcse.cli import convergence, convert, diagnose, score
+from st_jtcse.cli import convert
 from st_jtcse.cli import eval as evaluate
 from st_jtcse.cli import train as training
 from st_jtcse.data import Source, load_sentences, sentences
 from st_jtcse.errors import UserError
 from st_jtcse.ownership import LIST
+from st_jtcse.papers.cli import convergence, diagnose, score
 from st_jtcse.training.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.usefixtures("unrehearsed")

@@ -23,7 +23,7 @@ from transformers import BertForMaskedLM
 
 from st_jtcse import bundled
 from st_jtcse.cli.train import main
-from st_jtcse.evaluation.suites import suites
+from st_jtcse.evaluation.protocols import suites
 from st_jtcse.recipe.extends import load
 from st_jtcse.recipe.load import load_recipe
 

@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from st_jtcse.atomic import to_json
-from st_jtcse.cli import convergence, push, train
 from st_jtcse.cli import eval as evaluate
+from st_jtcse.cli import push, train
 from st_jtcse.errors import UserError, refusal
-from st_jtcse.evaluation.jobs import load_model
+from st_jtcse.evaluation.given_models import load_model
 from st_jtcse.evaluation.results import Results
 from st_jtcse.evaluation.selection import own_sets, select, suite_of_tasks
 from st_jtcse.hub.cards import updated_card
+from st_jtcse.papers.cli import convergence
 from st_jtcse.recipe.load import load_recipe
 from st_jtcse.records import EvaluationResults, RunResults, StageRecord, read
 from st_jtcse.reports import dev_curves, seed_reports

@@ -40,7 +40,7 @@ def test_the_reference_holds_every_key_option_and_public_name(site):
             assert f" {key} " in keys and field.description.replace("`", "") in keys, key
     for action in _parser()._actions:
         assert set(action.option_strings) - {"-h", "--help"} <= set(commands.split())
-    for room in ("losses", "modules", "evaluation", "diagnostics"):
+    for room in ("losses", "modules", "evaluation", "papers.losses", "papers.diagnostics"):
         for name in importlib.import_module(f"st_jtcse.{room}").__all__:
             assert f" st_jtcse.{room}.{name} " in api, name
 

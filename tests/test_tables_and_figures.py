@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from st_jtcse import bundled
-from st_jtcse.cli import convergence, diagnose, score, train
 from st_jtcse.cli import eval as evaluate
-from st_jtcse.evaluation.suites import suites
+from st_jtcse.cli import train
+from st_jtcse.evaluation.protocols import suites
+from st_jtcse.papers.cli import convergence, diagnose, score
 from st_jtcse.recipe import extends
 from st_jtcse.recipe.load import load_recipe
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from st_jtcse.recipe.blocks import DEV
 
@@ -52,35 +49,24 @@ class Entry:
 def agreement(
     job: Job, start: Vectors, held: Sequence[Vectors], texts: Sequence[Vectors] | None = None
 ) -> None:
-    """Give a stage the set that chooses among candidates without labels: how many neighbours of
-    held-out sentences each shares with what all of them agree on.
-
-    The candidates' vectors are drawn to their neighbours as far as the text has topics by the
-    start. Where it has none, nothing says which candidate is better, and the neighbours are the
-    start's own.
+    """Give a stage the set that chooses among candidates without labels, an :func:`agreed_set`.
 
     Args:
         job: The stage's, with sentences that are held out.
         start: The start's unit vectors of some training sentences.
-        held: Each candidate's unit vectors of the held-out sentences, (n, H_k), the start's first.
+        held: Each candidate's unit vectors of the held-out sentences, the start's first.
         texts: Likewise of training sentences, in which neighbours are found; None: they are found
             in the held-out ones.
     """
+    import numpy as np
+
     from st_jtcse.data.encoded import kept_vectors
-    from st_jtcse.data.neighbours import TOPIC_NEIGHBOURS, neighbourhood_means, topic_weight
     from st_jtcse.evaluation.unlabelled import RememberingEvaluator, agreed_set
     from st_jtcse.modules.closed_forms import unit_rows
 
     sentences = job.inputs.kept_out
     assert sentences is not None
-    weight = topic_weight(start, TOPIC_NEIGHBOURS)
-    drawn = [
-        neighbourhood_means(own, TOPIC_NEIGHBOURS, weight, among)
-        for own, among in zip(held, texts or repeat(None))
-    ]
-    own = agreed_set(
-        sentences.dataset["sentence"][:], drawn if weight else drawn[:1], sentences.sha256
-    )
+    own = agreed_set(sentences.dataset["sentence"][:], sentences.sha256, start, held, texts)
 
     def recall(model: Any) -> Vectors | None:
         found = kept_vectors(model, sentences.dataset, sentences.sha256, job.cache_dir)

@@ -159,6 +159,11 @@ class MapsSpec(Block):
     )
 
     @property
+    def names(self) -> list[str]:
+        """The ways in a few words each."""
+        return [", ".join(step.told for step in way) for way in self.ways]
+
+    @property
     def steps(self) -> list[tuple[int, int, MapSpec]]:
         """All maps, with the positions of their ways and in these."""
         return [
@@ -296,34 +301,26 @@ class _Fitting:
         from st_jtcse.data.fitted_maps import fit_maps, held_in_place
 
         ways = []
-        for number, way in enumerate(self._own.ways):
-            steps = [self._step(number, at, step) for at, step in enumerate(way)]
-            maps = fit_maps(self._text, steps)
+        for way in self._own.ways:
+            maps = fit_maps(self._text, [self._step(step) for step in way])
             if self._anchors is not None:
                 share = self._own.anchor_share
                 maps = [held_in_place(self._text, maps, self._anchors, share)]
             ways.append(maps)
-        names = [", ".join(step.told for step in way) for way in self._own.ways]
+        names = self._own.names
         evaluate = self._job.stage.evaluate
         if evaluate is None or evaluate.dev is None:
             maps, share = self._within(ways[0], evaluate)
             return maps, {"chosen": names[0] if maps else "", "share": share}
         return self._best(names, ways, evaluate)
 
-    def _step(self, way: int, at: int, spec: MapSpec) -> Step:
+    def _step(self, spec: MapSpec) -> Step:
         from st_jtcse.data import fitted_maps
 
-        if spec.drawn is not None:
-            own = spec.drawn
-            return fitted_maps.Drawn(own.count, own.weight, own.ridge)
-        if spec.towards is not None:
-            targets = self._targets(spec.towards)
-            return fitted_maps.Towards(targets, spec.towards.ridge, spec.towards.towards_identity)
-        if spec.axes is not None:
-            return fitted_maps.ScaledAxes(spec.axes)
-        if spec.top_axes is not None:
-            return fitted_maps.WithoutTop(spec.top_axes)
-        return fitted_maps.Centred() if spec.centred else fitted_maps.WithoutMeanDirection()
+        if spec.towards is None:
+            return step_of(spec)
+        targets = self._targets(spec.towards)
+        return fitted_maps.Towards(targets, spec.towards.ridge, spec.towards.towards_identity)
 
     def _targets(self, spec: TowardsSpec) -> Any:
         text = self._job.sentences
@@ -391,6 +388,19 @@ class _Fitting:
             )
             self._known[job.inputs.sets[DEV].name] = [held]
         return job.inputs.sets[DEV]
+
+
+def step_of(spec: MapSpec) -> Step:
+    """Return what fits a map that needs nothing but the text's vectors."""
+    from st_jtcse.data import fitted_maps
+
+    if spec.drawn is not None:
+        return fitted_maps.Drawn(spec.drawn.count, spec.drawn.weight, spec.drawn.ridge)
+    if spec.axes is not None:
+        return fitted_maps.ScaledAxes(spec.axes)
+    if spec.top_axes is not None:
+        return fitted_maps.WithoutTop(spec.top_axes)
+    return fitted_maps.Centred() if spec.centred else fitted_maps.WithoutMeanDirection()
 
 
 def _check_form(job: Job, own: MapsSpec) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,14 +59,6 @@ class Teaching(Ability):
     def models(self, stage: StageSpec) -> Mapping[Loc, WeightedModelSpec]:
         """The teachers."""
         return {("teachers", at): teacher for at, teacher in enumerate(self.of(stage))}
-
-    def leave_out(self, stage: StageSpec, names: Collection[str]) -> StageSpec:
-        """Learn from stages of the run alone."""
-        left_out = {f"stage:{name}" for name in names}
-        kept = [teacher for teacher in self.of(stage) if teacher.model not in left_out]
-        if len(kept) == len(self.of(stage)):
-            return stage
-        return stage.model_copy(update={"teachers": kept})
 
     def faults(self, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
         """Refuse teachers that a loss does not learn from, and their lack where it does."""

@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     if options.list:
-        from st_jtcse.evaluation.suites import suites
+        from st_jtcse.evaluation.protocols import suites
 
         rows = [
             [

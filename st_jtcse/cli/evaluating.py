@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import choices_by_flag, faults_of
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.jobs import load_model
+from st_jtcse.evaluation.given_models import load_model
 from st_jtcse.evaluation.measured_sets import OwnSet, OwnSetJob, Statistic
 from st_jtcse.evaluation.results import PAGE, Results
 from st_jtcse.evaluation.searching import SearchJob

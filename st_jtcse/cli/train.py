@@ -9,12 +9,16 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import REPEATED, faults_of, recipes_complete
 from st_jtcse.cli.exit_status import command, outcome
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import first_recipes
+
+if TYPE_CHECKING:
+    from st_jtcse.recipe.load import LoadedRecipe
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -82,6 +86,8 @@ def _run(options: argparse.Namespace) -> None:
     os.environ.setdefault("TQDM_DISABLE", "1")
     # Nor the stacks that torch prints where another process is gone; read when torch is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    # Processes of one run must have met before one of them tells a fault.
+    loaded = _read(options) if os.environ.get("WORLD_SIZE", "1") == "1" else None
     # After the cheap answers: these imports take seconds.
     from st_jtcse.cli.memory import keep_memory
 
@@ -91,26 +97,47 @@ def _run(options: argparse.Namespace) -> None:
     processes.check_environment()
     left = _left(options)
     with processes.together(lambda error: outcome(error, left)):
-        _run_recipe(options)
+        _run_recipe(options, loaded or _read(options))
 
 
-def _run_recipe(options: argparse.Namespace) -> None:
+def _read(options: argparse.Namespace) -> LoadedRecipe:
+    """Read the recipe, and tell what is wrong with it as far as no library is needed for that."""
+    from st_jtcse.recipe.load import missing_paths, read_recipe
+
+    if options.show is not None:
+        return read_recipe(options.show, options.overrides)
+    loaded = read_recipe(options.recipe, _overrides(options))
+    chosen = loaded.choose(options.stages)
+    missing = missing_paths([stage for stage in loaded.stages if stage.name in chosen])
+    if paths := dict.fromkeys(missing):
+        raise UserError(*(f"{path} does not exist; check the path." for path in paths))
+    return loaded
+
+
+def _overrides(options: argparse.Namespace) -> list[str]:
+    if options.output_dir is None:
+        return options.overrides
+    # Quoted: a folder may be called 2024.
+    return [*options.overrides, f"output_dir={json.dumps(options.output_dir)}"]
+
+
+def _run_recipe(options: argparse.Namespace, loaded: LoadedRecipe) -> None:
     from st_jtcse.cli import running
-    from st_jtcse.recipe.load import load_recipe, resolved_yaml
+    from st_jtcse.recipe.load import check_recipe, resolved_yaml
     from st_jtcse.training import plan, sweep
     from st_jtcse.training.run_folder import RunFolder, tell_if_nothing_to_resume
 
+    check_recipe(loaded)
     if options.show is not None:
-        console.say(resolved_yaml(load_recipe(options.show, options.overrides).recipe).rstrip())
+        console.say(resolved_yaml(loaded.recipe).rstrip())
         return
-    overrides = list(options.overrides)
-    if options.output_dir is not None:
-        overrides.append(
-            f"output_dir={json.dumps(options.output_dir)}"
-        )  # Quoted: a folder may be called 2024.
-    loaded = load_recipe(options.recipe, overrides)
     names = loaded.choose(options.stages)
-    runs = sweep.plan_runs(loaded, options.recipe, overrides)
+    if loaded.recipe.data is not None and loaded.recipe.data.vectors is not None:
+        from st_jtcse.cli import vectors
+
+        vectors.run(loaded, dry_run=options.dry_run)
+        return
+    runs = sweep.plan_runs(loaded, options.recipe, _overrides(options))
     if options.dry_run:
         place, folders = Path(loaded.recipe.output_dir), [run.folder for run in runs]
         with console.own_lines():

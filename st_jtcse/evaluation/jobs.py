@@ -1,22 +1,14 @@
-"""What a job, a task that is run once, is given, a model, and what it gives: a record, or why there
-is none.
-"""
+"""Jobs: tasks that are run once, on a loaded model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Protocol
 
 from sentence_transformers import SentenceTransformer
 
-from st_jtcse import embedded
-from st_jtcse.errors import PoolingNeeded
-from st_jtcse.evaluation.published import as_published
-from st_jtcse.hashing import embedding_sha256, weight_files_sha256
-from st_jtcse.modules.loading import load_sentence_transformer
 from st_jtcse.records import TaskRecord
 
 
@@ -33,31 +25,12 @@ class Evaluated:
     note: str = ""  # how a plain encoder is pooled that is known by its name
 
 
-def load_model(name: str, **how: Any) -> Evaluated:
-    """Load a model for evaluation; `how` are the arguments of
-    :func:`st_jtcse.modules.load_sentence_transformer`.
-
-    A published checkpoint that is a plain encoder is pooled as its authors do. Raises UserError.
-    """
-    place, note = Path(embedded.place(name)), ""
-    try:
-        model = load_sentence_transformer(name, **how)
-    except PoolingNeeded:
-        known = as_published(name)
-        if known is None:
-            raise
-        note = f"{name} {known}"
-        model = load_sentence_transformer(
-            name, **how | {"pooling": known.pooling, "template": known.template}
-        )
-    files = weight_files_sha256(place) if place.is_dir() else {}
-    return Evaluated(model, name, embedding_sha256(model), files, note)
-
-
 class Job(Protocol):
     """A task with its data at hand."""
 
-    data: str  # as `TaskRecord.data` has it
+    @property
+    def data(self) -> str:
+        """Which data it runs on, as `TaskRecord.data` has it."""
 
     def run(
         self, context: Context, earlier: TaskRecord | None, keep: Callable[[TaskRecord], object]

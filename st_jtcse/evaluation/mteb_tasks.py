@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,10 @@ from datasets import Dataset, DatasetDict
 from st_jtcse.errors import DataUnavailable, UserError
 from st_jtcse.evaluation.jobs import Context
 from st_jtcse.evaluation.mteb_models import TASK_LIST, ResultCache, TaskResult, mteb, quietly
-from st_jtcse.evaluation.senteval_data import load_sts
+from st_jtcse.evaluation.suites import Row
 from st_jtcse.hashing import sha256
 from st_jtcse.records import TaskRecord
 from st_jtcse.wording import unknown
-
-# MTEB tasks with the very pairs of a SentEval set, which a local folder may hold for both.
-SAME_PAIRS = {**{f"STS{year}": f"STS{year}" for year in range(12, 17)}, "STSBenchmark": "STSB"}
 
 
 def check_task(
@@ -47,33 +43,42 @@ def check_task(
 class MTEBJob:
     """One MTEB task, restricted, and where its data come from.
 
-    Raises UserError where a local file is faulty, DataUnavailable where the pairs can be had
-    nowhere.
+    Args:
+        row: The task, with its subsets and splits; None for all that MTEB evaluates.
+        folder: Holds data sets under their Hub names.
     """
 
-    def __init__(
-        self,
-        name: str,
-        subsets: Sequence[str] | None = None,  # None for all
-        splits: Sequence[str] | None = None,  # None for all that MTEB evaluates
-        *,
-        pairs: str | None = None,  # SentEval set whose pairs stand in for the task's own
-        folder: Path
-        | None = None,  # holds data sets under their Hub names, or graded pairs as JSONL (``sts/``)
-    ) -> None:
+    def __init__(self, row: Row, folder: Path | None = None) -> None:
         with quietly():
-            metadata = mteb.get_task(name).metadata
-            self.subsets = list(metadata.hf_subsets if subsets is None else subsets)
-            self.splits = list(metadata.eval_splits if splits is None else splits)
-            self._task: Any = mteb.get_task(name, hf_subsets=self.subsets, eval_splits=self.splits)
+            metadata = mteb.get_task(row.task).metadata
+            self.subsets = list(metadata.hf_subsets if row.subsets is None else row.subsets)
+            self.splits = list(metadata.eval_splits if row.splits is None else row.splits)
+            self._task: Any = mteb.get_task(
+                row.task, hf_subsets=self.subsets, eval_splits=self.splits
+            )
         self.main_score: str = metadata.main_score
         self.source = f"{metadata.dataset['path']}@{metadata.dataset['revision']}"
         self.sha256: str | None = None
-        if pairs is not None:
-            self._fill(pairs, folder)
-        elif folder is not None:
+        if folder is not None:
             self._find_data(folder)
-        self.data = self.sha256 or self.source  # which data it runs on, as `TaskRecord.data` has it
+
+    @property
+    def data(self) -> str:
+        """Which data it runs on, as `TaskRecord.data` has it."""
+        return self.sha256 or self.source
+
+    def fill(self, pairs: Sequence[Sequence[Any]], source: str, sha256: str) -> None:
+        """Take graded pairs in place of the task's own.
+
+        Args:
+            pairs: First sentences, second sentences and scores.
+            source: Where they were read.
+            sha256: Hash of them.
+        """
+        rows = Dataset.from_dict(dict(zip(("sentence1", "sentence2", "score"), pairs)))
+        self._task.dataset = DatasetDict({self.splits[0]: rows})
+        self._task.data_loaded = True
+        self.source, self.sha256 = source, sha256
 
     def run(
         self, context: Context, earlier: TaskRecord | None, keep: Callable[[TaskRecord], object]
@@ -128,20 +133,6 @@ class MTEBJob:
             dataset = {**self._task.metadata.dataset, "path": str(mirror)}
             self._task.metadata = self._task.metadata.model_copy(update={"dataset": dataset})
             self.source, self.sha256 = mirror.relative_to(folder).as_posix(), _folder_sha256(mirror)
-        elif (same := SAME_PAIRS.get(self._task.metadata.name)) is not None:
-            with suppress(DataUnavailable):
-                self._fill(same, folder, hub=False)
-
-    def _fill(self, pairs: str, folder: Path | None, *, hub: bool = True) -> None:
-        found = load_sts(pairs, folder, hub=hub)
-        columns = [
-            [cell for subset in found.content.values() for cell in subset[column]]
-            for column in range(3)
-        ]
-        rows = Dataset.from_dict(dict(zip(("sentence1", "sentence2", "score"), columns)))
-        self._task.dataset = DatasetDict({self.splits[0]: rows})
-        self._task.data_loaded = True
-        self.source, self.sha256 = found.source, found.sha256
 
 
 class _Known(ResultCache):

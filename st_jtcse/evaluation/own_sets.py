@@ -179,17 +179,19 @@ def _labelled(
 
     rows = _rows(source, columns, parse)
     texts, labels = zip(*rows)
+    of_vectors = labelled_vectors(name, labels, rows_sha256(rows), source.label)
+    return replace(of_vectors, columns=(texts,))
+
+
+def labelled_vectors(name: str, labels: Sequence[str], sha256: str, place: str) -> OwnSet:
+    """Return the set of texts with these labels, of which its measure is given the vectors;
+    messages call it by its place.
+    """
     if not 1 < len(set(labels)) < len(labels):
         found = f"{len(set(labels))} labels in {len(labels)} rows have nothing to tell apart"
-        raise UserError(f"{source.label}: {found}; give two or more, one of them to several rows.")
-    return OwnSet(
-        name,
-        "labels",
-        (texts,),
-        len(rows),
-        rows_sha256(rows),
-        partial(_of_labels, np.array(labels)),
-    )
+        raise UserError(f"{place}: {found}; give two or more, one of them to several rows.")
+    measure = partial(_of_labels, np.array(labels))
+    return OwnSet(name, "labels", (labels,), len(labels), sha256, measure)
 
 
 def _labelled_images(

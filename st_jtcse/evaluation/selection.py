@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_jtcse.data import Source
 from st_jtcse.errors import DataUnavailable, UserError
 from st_jtcse.evaluation.jobs import Job
-from st_jtcse.evaluation.senteval_data import STS, TRANSFER, SentEvalJob, main_metric
-from st_jtcse.evaluation.suites import Row, Suite, suites
+from st_jtcse.evaluation.protocols import protocols, suites
+from st_jtcse.evaluation.suites import Row, Suite
 from st_jtcse.wording import unknown
 
 if TYPE_CHECKING:
     from st_jtcse.evaluation.measured_sets import OwnSetJob
-
-SENTEVAL = "senteval/"
 
 
 def select(tables: Sequence[Suite], folder: Path | None) -> dict[str, Job | str]:
@@ -55,8 +53,8 @@ def suite_of_tasks(tasks: Sequence[str]) -> Suite:
     """Return a table of tasks asked for one by one; raises UserError for an unknown task, subset or
     split.
 
-    They are ``NAME``, ``NAME:SUBSET,SUBSET``, ``NAME@SPLIT`` or both, of MTEB; ``senteval/NAME`` of
-    SentEval.
+    They are ``NAME``, ``NAME:SUBSET,SUBSET``, ``NAME@SPLIT`` or both, of MTEB; or as a
+    protocol calls them, as ``senteval/NAME``.
     """
     return Suite.model_validate(
         {"name": "tasks", "rows": [_row(task) for task in dict.fromkeys(tasks)]}
@@ -97,12 +95,11 @@ def own_sets(
     }
 
 
-def _row(task: str) -> dict[str, Any]:
-    if task.startswith(SENTEVAL):
-        name, known = task.removeprefix(SENTEVAL), (*STS, *TRANSFER)
-        if name not in known:
-            raise UserError(unknown("a set of SentEval", name, known))
-        return {"paper": task, "protocol": "senteval", "task": name, "metric": main_metric(name)}
+def _row(task: str) -> Mapping[str, Any]:
+    for protocol in protocols():
+        row = protocol.row(task)
+        if row is not None:
+            return row
     # After the cheap answers: MTEB takes seconds to import.
     from st_jtcse.evaluation.mteb_tasks import check_task
 
@@ -118,15 +115,23 @@ def _row(task: str) -> dict[str, Any]:
 
 def _job(rows: list[Row], folder: Path | None) -> Job:
     """Return the job of rows that show the same task."""
-    if rows[0].protocol == "senteval":
-        return SentEvalJob(rows[0].task, folder)
+    subsets = _together([row.subsets for row in rows])
+    splits = _together([row.splits for row in rows])
+    together = rows[0].model_copy(update={"subsets": subsets, "splits": splits})
+    for protocol in protocols():
+        job = protocol.job(together, folder)
+        if job is not None:
+            return job
     from st_jtcse.evaluation.mteb_tasks import MTEBJob
 
-    # What all rows hold together; None, which stands for everything, if it is so in one of them.
-    subsets, splits = (
-        None
-        if None in parts
-        else list(dict.fromkeys(name for part in parts for name in part or ()))
-        for parts in ([row.subsets for row in rows], [row.splits for row in rows])
-    )
-    return MTEBJob(rows[0].task, subsets, splits, pairs=rows[0].pairs, folder=folder)
+    return MTEBJob(together, folder)
+
+
+def _together(parts: Sequence[tuple[str, ...] | None]) -> tuple[str, ...] | None:
+    """Return what all rows hold; None, which stands for everything, if it is so in one of them."""
+    found: dict[str, None] = {}
+    for part in parts:
+        if part is None:
+            return None
+        found |= dict.fromkeys(part)
+    return tuple(found)

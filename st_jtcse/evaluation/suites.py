@@ -1,13 +1,10 @@
-"""The papers' tables as suites of tasks, read from suites.yaml, and the figures of a
-model in them.
-"""
+"""Tables of tasks, read from YAML files, and the figures of a model in them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
 from pydantic import BaseModel, Field, model_validator
@@ -20,7 +17,6 @@ from st_jtcse.records import (
     TransferScores,
 )
 
-Protocol = Literal["mteb", "senteval", "data"]
 # The fifteen metrics of JTCSE's Table VI.
 RETRIEVAL = tuple(
     f"{name}_at_{k}" for name in ("map", "mrr", "ndcg", "precision", "recall") for k in (1, 5, 10)
@@ -35,8 +31,8 @@ class Row(BaseModel, extra="forbid", frozen=True):
     """One row of a table: a paper's, or a task that was asked for."""
 
     paper: str = Field(description="How the paper calls it.")
-    task: str = Field(description="MTEB's name of the task, SentEval's of the set, or a file's.")
-    protocol: Protocol = Field("mteb", description="Whose task it is.")
+    task: str = Field(description="The protocol's name of the task, or a file's.")
+    protocol: str = Field("mteb", description="Whose task it is.")
     metric: str | None = Field(
         None, description="Metric, instead of the suite's; None for MTEB's main score."
     )
@@ -81,7 +77,7 @@ class Suite(BaseModel, extra="forbid", frozen=True):
 
     name: str = Field("", description="The key of the file.")
     source: str | None = Field(None, description="Paper and table.")
-    protocol: Protocol = Field("mteb", description="Protocol of the rows.")
+    protocol: str = Field("mteb", description="Protocol of the rows.")
     note: str | None = Field(None, description="What to know when comparing.")
     metric: str | None = Field(None, description="Metric of every row that names none.")
     splits: tuple[str, ...] = Field((), description="Splits of every row that names none.")
@@ -112,14 +108,11 @@ class Suite(BaseModel, extra="forbid", frozen=True):
         return self
 
 
-@cache
-def suites() -> dict[str, Suite]:
-    """Return every suite by name, in the order of the file."""
+def read_suites(file: Path) -> dict[str, Suite]:
+    """Return the suites of a YAML file by name, in its order."""
     # libyaml's parser where PyYAML was built with it: the same data in a fraction of the time.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    data = yaml.load(
-        Path(__file__).with_name("suites.yaml").read_text(encoding="utf-8"), Loader=loader
-    )
+    data = yaml.load(file.read_text(encoding="utf-8"), Loader=loader)
     return {name: Suite.model_validate({**found, "name": name}) for name, found in data.items()}
 
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
 from sentence_transformers import SentenceTransformer
 
+from st_jtcse.data.neighbours import TOPIC_NEIGHBOURS, neighbourhood_means, topic_weight
 from st_jtcse.evaluation.measured_sets import OwnSet, Statistic
 from st_jtcse.evaluation.own_sets import NEIGHBOURS, OwnSetEvaluator, nearest_others
 from st_jtcse.evaluation.unique_texts import Vectors
@@ -38,20 +40,36 @@ def neighbours_set(texts: Sequence[str], reference: Vectors, sha256: str) -> Own
     return OwnSet("unlabelled", "shared_neighbours", (texts,), len(texts), sha256, measure)
 
 
-def agreed_set(texts: Sequence[str], candidates: Sequence[Vectors], sha256: str) -> OwnSet:
+def agreed_set(
+    texts: Sequence[str],
+    sha256: str,
+    start: Vectors,
+    held: Sequence[Vectors],
+    among: Sequence[Vectors] | None = None,
+) -> OwnSet:
     """Return the set whose score is how many nearest neighbours a model shares with what several
     candidates, itself among them, agree on.
 
-    The reference of :func:`neighbours_set` is here the mean of the candidates' cosines.
+    The reference of :func:`neighbours_set` is here the mean of the candidates' cosines. Their
+    vectors are first drawn to their neighbours, as far as the text has topics by the start. Where
+    it has none, nothing says which candidate is better, and the neighbours are the start's own.
 
     Args:
-        texts: The texts.
-        candidates: Each candidate's unit vectors of the texts, (n, H_k), drawn to their
-            neighbours.
-        sha256: Hash of the texts.
+        texts: Texts that are held out.
+        sha256: Their hash.
+        start: The start's unit vectors of texts to fit on.
+        held: Each candidate's unit vectors of the held-out texts, (n, H_k), the start's first.
+        among: Likewise of texts to fit on, in which neighbours are found; None: they are found in
+            the held-out ones.
     """
-    reference = np.concatenate(candidates, axis=1) / len(candidates) ** 0.5
-    return neighbours_set(texts, reference, sha256)
+    weight = topic_weight(start, TOPIC_NEIGHBOURS)
+    if not weight:
+        return neighbours_set(texts, held[0], sha256)
+    drawn = [
+        neighbourhood_means(own, TOPIC_NEIGHBOURS, weight, others)
+        for own, others in zip(held, among or repeat(None))
+    ]
+    return neighbours_set(texts, np.concatenate(drawn, axis=1) / len(drawn) ** 0.5, sha256)
 
 
 class RememberingEvaluator(OwnSetEvaluator):

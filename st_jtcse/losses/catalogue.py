@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
 
 from sentence_transformers.cross_encoder import losses as theirs_of_cross_encoders
@@ -17,10 +16,10 @@ from torch import nn
 
 from st_jtcse.errors import UserError
 from st_jtcse.losses.declaration import LossDeclaration, defaults_of
+from st_jtcse.plugins import imported, installed
 from st_jtcse.wording import unknown
 
-# A package that has losses of its own names them under this group: a recipe alone never imports
-# code.
+# A package that has losses of its own names them under this group.
 ENTRY_POINTS = "st_jtcse.losses"
 
 _TWO, _TWO_OR_MORE, _THREE = (2, 2), (2, None), (3, 3)
@@ -114,7 +113,7 @@ def loss_names(cross_encoder: bool = False) -> list[str]:
     """
     own = [
         name
-        for name, loss in losses_here().items()
+        for name, loss in _declared_losses().items()
         if declaration_of(loss).cross_encoder == cross_encoder
     ]
     offered = [
@@ -122,14 +121,13 @@ def loss_names(cross_encoder: bool = False) -> list[str]:
         for name, loss in _their_classes(cross_encoder).items()
         if not declaration_of(loss).beyond
     ]
-    return list(dict.fromkeys([*own, *_installed(), *offered]))
+    broken = installed(ENTRY_POINTS).keys() - _declared_losses()
+    return list(dict.fromkeys([*own, *sorted(broken), *offered]))
 
 
 def loss_class(name: str, cross_encoder: bool = False) -> type[nn.Module]:
     """Return the loss of a name; raises UserError where it is unknown or cannot be imported."""
-    found = losses_here().get(name)
-    if found is None and name in _installed():
-        found = _imported(_installed()[name])
+    found = own_loss(name)
     if found is None:
         found = _their_classes(cross_encoder).get(name)
     if found is None or declaration_of(found).cross_encoder != cross_encoder:
@@ -151,29 +149,32 @@ def declaration_of(loss: type[nn.Module]) -> LossDeclaration:
 
 def losses_that(fact: str) -> list[str]:
     """Return the names of the losses whose declaration has a fact, such as ``"teachers"``."""
-    declared = {name: declaration_of(loss) for name, loss in losses_here().items()} | _THEIRS
-    return [name for name, facts in declared.items() if getattr(facts, fact)]
+    own = {name: declaration_of(loss) for name, loss in _declared_losses().items()}
+    return [name for name, facts in (own | _THEIRS).items() if getattr(facts, fact)]
 
 
-def _imported(point: EntryPoint) -> type[nn.Module]:
-    try:
-        found: type[nn.Module] = point.load()
-    except Exception as error:  # Another package's code fails as it likes.
-        raise UserError(
-            f"expected a loss that can be imported, found {point.name!r} at {point.value!r}, which "
-            f"fails with {type(error).__name__}: {error}. Fix or uninstall the package that names "
-            "it."
-        ) from error
+def own_loss(name: str) -> type[nn.Module] | None:
+    """Return a loss of this package or of an installed one; None where none has the name.
+
+    Raises UserError where it cannot be imported.
+    """
+    found = losses_here().get(name)
+    points = installed(ENTRY_POINTS)
+    if found is None and name in points:
+        loss: type[nn.Module] = imported(points[name], "a loss")
+        return loss
     return found
 
 
-def _installed() -> Mapping[str, EntryPoint]:
-    return _found_on(tuple(sys.path))
-
-
-@cache  # Every installed package is asked.
-def _found_on(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+def _declared_losses() -> dict[str, type[nn.Module]]:
+    """Return this package's losses and those of installed ones that can be imported, sorted."""
+    found = dict(losses_here())
+    for name in installed(ENTRY_POINTS):
+        with suppress(UserError):
+            loss = own_loss(name)
+            if loss is not None:
+                found[name] = loss
+    return dict(sorted(found.items()))
 
 
 def _their_classes(cross_encoder: bool) -> dict[str, type[nn.Module]]:

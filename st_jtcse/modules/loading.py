@@ -24,7 +24,7 @@ from typing import Any, cast
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.model import BaseModel
-from sentence_transformers.base.modules import Transformer
+from sentence_transformers.base.modules import Module, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 from sentence_transformers.util import import_from_string, load_file_path
 from torch import nn
@@ -163,18 +163,15 @@ def _as_shipped(
     if hub["trust_remote_code"] or not foreign:
         with reading(name) as place:
             return SentenceTransformer(place, device=device, model_kwargs=model_kwargs, **hub)
-    own = {f"{kind.__module__}.{kind.__name__}": kind for kind in own_modules()}
-    unknown = next((kind for kind in foreign if kind not in own), None)
-    if unknown is not None:
-        raise CodeNotTrusted(
-            f"The model {os.fspath(name)!r} cannot be loaded: it needs the class {unknown[:60]}, "
-            "whose code runs only if you allow it",
-            "if you trust it, load it with trust_remote_code=True",
-        )
+    for kind in foreign:
+        if not _is_own_module(kind):
+            raise CodeNotTrusted(
+                f"The model {os.fspath(name)!r} cannot be loaded: it needs the class {kind[:60]}, "
+                "whose code runs only if you allow it",
+                "if you trust it, load it with trust_remote_code=True",
+            )
     with reading(name) as place:
-        kinds: list[Any] = [
-            own.get(entry["type"]) or import_from_string(entry["type"]) for entry in entries
-        ]
+        kinds: list[Any] = [import_from_string(entry["type"]) for entry in entries]
         given = {**hub, "model_kwargs": model_kwargs}
         modules = [
             kind.load(place, subfolder=entry["path"], **given)
@@ -191,13 +188,18 @@ def _as_shipped(
         )
 
 
-def own_modules() -> list[Any]:
-    """Return the classes of this package that a saved model may name, as plain `save_pretrained`
-    names all of them.
+def _is_own_module(kind: str) -> bool:
+    """Tell whether a saved model names a module of this package, as plain `save_pretrained`
+    does.
     """
-    from st_jtcse import modules
-
-    return [found for name in modules.__all__ if isinstance(found := getattr(modules, name), type)]
+    if not kind.startswith(f"{__package__}."):
+        return False
+    try:
+        found: Any = import_from_string(kind)
+    except (ImportError, AttributeError):
+        return False
+    is_module = isinstance(found, type) and issubclass(found, Module)
+    return is_module and f"{found.__module__}.{found.__name__}" == kind
 
 
 def load_encoder(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from functools import cache
 from graphlib import TopologicalSorter
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import BaseModel, BeforeValidator, Field, create_model
 
 from st_jtcse.errors import UserError
+from st_jtcse.plugins import imported, installed
 from st_jtcse.recipe.blocks import WeightedModelSpec
 from st_jtcse.recipe.yaml_source import Loc
 
@@ -127,6 +128,12 @@ class Ability:
     def read(self, stage: Stage, inputs: Inputs) -> None:
         """Read and check files before anything trains, into `inputs`, with their hashes."""
 
+    def pairs_views(self, stage: Stage) -> bool:
+        """Whether the rows that it makes are both views of a sentence, for a loss that makes
+        none.
+        """
+        return False
+
     def expected_rows(self, stage: Stage, rows: int) -> int:
         """Return how many rows it makes of so many, as far as is known before."""
         return rows
@@ -162,7 +169,7 @@ def abilities() -> tuple[Ability, ...]:
     for place in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(f"{PACKAGE}.{place.name}")
         found |= {type(own).__name__: own for own in _of_module(module)}
-    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+    for point in installed(ENTRY_POINTS).values():
         own = _installed(point)
         found[type(own).__name__] = own
     order = TopologicalSorter({name: own.after for name, own in sorted(found.items())})
@@ -223,21 +230,16 @@ def _of_module(module: ModuleType) -> Iterator[Ability]:
 def _installed(point: EntryPoint) -> Ability:
     """Return another package's ability; where it cannot be imported, one that refuses its key."""
     try:
-        made: Ability = point.load()()
-    except Exception as error:  # Another package's code fails as it likes.
-        return _broken(point, error)
+        made: Ability = imported(point, "an ability")()
+    except UserError as error:
+        return _broken(point.name, str(error))
     return made
 
 
-def _broken(point: EntryPoint, error: Exception) -> Ability:
-    told = (
-        f"expected an ability that can be imported, found {point.name!r} at {point.value!r}, which "
-        f"fails with {type(error).__name__}: {error}. Fix or uninstall the package that names it."
-    )
-
+def _broken(name: str, told: str) -> Ability:
     def refuse(value: Any) -> Any:
         raise ValueError(told)
 
     field = (Annotated[Any, BeforeValidator(refuse)], Field(None, description=told))
-    kind: type[Ability] = type(f"Broken{point.name}", (Ability,), {"fields": {point.name: field}})
+    kind: type[Ability] = type(f"Broken{name}", (Ability,), {"fields": {name: field}})
     return kind()

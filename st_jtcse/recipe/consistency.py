@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from st_jtcse.data.labelled import COLUMNS
 from st_jtcse.errors import UserError
 from st_jtcse.losses.declaration import LossDeclaration
 from st_jtcse.recipe.ability import Need, abilities, given
@@ -122,13 +121,36 @@ def choices(stages: Sequence[StageSpec | None], recipe: Mapping[str, Any]) -> It
         yield Fault(("stages",), f"expected a stage for '{told}', found none. Choose another.")
 
 
-def stage_faults(
+def references(
     stage: PlacedStage, all_names: Sequence[str], left_out: Collection[str] = ()
 ) -> Iterator[Fault]:
-    """Tell what does not go together in a stage; `all_names` are those of the recipe's stages, in
-    order, and `left_out` those of them that the run of this stage is without.
+    """Tell models of a stage that no earlier one makes; `all_names` are those of the recipe's
+    stages, in order, and `left_out` those of them that the run of this stage is without.
     """
-    yield from _references(stage, all_names, left_out)
+    earlier = [name for name in all_names[: stage.index] if name not in left_out]
+    for below, reference in stage.spec.models.items():
+        target = reference.removeprefix(STAGE_PREFIX)
+        if not reference.startswith(STAGE_PREFIX) or target in earlier:
+            continue
+        found = "a later stage" if target in all_names[stage.index :] else "no stage of this recipe"
+        if target == stage.spec.name:
+            found = "this stage itself"
+        elif target in left_out:
+            found = "a stage that its 'only' leaves out of this run"
+        way = (
+            f"Use one of: {', '.join(earlier)}."
+            if earlier
+            else "No stage comes before; name a model."
+        )
+        if near := nearest(target, earlier):
+            way = f"Did you mean '{STAGE_PREFIX}{near}'?"
+        yield Fault(
+            stage.at(*below), f"expected an earlier stage, found {shown(reference)}, {found}. {way}"
+        )
+
+
+def stage_faults(stage: PlacedStage) -> Iterator[Fault]:
+    """Tell what does not go together in a stage."""
     data, loss = stage.spec.data, stage.loss
     if stage.spec.reads_rows and data is None:
         way = "Add 'data: {train: FILE}' to either."
@@ -188,32 +210,10 @@ def _mini_batches(stage: PlacedStage) -> Iterator[Fault]:
         yield Fault(stage.where("args", "gradient_checkpointing"), text)
 
 
-def _references(
-    stage: PlacedStage, all_names: Sequence[str], left_out: Collection[str]
-) -> Iterator[Fault]:
-    earlier = [name for name in all_names[: stage.index] if name not in left_out]
-    for below, reference in stage.spec.models.items():
-        target = reference.removeprefix(STAGE_PREFIX)
-        if not reference.startswith(STAGE_PREFIX) or target in earlier:
-            continue
-        found = "a later stage" if target in all_names[stage.index :] else "no stage of this recipe"
-        if target == stage.spec.name:
-            found = "this stage itself"
-        elif target in left_out:
-            found = "a stage that its 'only' leaves out of this run"
-        way = (
-            f"Use one of: {', '.join(earlier)}."
-            if earlier
-            else "No stage comes before; name a model."
-        )
-        if near := nearest(target, earlier):
-            way = f"Did you mean '{STAGE_PREFIX}{near}'?"
-        yield Fault(
-            stage.at(*below), f"expected an earlier stage, found {shown(reference)}, {found}. {way}"
-        )
-
-
 def _rows(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator[Fault]:
+    # The library behind labelled rows takes seconds to import, and few faults need it.
+    from st_jtcse.data.labelled import COLUMNS
+
     name = stage.loss_name
     if data.pairs is None:
         if loss.needs_rows:

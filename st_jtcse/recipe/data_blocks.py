@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from st_jtcse.recipe.ability import abilities, with_abilities
-from st_jtcse.recipe.blocks import DEV, Block, Sources, SourceSpec, Text, shorthand
+from st_jtcse.recipe.blocks import DEV, Block, Source, Sources, SourceSpec, Text, shorthand
 from st_jtcse.recipe.extends import FOREIGN
 
 # All by which a stage's record calls data that are not test sets.
@@ -99,6 +99,11 @@ class DataSpec(Block):
         None,
         description="Sentences or images: a source, or a list of sources to read one after the "
         "other.",
+    )
+    vectors: Source | None = Field(
+        None,
+        description="Vectors of any model, one a text, in place of the text: a .npy, .safetensors "
+        "or .parquet file. The run then fits the recipe's `maps` on them and nothing else.",
     )
     pairs: Sources | None = Field(
         None,

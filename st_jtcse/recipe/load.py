@@ -1,5 +1,5 @@
-"""Loads a recipe: YAML, overrides, validation, resolution and cross-checks, with every fault of a
-round at once.
+"""Loads a recipe: YAML, overrides, validation and resolution, then the checks that need the
+libraries it names; each of the two tells all its faults at once.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from st_jtcse import bundled
+from st_jtcse.corpus_folder import is_wildcard
 from st_jtcse.errors import UserError
-from st_jtcse.recipe import extends, yaml_source
+from st_jtcse.recipe import consistency, extends, yaml_source
 from st_jtcse.recipe.ability import Need, abilities
 from st_jtcse.recipe.choices import BY_TEXT, left_out_of, purpose_of
+from st_jtcse.recipe.consistency import PlacedStage
 from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec
 from st_jtcse.recipe.faults import Fault, SchemaPlace, from_pydantic, schema_place, tell
 from st_jtcse.recipe.overrides import apply
@@ -85,12 +87,21 @@ class LoadedRecipe:
 def load_recipe(
     reference: str, overrides: Sequence[str] = (), point: Mapping[str, Any] | None = None
 ) -> LoadedRecipe:
-    """Load, resolve and check a recipe, by path or bundled name; a UserError tells every fault in
-    the file's order.
+    """Load, resolve and check a recipe, as :func:`read_recipe` and :func:`check_recipe` do."""
+    loaded = read_recipe(reference, overrides, point)
+    check_recipe(loaded)
+    return loaded
+
+
+def read_recipe(
+    reference: str, overrides: Sequence[str] = (), point: Mapping[str, Any] | None = None
+) -> LoadedRecipe:
+    """Load and resolve a recipe, by path or bundled name, without the libraries that it names.
 
     Overrides are texts ``KEY=VALUE``, and relative files in them start at the current folder. A
     point of the recipe's sweep, value by key, is laid over all of that; relative files in it start
-    at the recipe's folder, and the recipe then has no sweep and no seeds.
+    at the recipe's folder, and the recipe then has no sweep and no seeds. A UserError tells every
+    fault of the keys, their types, and the names of stages, in the file's order.
     """
     path, name = _find(reference)
     swept = None if point is None else {**point, "sweep": None, "seeds": None}
@@ -107,7 +118,7 @@ def load_recipe(
         source = extends.lay_defaults(source, given, _of_training())
     if source.plain("purpose") == BY_TEXT:
         source = source.having(purpose=_purpose(source))
-    faults = list(_consistency(source.data))
+    faults = list(_faults_of_shape(source.data))
     try:
         recipe = Recipe.model_validate(source.data)
     except ValidationError as error:
@@ -125,6 +136,37 @@ def load_recipe(
         if stage.name not in left_out
     )
     return LoadedRecipe(whole, stages, path, source)
+
+
+def check_recipe(loaded: LoadedRecipe) -> None:
+    """Check a recipe that was read against the libraries that it names, and its blocks against one
+    another; a UserError tells every fault.
+    """
+    tree = loaded.source.data
+    faults = list(consistency.arguments(tree.get("args"), ("args",)))
+    for stage in _placed(tree):
+        if isinstance(stage, PlacedStage):
+            faults += consistency.stage_faults(stage)
+    if faults:
+        raise UserError(*tell(loaded.source, faults))
+
+
+def missing_paths(block: Any, key: str = "") -> Iterator[str]:
+    """Yield the local files and folders that a part of a loaded recipe, the value of a key, names
+    and that are not there.
+    """
+    if isinstance(block, str):
+        is_there = os.path.exists(block) or is_wildcard(Path(block))
+        if key in _LOCAL and os.path.isabs(block) and not is_there:
+            yield block
+    elif isinstance(block, list):
+        for item in block:
+            yield from missing_paths(item, key)
+    elif isinstance(block, dict):
+        yield from missing_paths(list(block.values()))
+    elif isinstance(block, BaseModel):
+        for field in type(block).model_fields:
+            yield from missing_paths(getattr(block, field), field)
 
 
 def _purpose(source: Source) -> Source:
@@ -181,27 +223,39 @@ def _of_training() -> set[str]:
     return found
 
 
-def _consistency(tree: dict[str, Any]) -> Iterator[Fault]:
-    """Check what of a recipe's blocks can be read, so that no fault hides another."""
-    # After the cheap answers: the libraries behind losses and arguments take seconds to import.
-    from st_jtcse.recipe import consistency
-
+def _faults_of_shape(tree: dict[str, Any]) -> Iterator[Fault]:
+    """Tell what is wrong with names and references, and with data that do not go together."""
     written = tree["stages"] if isinstance(tree.get("stages"), list) else []
     yield from consistency.names(written)
-    args: dict[str, Any] = tree["args"] if isinstance(tree.get("args"), dict) else {}
-    data, evaluate = (
-        _readable(DataSpec, tree.get("data")),
-        _readable(EvaluateSpec, tree.get("evaluate")),
-    )
+    data = _readable(DataSpec, tree.get("data"))
     if data is not None and not data.sources:
         yield Fault(("data",), _NO_SOURCE)
     names = [str(stage.get("name")) if isinstance(stage, dict) else "" for stage in written]
-    yield from consistency.arguments(tree.get("args"), ("args",))
-    read = [_readable(StageSpec, block) for block in written]
-    yield from consistency.choices(read, tree)
-    left_out = left_out_of(filter(None, read), tree)
-    for index, (block, stage) in enumerate(zip(written, read)):
-        if stage is None:
+    yield from consistency.choices([_readable(StageSpec, block) for block in written], tree)
+    left_out = _left_out(tree)
+    for stage in _placed(tree):
+        if isinstance(stage, Fault):
+            yield stage
+        else:
+            others = () if stage.spec.name in left_out else left_out
+            yield from consistency.references(stage, names, others)
+    push, in_run = tree.get("push"), [name for name in names if name not in left_out]
+    yield from consistency.push(push.get("repos") if isinstance(push, dict) else None, in_run)
+
+
+def _left_out(tree: dict[str, Any]) -> set[str]:
+    """Name the stages that are not part of the run, as far as the recipe can be read."""
+    written = tree["stages"] if isinstance(tree.get("stages"), list) else []
+    return left_out_of(filter(None, (_readable(StageSpec, block) for block in written)), tree)
+
+
+def _placed(tree: dict[str, Any]) -> Iterator[PlacedStage | Fault]:
+    """Resolve what of a recipe's stages can be read, so that no fault hides another."""
+    args: dict[str, Any] = tree["args"] if isinstance(tree.get("args"), dict) else {}
+    data = _readable(DataSpec, tree.get("data"))
+    evaluate, left_out = _readable(EvaluateSpec, tree.get("evaluate")), _left_out(tree)
+    for index, block in enumerate(tree["stages"] if isinstance(tree.get("stages"), list) else []):
+        if (stage := _readable(StageSpec, block)) is None:
             continue
         others = () if stage.name in left_out else left_out
         if stage.data is not None and not stage.data.sources and tree.get("data") is None:
@@ -209,15 +263,11 @@ def _consistency(tree: dict[str, Any]) -> Iterator[Fault]:
         try:
             whole = resolved(stage, data, args, evaluate, others)
         except ValidationError as error:
-            told = (
-                f"{fault.text} The rest is the recipe's 'data'." for fault in from_pydantic(error)
-            )
-            yield from (Fault(("stages", index, "data"), text) for text in told)
+            for fault in from_pydantic(error):
+                text = f"{fault.text} The rest is the recipe's 'data'."
+                yield Fault(("stages", index, "data"), text)
             continue
-        placed = consistency.PlacedStage(index, whole, block)
-        yield from consistency.stage_faults(placed, names, others)
-    push, in_run = tree.get("push"), [name for name in names if name not in left_out]
-    yield from consistency.push(push.get("repos") if isinstance(push, dict) else None, in_run)
+        yield PlacedStage(index, whole, block)
 
 
 def _readable(kind: type[BlockType], tree: Any) -> BlockType | None:

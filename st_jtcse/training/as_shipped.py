@@ -15,7 +15,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 
 from st_jtcse import embedded, processes
-from st_jtcse.diagnostics import unit_vectors
+from st_jtcse.correlation import unit_vectors
 from st_jtcse.errors import UserError, ways_out
 from st_jtcse.evaluation.verdict import verdicts
 from st_jtcse.modules.loading import saved_as

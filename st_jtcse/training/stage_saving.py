@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from st_jtcse.diagnostics import gmac
+from st_jtcse.evaluation import gmac
 from st_jtcse.recipe.blocks import DEV
 from st_jtcse.recipe.data_blocks import EvaluateSpec
 from st_jtcse.recipe.load import LoadedRecipe

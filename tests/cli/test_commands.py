@@ -3,15 +3,16 @@ defect.
 """
 
 import argparse
-import importlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from conftest import command_of
 
 import st_jtcse
 from st_jtcse.cli import convert, exit_status
@@ -19,7 +20,7 @@ from st_jtcse.errors import PushFailed, UserError
 from st_jtcse.modules import twin_encoder
 
 # Of the package, by --help or --list of any command; in all, with the libraries and Python's own.
-OUR_MODULES, ALL_MODULES = 20, 500
+OUR_MODULES, ALL_MODULES = 22, 500
 ANSWERS = {
     "convergence": ["--help"],
     "convert": ["--help", "join --help", "split --help"],
@@ -29,11 +30,17 @@ ANSWERS = {
     "train": ["--help", "--list"],
     "eval": ["--help", "--list"],
 }
+PLACES = {
+    point.name.removeprefix("st-"): point.value.partition(":")[0]
+    for point in entry_points(group="console_scripts")
+    if point.name.removeprefix("st-") in ANSWERS
+}
 SCRIPT = """
 import contextlib, importlib, io, json, sys, time
 told = []
-for name, answers in json.loads(sys.argv[1]).items():
-    command = importlib.import_module(f"st_jtcse.cli.{name}")
+answers, places = json.loads(sys.argv[1])
+for name, answers in answers.items():
+    command = importlib.import_module(places[name])
     for answer in answers:
         text = io.StringIO()
         with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
@@ -56,7 +63,9 @@ print(json.dumps(told))
 def answers():
     """What each command's cheap answers load, one after the other in one fresh process."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(ANSWERS)], capture_output=True, text=True
+        [sys.executable, "-c", SCRIPT, json.dumps([ANSWERS, PLACES])],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return {told["answer"]: told for told in json.loads(done.stdout)}
@@ -75,8 +84,30 @@ def test_help_and_lists_come_without_torch(answer, answers):
 @pytest.mark.parametrize("name", ANSWERS)
 def test_every_command_tells_its_version(name, capsys):
     with pytest.raises(SystemExit, match=r"^0$"):
-        importlib.import_module(f"st_jtcse.cli.{name}").main(["--version"])
+        command_of(name)(["--version"])
     assert capsys.readouterr().out == f"st-{name} (st-jtcse) {st_jtcse.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["qickstart"], "recipe: expected a file or the name of a bundled recipe"),
+        (["adapt", "--set", "data.train=none.txt"], "none.txt does not exist; check the path."),
+        (["adapt", "--set", "evaluate.test.mine=none.csv"], "none.csv does not exist"),
+        (["adapt", "--set", "model=./none"], "none does not exist; check the path."),
+        (["adapt", "--set", "modl=x"], "--set modl: expected a known key, found 'modl'."),
+        (["adapt", "--set", "seed=x"], "--set seed: expected a whole number, found 'x'."),
+        (["adapt", "--stage", "nope"], "--stage: 'nope' is not a stage of the recipe"),
+        (["adapt", "--set", "stages.adapted.model.base=stage:none"], "expected an earlier stage"),
+    ],
+)
+def test_common_faults_are_told_before_torch_is_imported(arguments, told, tmp_path):
+    script = "import sys; from st_jtcse.cli.train import main; main(sys.argv[1:])"
+    script += "; print([name for name in ('torch', 'datasets') if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert told in done.stderr and done.stdout == "[]\n"
 
 
 def test_a_shell_completes_options_and_bundled_recipes(tmp_path):

@@ -2,7 +2,6 @@
 where told `y`.
 """
 
-import importlib
 import io
 import json
 import shutil
@@ -11,6 +10,7 @@ import pytest
 import torch
 import yaml
 from conftest import (
+    command_of,
     make_model,
     make_pairs,
     make_pipeline,
@@ -85,7 +85,7 @@ def give(root, tmp_path, monkeypatch, capsys):
             arguments = [places.get(word, word) for word in words]
         monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 99))
         capsys.readouterr()
-        status = importlib.import_module(f"st_jtcse.cli.{name}").main(arguments)
+        status = command_of(name)(arguments)
         return status, capsys.readouterr().err.strip().splitlines()
 
     return run

@@ -18,10 +18,10 @@ from transformers import (
     GenerationConfig,
 )
 
-from st_jtcse.data.judge import Judge, judged_scores
 from st_jtcse.data.teachers import with_teacher_labels
-from st_jtcse.data.translation import Pivot, round_trip
 from st_jtcse.hashing import embedding_sha256, weights_sha256
+from st_jtcse.papers.data.judge import Judge, judged_scores
+from st_jtcse.papers.data.translation import Pivot, round_trip
 
 SENTENCES = make_sentences(3)
 

@@ -8,7 +8,8 @@ import torch
 from conftest import make_model, save_encoder
 
 from st_jtcse.errors import PoolingNeeded, UserError
-from st_jtcse.evaluation.jobs import embedding_sha256, load_model
+from st_jtcse.evaluation.given_models import load_model
+from st_jtcse.hashing import embedding_sha256
 from st_jtcse.modules.twin_encoder import join_towers
 
 pytestmark = pytest.mark.usefixtures("offline")

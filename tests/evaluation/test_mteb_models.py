@@ -9,14 +9,18 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.jobs import Context, load_model
+from st_jtcse.evaluation.given_models import load_model
+from st_jtcse.evaluation.jobs import Context
 from st_jtcse.evaluation.mteb_models import UniqueTextEncoder, mteb, quietly, register
 from st_jtcse.evaluation.mteb_tasks import MTEBJob
-from st_jtcse.evaluation.suites import RETRIEVAL
+from st_jtcse.evaluation.selection import select
+from st_jtcse.evaluation.suites import RETRIEVAL, Row, Suite
 from st_jtcse.modules import TwinCrossAttentionEncoder, ensemble_of
 from st_jtcse.records import TaskRecord
 
 pytestmark = pytest.mark.usefixtures("offline")
+
+DEV = Row(paper="dev", task="STSBenchmarkMultilingualSTS", splits=("dev",))
 
 
 def twin(tower_folders):
@@ -148,13 +152,18 @@ def run(job, encoder, earlier=None, keep=lambda record: None):
     return job.run(context, earlier, keep).scores
 
 
+def job_of(folder, task, **more):
+    row = {"paper": task, "task": task, **more}
+    return next(iter(select([Suite.model_validate({"rows": [row]})], folder).values()))
+
+
 def test_tasks_take_local_pairs_and_mirrors_of_the_hub(model, evaluation_data, tmp_path):
-    from_jsonl = MTEBJob("STS12", folder=evaluation_data)
+    from_jsonl = job_of(evaluation_data, "STS12")
     assert from_jsonl.source == "sts12.test.jsonl"
     write_rows(
         tmp_path / "mteb" / "sts12-sts" / "test.jsonl", make_pairs(20, 1) + make_pairs(12, 2)
     )
-    from_mirror = MTEBJob("STS12", folder=tmp_path)
+    from_mirror = job_of(tmp_path, "STS12")
     assert from_mirror.source == "mteb/sts12-sts"
     encoder = UniqueTextEncoder(model, "mine")
     first, second = (run(task, encoder)["test"]["default"] for task in (from_jsonl, from_mirror))
@@ -164,7 +173,7 @@ def test_tasks_take_local_pairs_and_mirrors_of_the_hub(model, evaluation_data, t
 def test_sick_r_is_run_on_senteval_s_pairs_where_the_suite_says_so(
     model, evaluation_data, monkeypatch
 ):
-    task = MTEBJob("SICK-R", pairs="SICKR", folder=evaluation_data)
+    task = job_of(evaluation_data, "SICK-R", pairs="SICKR")
     seen = []
     encoder = UniqueTextEncoder(model, "mine")
     encode = encoder.encode
@@ -175,16 +184,16 @@ def test_sick_r_is_run_on_senteval_s_pairs_where_the_suite_says_so(
     )
     assert -1 <= run(task, encoder)["test"]["default"]["cosine_spearman"] <= 1
     assert seen == [15, 15]
-    assert MTEBJob("SICK-R", folder=evaluation_data).source.startswith("mteb/sickr-sts@")
+    assert job_of(evaluation_data, "SICK-R").source.startswith("mteb/sickr-sts@")
 
 
 def test_a_task_runs_the_chosen_subset_and_split_only():
-    task = MTEBJob("STSBenchmarkMultilingualSTS", ["en"], ["dev"])
+    task = MTEBJob(DEV.model_copy(update={"subsets": ("en",)}))
     assert (task.subsets, task.splits, task.main_score) == (["en"], ["dev"], "cosine_spearman")
 
 
 def test_subsets_asked_for_later_are_run_alone_and_kept_with_the_others(model):
-    job = MTEBJob("STSBenchmarkMultilingualSTS", ["en", "de"], ["dev"])
+    job = MTEBJob(DEV.model_copy(update={"subsets": ("en", "de")}))
     parts = {}
     for seed, subset in enumerate(job.subsets):
         rows = make_pairs(10, seed)

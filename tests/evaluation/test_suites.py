@@ -4,9 +4,10 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from st_jtcse.errors import UserError
+from st_jtcse.evaluation.protocols import suites
 from st_jtcse.evaluation.selection import named_suite, select, suite_of_tasks
-from st_jtcse.evaluation.senteval_data import STS, TRANSFER
-from st_jtcse.evaluation.suites import Suite, suites
+from st_jtcse.evaluation.suites import Suite
+from st_jtcse.papers.evaluation.senteval_data import STS, TRANSFER
 
 MTEB = [name for name, suite in suites().items() if suite.protocol == "mteb"]
 

@@ -2,13 +2,13 @@
 looks finished.
 """
 
-import importlib
 import json
 import shlex
 from collections import Counter
 
 import pytest
 from conftest import (
+    command_of,
     make_model,
     make_pairs,
     make_sentences,
@@ -120,7 +120,7 @@ def test_a_faulty_input_is_told_and_leaves_nothing(row, world, tmp_path, monkeyp
             path.write_text(filled(content, world), encoding="utf-8")
     before = files_below(tmp_path)
     name, *arguments = shlex.split(filled(row.command, world))
-    main = importlib.import_module(f"st_jtcse.cli.{name.removeprefix('st-')}").main
+    main = command_of(name.removeprefix("st-"))
     try:
         status = main(arguments)
     except SystemExit as left:

@@ -3,7 +3,6 @@ or is refused in whole sentences; there is no traceback, no endless work, and no
 bound.
 """
 
-import importlib
 import json
 import resource
 import signal
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_pairs, make_sentences, write_rows
+from conftest import command_of, make_pairs, make_sentences, write_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -122,7 +121,7 @@ stages:
 
 def answer(command, *arguments):
     """Run a command, and return its exit status and what it told."""
-    main = importlib.import_module(f"st_jtcse.cli.{command}").main
+    main = command_of(command)
     told = StringIO()
     with bounded(), redirect_stdout(StringIO()), redirect_stderr(told):
         status = main([str(argument) for argument in arguments])

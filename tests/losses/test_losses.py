@@ -16,10 +16,12 @@ from st_jtcse.losses import JTCSELoss, SimCSELoss, catalogue
 from st_jtcse.losses.functional import interaction_nt_xent, interaction_tensor_modulus, nt_xent
 from st_jtcse.losses.views import BOTH_VIEWS, encode_views
 from st_jtcse.modules import PoolerModulusHead
+from st_jtcse.papers import losses as of_papers
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import LossSpec
 from st_jtcse.signatures import arguments_of
 
+EVERY = [*losses.__all__, *of_papers.__all__]
 SENTENCES = make_sentences(7)
 
 
@@ -236,9 +238,7 @@ def test_simcse_refuses_degenerate_settings(single, settings):
         SimCSELoss(single, **settings)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in losses.__all__ if not name.startswith("CrossEncoder")]
-)
+@pytest.mark.parametrize("name", [name for name in EVERY if not name.startswith("CrossEncoder")])
 def test_config_rebuilds_the_loss_and_cites_its_paper(twin, tower_folders, name):
     kind = getattr(losses, name)
     model = twin if kind.declaration.twin else make_model(tower_folders[0])
@@ -261,7 +261,7 @@ def test_config_rebuilds_the_loss_and_cites_its_paper(twin, tower_folders, name)
 
 
 def test_no_loss_has_more_arguments_than_a_reader_holds():
-    counts = {name: len(arguments_of(getattr(losses, name).__init__)) for name in losses.__all__}
+    counts = {name: len(arguments_of(getattr(losses, name).__init__)) for name in EVERY}
     assert max(counts.values()) == counts["LSRNSLoss"] == 11
     assert counts["SimCSELoss"] == 5 and counts["JTCSELoss"] == 10
 

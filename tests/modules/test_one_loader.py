@@ -21,7 +21,7 @@ from sentence_transformers.sentence_transformer.modules import (
 )
 
 from st_jtcse.errors import PoolingNeeded, UserError
-from st_jtcse.evaluation.jobs import load_model as evaluated
+from st_jtcse.evaluation.given_models import load_model as evaluated
 from st_jtcse.modules import (
     AttentionPooling,
     PoolerModulusHead,

@@ -10,7 +10,6 @@ import torch
 from conftest import make_model, make_sentences
 from sentence_transformers import SentenceTransformer
 
-from st_jtcse.data.frozen_generator import FrozenGenerator
 from st_jtcse.errors import CodeNotTrusted, UserError
 from st_jtcse.modules import (
     AttentionPooling,
@@ -19,6 +18,7 @@ from st_jtcse.modules import (
     load_sentence_transformer,
     save_for_inference,
 )
+from st_jtcse.papers.data.frozen_generator import FrozenGenerator
 
 EVIL = "import pathlib\npathlib.Path({!r}).touch()\n"
 TEXTS = make_sentences(4)

@@ -26,7 +26,6 @@ from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 from transformers import BertConfig, BertForMaskedLM, PreTrainedModel, RobertaConfig, RobertaModel
 
 import st_jtcse
-from st_jtcse.data.frozen_generator import FrozenGenerator
 from st_jtcse.errors import UserError
 from st_jtcse.modules import (
     MultiTokenizerEnsemble,
@@ -37,6 +36,7 @@ from st_jtcse.modules import (
 )
 from st_jtcse.modules.loading import load_cross_encoder
 from st_jtcse.modules.whole_models import is_unreadable
+from st_jtcse.papers.data.frozen_generator import FrozenGenerator
 
 ASSETS = Path(__file__).parents[1] / "assets"
 TEXTS = make_sentences(4)

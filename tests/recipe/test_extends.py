@@ -289,17 +289,19 @@ def test_overrides_are_laid_over_what_is_inherited(write, tmp_path):
 
 
 def test_a_fault_in_an_inherited_value_names_the_base(write, tmp_path):
-    text = BASE.replace("temperature: 0.1", "temperature: -1").replace(
-        "pooling: cls", "pooling: clss"
-    )
-    write(text.replace("max_steps: 3", "max_stepps: 3"), "recipes/base.yaml")
     path = write("extends: base\nname: mine\nstages:\n  - {name: joint, loss: {ictm_weight: -1}}\n")
-    assert [fault.partition(": ")[0] for fault in faults(path, "seed=x")] == [
+
+    def places(text, *overrides):
+        write(text, "recipes/base.yaml")
+        return [fault.partition(": ")[0] for fault in faults(path, *overrides)]
+
+    misspelt = BASE.replace("pooling: cls", "pooling: clss")
+    assert places(misspelt, "seed=x") == ["base.yaml:10 model.pooling", "--set seed"]
+    text = BASE.replace("temperature: 0.1", "temperature: -1")
+    assert places(text.replace("max_steps: 3", "max_stepps: 3")) == [
         f"{path}:4 stages[1].loss.ictm_weight",
-        "base.yaml:10 model.pooling",
         "base.yaml:18 args.max_stepps",
         "base.yaml:23 stages[0].loss.temperature",
-        "--set seed",
     ]
 
 

@@ -1,4 +1,6 @@
-"""A recipe is loaded whole or refused with every fault at once."""
+"""A recipe is loaded whole or refused: with every fault of its keys and names at once, else with
+every one against the libraries.
+"""
 
 import pytest
 
@@ -148,7 +150,7 @@ def test_resolved_stages_are_laid_over_the_recipe(write):
     assert student.evaluate == recipe.stages[2].evaluate != recipe.evaluate
 
 
-def test_every_kind_of_fault_is_told_at_once_with_its_line(write):
+def test_every_fault_of_keys_and_names_is_told_at_once_with_its_line(write):
     text = """\
 description: demo
 seeed: 3
@@ -176,45 +178,48 @@ stages:
     loss: {type: SimCSELoss}
     data: {train: a.txt}
 """
-    assert faults(write, text, "sed=1", "stages.two.args.max_steps=x") == [
+    assert faults(write, text, "sed=1") == [
         "r.yaml:1 name: expected a value, found none. Add it (Short name of the run).",
         "r.yaml:2 seeed: expected a known key, found 'seeed'. Did you mean 'seed'?",
-        "r.yaml:3 args.learning_rate: expected a number, found '1e-5'. Remove the quotes.",
-        "r.yaml:3 args.seed: expected no 'seed' here, found one. Set the recipe's 'seed', and "
-        "remove 'seed'.",
-        "r.yaml:5 stages[0]: expected training data of the stage or the recipe, found none. "
-        "Add 'data: {train: FILE}' to either.",
-        "r.yaml:6 stages[0].model.base: expected an earlier stage, found 'stage:two', a later "
-        "stage. "
-        "No stage comes before; name a model.",
-        "r.yaml:7 stages[0].loss.scal: expected an argument of CoSENTLoss, found 'scal'. Did you "
-        "mean 'scale'?",
-        "r.yaml:8 stages[0].args.eval_strategy: expected pairs to evaluate on in "
-        "stages[0].evaluate.dev or the "
-        "recipe's evaluate.dev, found none. Add them, or remove 'eval_strategy'.",
-        "r.yaml:10 stages[1].model.towers[0]: expected an earlier stage, found 'stage:on', no "
-        "stage of this recipe. "
-        "Did you mean 'stage:one'?",
-        "r.yaml:10 stages[1].model.towers[1]: expected an earlier stage, found 'stage:two', this "
-        "stage itself. "
-        "Use one of: one.",
-        "r.yaml:11 stages[1].loss.type: expected the name of a loss, found 'CoSENTLos'. Did you "
-        "mean 'CoSENTLoss'?",
-        "r.yaml:13 stages[2].name: expected a name of its own, found 'One', taken by stages[0]. "
-        "Choose another.",
-        "r.yaml:14 stages[2].model.dropout: expected a number below 1, found 2. "
-        "Correct it (Hidden and attention dropout in training; null keeps the model's own).",
-        "r.yaml:17 stages[2].teachers[0].model: expected an earlier stage, found 'stage:four', no "
-        "stage of this "
-        "recipe. Use one of: one, two.",
-        "r.yaml:18 stages[3].name: expected a name free for a folder, found 'results.json', a file "
-        "of the run. "
-        "Choose another.",
-        "r.yaml:18 stages[3].teachers: expected the models that MSELoss learns from, found none. "
-        "Add 'teachers: [{model: NAME}]'.",
-        "r.yaml:22 stages[4].name: expected a name that --set cannot read as a position, found "
-        "'12'. Add a letter.",
+        "r.yaml:6 stages[0].model.base: expected an earlier stage, found 'stage:two', a later stage. No stage comes before; name a model.",
+        "r.yaml:10 stages[1].model.towers[0]: expected an earlier stage, found 'stage:on', no stage of this recipe. Did you mean 'stage:one'?",
+        "r.yaml:10 stages[1].model.towers[1]: expected an earlier stage, found 'stage:two', this stage itself. Use one of: one.",
+        "r.yaml:13 stages[2].name: expected a name of its own, found 'One', taken by stages[0]. Choose another.",
+        "r.yaml:14 stages[2].model.dropout: expected a number below 1, found 2. Correct it (Hidden and attention dropout in training; null keeps the model's own).",
+        "r.yaml:17 stages[2].teachers[0].model: expected an earlier stage, found 'stage:four', no stage of this recipe. Use one of: one, two.",
+        "r.yaml:18 stages[3].name: expected a name free for a folder, found 'results.json', a file of the run. Choose another.",
+        "r.yaml:22 stages[4].name: expected a name that --set cannot read as a position, found '12'. Add a letter.",
         "--set sed: expected a known key, found 'sed'. Did you mean 'seed'?",
+    ]
+
+
+def test_every_fault_against_the_libraries_is_told_at_once_with_its_line(write):
+    text = """\
+name: demo
+output_dir: out
+args: {learning_rate: "1e-5", seed: 1}
+stages:
+  - name: one
+    model: {base: embedded}
+    loss: {type: CoSENTLoss, scal: 1}
+    args: {eval_strategy: steps}
+  - name: two
+    model: {towers: ["stage:one", embedded]}
+    loss: {type: CoSENTLos}
+    data: {train: a.txt}
+  - name: three
+    model: {base: embedded}
+    loss: {type: MSELoss}
+    data: {train: a.txt}
+"""
+    assert faults(write, text, "stages.two.args.max_steps=x") == [
+        "r.yaml:3 args.learning_rate: expected a number, found '1e-5'. Remove the quotes.",
+        "r.yaml:3 args.seed: expected no 'seed' here, found one. Set the recipe's 'seed', and remove 'seed'.",
+        "r.yaml:5 stages[0]: expected training data of the stage or the recipe, found none. Add 'data: {train: FILE}' to either.",
+        "r.yaml:7 stages[0].loss.scal: expected an argument of CoSENTLoss, found 'scal'. Did you mean 'scale'?",
+        "r.yaml:8 stages[0].args.eval_strategy: expected pairs to evaluate on in stages[0].evaluate.dev or the recipe's evaluate.dev, found none. Add them, or remove 'eval_strategy'.",
+        "r.yaml:11 stages[1].loss.type: expected the name of a loss, found 'CoSENTLos'. Did you mean 'CoSENTLoss'?",
+        "r.yaml:13 stages[2].teachers: expected the models that MSELoss learns from, found none. Add 'teachers: [{model: NAME}]'.",
         "--set stages.two.args.max_steps: expected a whole number, found 'x'. Correct the value.",
     ]
 

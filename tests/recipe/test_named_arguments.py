@@ -16,6 +16,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from st_jtcse import losses as ours
 from st_jtcse.errors import UserError
 from st_jtcse.losses.catalogue import loss_class, loss_names
+from st_jtcse.papers import losses as of_papers
 from st_jtcse.recipe.named_arguments import argument_faults, build_loss, loss_faults
 from st_jtcse.recipe.schema import LossSpec
 
@@ -34,6 +35,9 @@ def spec(**block):
     return LossSpec.model_validate(block)
 
 
+OURS = sorted([*ours.__all__, *of_papers.__all__])
+
+
 @pytest.fixture(scope="module")
 def model(tower_folders):
     encoder = Transformer(str(tower_folders[0]))
@@ -42,7 +46,7 @@ def model(tower_folders):
 
 def test_our_losses_come_before_those_of_sentence_transformers():
     for cross_encoder in (False, True):
-        own = [name for name in ours.__all__ if name.startswith("CrossEncoder") == cross_encoder]
+        own = [name for name in OURS if name.startswith("CrossEncoder") == cross_encoder]
         assert loss_names(cross_encoder)[: len(own)] == own
     assert loss_class("JTCSELoss") is ours.JTCSELoss
     assert loss_class("CoSENTLoss") is theirs.CoSENTLoss
@@ -339,7 +343,7 @@ def test_a_cross_encoders_loss_tells_its_values_too():
     assert loss_faults(spec(type="CrossEncoderCoSENTLoss", scale=-1), scores_pairs=True) == faults
 
 
-@pytest.mark.parametrize("name", ours.__all__)
+@pytest.mark.parametrize("name", OURS)
 def test_what_a_loss_declares_is_of_its_arguments_and_met_by_its_defaults(name):
     loss = getattr(ours, name)
     parameters = inspect.signature(loss).parameters

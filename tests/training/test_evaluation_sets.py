@@ -9,10 +9,11 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 from test_as_shipped import load, save_shipped, stage, write
 from test_run import results, train
 
-from st_jtcse.cli import console, convergence
+from st_jtcse.cli import console
 from st_jtcse.data import Source
 from st_jtcse.evaluation import OwnSetEvaluator, load_own_set
 from st_jtcse.evaluation.verdict import WHOLE, verdicts
+from st_jtcse.papers.cli import convergence
 from st_jtcse.records import RunResults
 from st_jtcse.reports.run_report import results_table
 

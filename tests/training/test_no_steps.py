@@ -9,8 +9,8 @@ from processes import run_two
 from test_run import refusal, train
 from test_stages import ENCODER, project, write  # noqa: F401  # project is a fixture
 
-from st_jtcse.data.translation import RoundTrip
 from st_jtcse.errors import UserError
+from st_jtcse.papers.data.translation import RoundTrip
 from st_jtcse.recipe.load import load_recipe
 from st_jtcse.training.stage_inputs import load_inputs
 
@@ -110,7 +110,7 @@ def test_labels_of_which_no_batch_is_made_are_refused(project, capsys):  # noqa:
 def test_round_trips_that_leave_too_few_sentences_are_refused(project, capsys, monkeypatch):  # noqa: F811
     # As translators that end most sentences at once.
     few = RoundTrip(Dataset.from_dict({"sentence": make_sentences(7)}), {"fr": {"empty": 33}})
-    monkeypatch.setattr("st_jtcse.data.translation.round_trip", lambda *given, **more: few)
+    monkeypatch.setattr("st_jtcse.papers.data.translation.round_trip", lambda *given, **more: few)
     write(project, ENCODER | {"augment": {"pivots": ["fr"]}})
     assert "has 7 training sentences, fewer than one batch of 8" in told(project, capsys)
 

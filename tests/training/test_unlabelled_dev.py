@@ -171,8 +171,11 @@ def adapt(folder, out, *options):
         "args.max_steps": 3,
     }
     own |= {"args.save_strategy": "steps", "args.save_steps": 2, "args.use_cpu": "true"}
-    own |= {"stages.distilled.args.max_steps": 3, "stages.distilled.args.eval_steps": 1}
-    own |= {"cache_dir": folder / "cache", "stages.distilled.args.save_steps": 1}
+    own |= {
+        "stages.distilled_copies.args.max_steps": 3,
+        "stages.distilled_copies.args.eval_steps": 1,
+    }
+    own |= {"cache_dir": folder / "cache", "stages.distilled_copies.args.save_steps": 1}
     changes = [part for key, value in own.items() for part in ("--set", f"{key}={value}")]
     return main(["adapt", *changes, "--output-dir", str(folder / out), *options])
 
@@ -184,7 +187,7 @@ def test_adapt_ends_with_a_plain_model_of_the_same_modules(adapted):
         "mapped",
         "ranked_cls",
         "ranked_first_last",
-        "distilled",
+        "distilled_copies",
         "adapted",
     ]
     assert [verdict["set"] for verdict in found["verdicts"]] == ["everyday_test"]
@@ -209,10 +212,10 @@ def test_adapt_that_was_interrupted_resumes_to_the_same_bytes(adapted, capsys):
 
         return save_and_interrupt
 
-    for at in (("ranked_cls", 2), ("distilled", 1)):
+    for at in (("ranked_cls", 2), ("distilled_copies", 1)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Checkpoints, "on_save", interrupt(at))
-            resume = ["--resume"] if at[0] == "distilled" else []
+            resume = ["--resume"] if at[0] == "distilled_copies" else []
             assert adapt(adapted, "cut", *resume) == 130
         assert (adapted / "cut" / at[0] / f"checkpoint-{at[1]}").is_dir()
     assert adapt(adapted, "cut", "--resume") == 0

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from st_jtcse.abilities.round_trips import are_paired
 from st_jtcse.abilities.sentence_views.view_blocks import Views
 from st_jtcse.errors import UserError
-from st_jtcse.recipe.ability import Ability, Need
+from st_jtcse.recipe.ability import Ability, Need, given
 from st_jtcse.recipe.yaml_source import Loc
 
 if TYPE_CHECKING:
@@ -59,23 +58,18 @@ class SentenceViews(Ability):
         if loss is None or spec is None or not placed.has_sentences:
             return
         yield from self._loss_faults(placed, loss)
-        for key in ("augment", "pair_scores"):
-            if self.given(placed.spec) and placed.has(key):
-                yield (
-                    placed.at(key),
-                    f"expected the sentences themselves beside 'views', found '{key}'. Remove one.",
-                )
         yield from self._third_view_faults(placed, loss, spec.arguments)
 
     def _loss_faults(self, placed: PlacedStage, loss: LossDeclaration) -> Iterator[tuple[Loc, str]]:
-        given = self.given(placed.spec)
-        if loss.views == "given" and not given and not are_paired(placed.spec):
+        named = self.given(placed.spec)
+        paired = any(own.pairs_views(placed.spec) for own in given(placed.spec))
+        if loss.views == "given" and not named and not paired:
             yield (
                 placed.at("loss", "type"),
                 f"expected a loss that makes both views itself, found {placed.loss_name}. Choose "
                 "SimCSELoss, or add 'views', or 'augment' with 'mode: pair'.",
             )
-        if given and loss.views != "given" and not loss.any_views:
+        if named and loss.views != "given" and not loss.any_views:
             yield (
                 placed.at("views"),
                 f"expected a loss that compares two views of a sentence, found {placed.loss_name}. "

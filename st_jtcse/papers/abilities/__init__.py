@@ -1,0 +1,1 @@
+"""Abilities of stages: round trips and judged pairs."""

@@ -1,0 +1,1 @@
+"""The commands st-convergence, st-diagnose and st-score."""

@@ -1,0 +1,1 @@
+"""What frozen language models write: translations and judgements."""

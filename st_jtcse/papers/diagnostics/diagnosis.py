@@ -1,0 +1,244 @@
+"""All diagnostics of one model on graded pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+
+from st_jtcse.correlation import spearman
+from st_jtcse.data import Pairs
+from st_jtcse.errors import UserError
+from st_jtcse.hashing import weights_sha256
+from st_jtcse.papers import diagnostics
+from st_jtcse.papers.diagnostics.embedding_space import (
+    FIFTHS,
+    CosineDensity,
+    MapMethod,
+    SentenceMap,
+)
+from st_jtcse.papers.diagnostics.encoders import GROUPS, AttentionSink, CLSEnergy, Modulus
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked, the same for every model."""
+
+    pairs: Pairs  # graded pairs, whose different sentences are the corpus
+    score_range: tuple[float, float]  # lowest and highest gold score possible
+    sentence: str  # the sentence whose attention is shown
+    map_method: MapMethod = "pca"  # how the map is made
+    sample_size: int = (
+        250  # pairs that are drawn for the map and for what is looked at inside the encoders
+    )
+    seed: int = 42  # seed of that draw and of t-SNE
+    cases: int = 0  # pairs to show that the models rank most differently
+    without: tuple[
+        str, ...
+    ] = ()  # names of LayerNorms, as patterns, without which the moduli are found too
+
+    @property
+    def threshold(self) -> float:
+        """The score above which a pair counts as positive."""
+        low, high = self.score_range
+        return high - (high - low) / FIFTHS
+
+    @property
+    def positive(self) -> NDArray[np.bool_]:
+        """Which pairs count as positive: those in the highest fifth of the range."""
+        return diagnostics.score_fifths(self.pairs.scores, self.score_range) == FIFTHS - 1
+
+    @property
+    def sampled(self) -> NDArray[np.int64]:
+        """The pairs drawn, in their order."""
+        count = len(self.pairs.scores)
+        if self.sample_size >= count:
+            return np.arange(count)
+        return np.sort(
+            np.random.default_rng(self.seed).choice(count, self.sample_size, replace=False)
+        )
+
+    def sample(self) -> tuple[list[str], NDArray[np.int64]]:
+        """Return the different sentences of the drawn pairs, and which of them make a positive
+        pair, (M, 2).
+        """
+        drawn = self.sampled
+        sides = [
+            [side[index] for index in drawn]
+            for side in (self.pairs.sentences1, self.pairs.sentences2)
+        ]
+        sentences = list(dict.fromkeys([*sides[0], *sides[1]]))
+        row = {sentence: index for index, sentence in enumerate(sentences)}
+        joined = [
+            (row[a], row[b])
+            for a, b, is_positive in zip(*sides, self.positive[drawn])
+            if is_positive
+        ]
+        return sentences, np.array(joined, np.int64).reshape(-1, 2)
+
+
+@dataclass
+class Diagnosis:
+    """What was found about one model."""
+
+    name: str  # its name in tables and pictures
+    weights_sha256: str  # hash of its weights
+    dimension: int  # H of its embeddings
+    parameters: int  # number of its weights
+    gmac: float  # 10^9 multiply-accumulate operations of a sentence of 64 tokens
+    sentences_per_second: float  # speed of encoding in this run
+    spearman: float  # Spearman x 100 of cosines and gold scores
+    alignment: float | None  # Eq. 16 over the positive pairs; None if there are none
+    uniformity: float  # Eq. 17 over the different sentences
+    density: CosineDensity  # cosines by fifth of the gold scores
+    cosines: NDArray[np.float64]  # cosine of each pair, (P,)
+    sentence_map: SentenceMap | None = (
+        None  # the sample in two dimensions; None where it cannot be drawn
+    )
+    # E_CLS by encoder label; empty for a model without BERT-like encoders
+    energy: dict[str, CLSEnergy] = field(default_factory=dict)
+    sink: dict[str, AttentionSink] = field(default_factory=dict)  # attention by encoder label
+    # Moduli by encoder label, also of the encoders without LayerNorms
+    modulus: dict[str, Modulus] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # what could not be found, and why
+
+    @property
+    def mean_energy(self) -> float:
+        """E_CLS, the mean over layers and encoders; NaN where there are none."""
+        return (
+            float(np.mean([energy.mean.mean() for energy in self.energy.values()]))
+            if self.energy
+            else math.nan
+        )
+
+    @property
+    def eta(self) -> float:
+        """Score for 10^9 operations."""
+        return diagnostics.eta(self.spearman, self.gmac)
+
+    def as_record(self) -> dict[str, Any]:
+        """Return it as JSON has it; what does not exist is null."""
+        record = {
+            key: getattr(self, key) for key in ("name", "weights_sha256", "dimension", "parameters")
+        } | {
+            "gmac": round(self.gmac, 4),
+            "sentences_per_second": round(self.sentences_per_second, 1),
+            "spearman": round(self.spearman, 4),
+            "eta": round(self.eta, 4),
+            "alignment": self.alignment,
+            "uniformity": self.uniformity,
+            "mean_cls_energy": self.mean_energy,
+            "cosines_by_score_fifth": {
+                key: getattr(self.density, key)
+                for key in ("edges", "counts", "means", "deviations")
+            },
+            "map_points": self.sentence_map and self.sentence_map.points,
+            "encoders": [self._encoder_record(label) for label in self.energy],
+            "without_layer_norms": {
+                label: _norms(found)
+                for label, found in self.modulus.items()
+                if label not in self.energy
+            },
+            "notes": self.notes,
+        }
+        return {key: _plain(value) for key, value in record.items()}
+
+    def _encoder_record(self, label: str) -> dict[str, Any]:
+        sink = self.sink[label]
+        masses = [dict(zip(GROUPS, layer)) for layer in sink.mass]
+        return {
+            "label": label,
+            "cls_energy": vars(self.energy[label]),
+            "attention": {"tokens": sink.tokens, "groups": sink.groups, "mass": masses},
+            "modulus": _norms(self.modulus[label]),
+        }
+
+
+def _norms(modulus: Modulus) -> dict[str, Any]:
+    return {
+        name: None if norms is None else {"mean": norms.mean(), "deviation": norms.std()}
+        for name, norms in (("hidden", modulus.hidden), ("pooler", modulus.pooler))
+    }
+
+
+def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
+    """Find out everything about a model, which is left as it is; raises UserError for embeddings
+    without direction.
+    """
+    pairs = plan.pairs
+    corpus = list(dict.fromkeys([*pairs.sentences1, *pairs.sentences2]))
+    try:
+        vectors = dict(
+            zip(corpus, diagnostics.unit_vectors(model.encode(corpus, show_progress_bar=False)))
+        )
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
+    first, second = (
+        np.stack([vectors[s] for s in side]) for side in (pairs.sentences1, pairs.sentences2)
+    )
+    cosines = (first * second).sum(axis=1)
+    positive = plan.positive
+    notes = [] if positive.any() else [f"No alignment: no pair scores above {plan.threshold:g}."]
+    sentences, _ = plan.sample()
+    found = Diagnosis(
+        name=name,
+        weights_sha256=weights_sha256(model),
+        dimension=int(first.shape[1]),
+        parameters=diagnostics.parameters(model),
+        gmac=diagnostics.gmac(model),
+        sentences_per_second=diagnostics.encode_speed(model, sentences),
+        spearman=100 * spearman(cosines, pairs.scores),
+        alignment=diagnostics.alignment(first[positive], second[positive])
+        if positive.any()
+        else None,
+        uniformity=diagnostics.uniformity(np.stack(list(vectors.values()))),
+        density=diagnostics.cosine_density(cosines, pairs.scores, plan.score_range),
+        cosines=cosines,
+        notes=notes,
+    )
+    sample = np.stack([vectors[sentence] for sentence in sentences])
+    found.sentence_map = _or_note(
+        notes, "No map", lambda: diagnostics.sentence_map(sample, plan.map_method, plan.seed)
+    )
+    encoders = _or_note(
+        notes, "No E_CLS, attention and moduli", lambda: diagnostics.encoders_of(model)
+    )
+    for encoder in encoders or ():
+        found.energy[encoder.label] = diagnostics.cls_energy_by_layer(encoder, sentences)
+        found.sink[encoder.label] = diagnostics.attention_sink(encoder, plan.sentence)
+        found.modulus[encoder.label] = own = diagnostics.modulus(encoder, sentences)
+        if own.note is not None:
+            notes.append(f"{encoder.label or 'Moduli'}: {own.note}")
+        for bare in [diagnostics.without_layer_norms(encoder, pattern) for pattern in plan.without]:
+            moduli = _or_note(
+                notes, f"{bare.label}, no moduli", partial(diagnostics.modulus, bare, sentences)
+            )
+            found.modulus |= {bare.label: moduli} if moduli else {}
+    return found
+
+
+def _or_note(notes: list[str], without: str, find: Callable[[], Found]) -> Found | None:
+    try:
+        return find()
+    except UserError as error:
+        notes.append(f"{without}: {error}")
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """Round to six places, and turn NaN, which JSON lacks, into null."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, np.ndarray)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (float, np.floating)):
+        return round(float(value), 6) if math.isfinite(value) else None
+    return int(value) if isinstance(value, np.integer) else value
