@@ -120,7 +120,6 @@ def _can_hold_out(stage: StageSpec) -> bool:
     chooses = stage.evaluate is not None and stage.evaluate.dev is not None
     if stage.loss is None or stage.model.scores_pairs or not evaluates or chooses:
         return False
-    on_sentences = stage.data is not None and stage.data.train is not None
     # Teachers that are partly live are a fault that the checks tell.
     all_kept = all(teacher.cache for teacher in Teaching().of(stage))
-    return on_sentences and all_kept and not is_streamed(stage)
+    return stage.has_sentences and all_kept and not is_streamed(stage)

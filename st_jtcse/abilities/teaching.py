@@ -207,7 +207,7 @@ def _loss_faults(placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
     from st_jtcse.losses.catalogue import losses_that
 
     loss, spec = placed.loss, placed.spec.loss
-    if loss is None or spec is None or not placed.has_sentences:
+    if loss is None or spec is None or not placed.spec.has_sentences:
         return
     name = placed.loss_name
     if not Teaching().given(placed.spec):

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import REPEATED, add_count, add_pooling, add_trust, faults_of
+from st_jtcse.cli.arguments import (
+    REPEATED,
+    add_count,
+    add_pooling,
+    add_trust,
+    called_columns,
+    faults_of,
+)
 from st_jtcse.cli.exit_status import NO_DATA, command
 from st_jtcse.corpus_folder import is_judged_corpus
 from st_jtcse.errors import UserError
@@ -51,6 +58,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, **REPEATED, metavar="PATH", help=data)
     corpus = "documents, a folder or a file of them, that the queries of the --data file search"
     parser.add_argument("--corpus", type=Path, metavar="PATH", help=corpus)
+    columns = "what your files call the columns of a set, e.g. query=question,relevant=answer"
+    parser.add_argument(
+        "--columns", type=called_columns, default=(), metavar="NAME=YOURS,...", help=columns
+    )
     files = (
         "folder to write results and pictures to, new, empty or of this model's earlier results; "
         "several models get a folder each in it"
@@ -166,7 +177,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     own: dict[str, OwnSetJob] = {}
     if options.files:
         with faults_of("--data"):
-            table, own = own_sets(options.files, options.corpus)
+            table, own = own_sets(options.files, options.corpus, options.columns)
         tables.append(table)
     with faults_of("--card" if options.card else "--output-dir"):
         for folder in filter(None, options.output_dirs):

@@ -8,6 +8,7 @@ import argparse
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from st_jtcse import processes
 from st_jtcse.abilities.watched import LOSES, watched_lines
 from st_jtcse.cli import console
+from st_jtcse.data.arrow_files import DEFAULT_CACHE
 from st_jtcse.errors import UserError
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.model_form import model_form
@@ -27,6 +29,7 @@ from st_jtcse.recipe.schema import STAGE_PREFIX, PushSpec, Recipe
 from st_jtcse.records import RunResults
 from st_jtcse.reports.run_report import PAGE, results_table
 from st_jtcse.training import runner, sweep
+from st_jtcse.training.agreement import check_agreement
 from st_jtcse.training.run_results import best_stage
 from st_jtcse.training.stage_lines import dev_of
 from st_jtcse.training.sweep import Run
@@ -41,7 +44,10 @@ def train(
     and push that.
     """
     # Every process must know which one writes, before the first of them does.
-    processes.join(use_cpu=bool(loaded.recipe.args.get("use_cpu")))
+    args = loaded.recipe.args
+    limit = timedelta(seconds=args["ddp_timeout"]) if "ddp_timeout" in args else None
+    processes.join(use_cpu=bool(args.get("use_cpu")), patience=limit)
+    check_agreement(loaded, loaded.cache_dir or DEFAULT_CACHE)
     speaks = processes.rank() == 0
     # Before the training, which may take days: without a token there would be no push after it.
     destination = _push_plan(loaded.recipe, options.push, names)

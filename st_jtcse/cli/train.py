@@ -65,8 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> None:
     if options.list is not None:
-        with faults_of("--list"):
-            console.show_recipes(first_recipes.by_need(options.list))
+        _list(options.list)
         return
     if options.copy:
         name, file = options.copy
@@ -98,6 +97,19 @@ def _run(options: argparse.Namespace) -> None:
     left = _left(options)
     with processes.together(lambda error: outcome(error, left)):
         _run_recipe(options, loaded or _read(options))
+
+
+def _list(word: str) -> None:
+    """Show the recipes that a word leads to; where there is none, what to begin with."""
+    found = first_recipes.by_need(word)
+    if found:
+        console.show_recipes(found)
+        return
+    from st_jtcse.recipe.beginnings import first_steps
+    from st_jtcse.reports.table import Table
+
+    console.show(Table(["you have", "begin with"], first_steps(), "where to begin", names=2))
+    raise UserError(f"--list: no bundled recipe mentions {word!r}; st-train --list shows all.")
 
 
 def _read(options: argparse.Namespace) -> LoadedRecipe:
@@ -144,6 +156,8 @@ def _run_recipe(options: argparse.Namespace, loaded: LoadedRecipe) -> None:
             if options.resume:
                 stages = [stage.name for stage in loaded.stages]
                 tell_if_nothing_to_resume(place, folders or [place], stages)
+                for folder in folders or [place]:
+                    RunFolder(folder).check_earlier(names, {s.name: s for s in loaded.stages})
             table, told = plan.plan([run.loaded for run in runs] or [loaded], names)
         files = folders or RunFolder(place).expected(names)
         console.show(table)

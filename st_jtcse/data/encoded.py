@@ -18,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 from torch import nn
 
-from st_jtcse.data.shards import Job, cached_columns, finished_file
+from st_jtcse.data.shards import Computation, cached_columns, finished_file
 from st_jtcse.hashing import embedding_sha256
 
 Vectors = npt.NDArray[np.float32]
@@ -114,7 +114,7 @@ def split(
 
 def _job(
     model: SentenceTransformer, sentences: Dataset, sentences_sha256: str
-) -> tuple[Job, Callable[[Vectors], Vectors]]:
+) -> tuple[Computation, Callable[[Vectors], Vectors]]:
     encoder, ending = split(model)
 
     def encode(texts: list[str]) -> pa.Table:
@@ -128,7 +128,7 @@ def _job(
         "batch_size": BATCH,
     }
     size = 4 * int(encoder.get_embedding_dimension() or 0)
-    job = Job("vectors", settings, sentences, encode, shard_of(sentences), row_bytes=size)
+    job = Computation("vectors", settings, sentences, encode, shard_of(sentences), row_bytes=size)
     return job, ending
 
 

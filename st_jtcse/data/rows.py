@@ -9,6 +9,7 @@ import glob
 import gzip
 import hashlib
 import json
+import logging
 import math
 import os
 import re
@@ -27,6 +28,9 @@ from st_jtcse.corpus_folder import is_wildcard
 from st_jtcse.data.document_text import documents_in, is_document
 from st_jtcse.data.passages import read_passages
 from st_jtcse.errors import DataUnavailable, UserError
+from st_jtcse.table_files import DELIMITER_NAMES, delimiter_of, other_kind
+
+logger = logging.getLogger(__name__)
 
 _TOLD = 5
 _BUFFER = 10_000  # Rows of a stream that are mixed.
@@ -53,6 +57,8 @@ class Source:
     data_files: str | None = None  # file inside `dataset`
     revision: str | None = None  # commit, tag or branch of `dataset`
     columns: tuple[str, ...] | None = None  # columns to read; None for the defaults of the reader
+    # The columns that a reader expects, each with what the source calls it
+    called: tuple[tuple[str, str], ...] = ()
     limit: int | None = None  # how many of the first rows to keep; None for all
     streaming: bool = False  # whether `dataset` is read as its rows are asked for
     seed: int | None = None  # what the order of its rows follows from then; None for their own
@@ -65,6 +71,11 @@ class Source:
         return (
             str(self.file) if self.file is not None else f"dataset {self.dataset!r} ({self.split})"
         )
+
+    @property
+    def expected(self) -> tuple[str, ...] | None:
+        """The columns that it names, as a reader calls them; None where it names none."""
+        return self.columns or tuple(name for name, _ in self.called) or None
 
     @property
     def is_text(self) -> bool:
@@ -143,7 +154,9 @@ def checked_rows(
         for row in read_rows(source):
             if missing := [name for name in columns if name not in row.values]:
                 wanted = f"expected the columns {', '.join(columns)}, found {row.columns}"
-                raise UserError(f"{row.place}: {wanted}; add {missing[0]!r}{hint}.")
+                kind = None if source.columns else other_kind(row.values, columns)
+                way = f". {kind}" if kind else f"; add {missing[0]!r}"
+                raise UserError(f"{row.place}: {wanted}{way}{hint}.")
             try:
                 value = parse(row, columns)
             except UserError as error:
@@ -197,9 +210,23 @@ def read_rows(source: Source) -> Iterator[Row]:
     their own folder; a folder's documents are passages, with the columns of
     :class:`st_jtcse.data.passages.Passage` and the text as ``sentence`` too.
     """
-    return islice(
-        _hub_rows(source) if source.file is None else _file_rows(source.file), source.limit
-    )
+    rows = _hub_rows(source) if source.file is None else _file_rows(source.file)
+    return islice(_renamed(rows, source.called) if source.called else rows, source.limit)
+
+
+def _renamed(rows: Iterable[Row], called: Sequence[tuple[str, str]]) -> Iterator[Row]:
+    """Yield rows whose columns are called as a reader expects them."""
+    own_names = {own for _, own in called}
+    for row in rows:
+        for expected, own in called:
+            if own not in row.values:
+                raise UserError(
+                    f"{row.place}: expected the column {own!r}, as 'columns' calls {expected!r}, "
+                    f"found {row.columns}; correct 'columns'."
+                )
+        values = {expected: row.values[own] for expected, own in called}
+        others = {name: row.values[name] for name in row.values if name not in own_names}
+        yield Row(row.place, {**others, **values})
 
 
 def _file_rows(path: Path) -> Iterator[Row]:
@@ -208,7 +235,7 @@ def _file_rows(path: Path) -> Iterator[Row]:
         ".jsonl": _jsonl_rows,
         ".csv": _csv_rows,
         ".parquet": _parquet_rows,
-        ".tsv": _tsv_rows,
+        ".tsv": _csv_rows,
     }
     if path.is_dir() and not is_of_documents(path):
         return _image_rows(path)
@@ -218,6 +245,12 @@ def _file_rows(path: Path) -> Iterator[Row]:
         raise UserError(f"{path.absolute()} does not exist; check the path.")
     if path.stat().st_size == 0:
         raise UserError(f"{path} is empty; give a file with text.")
+    if path.suffix == ".json":
+        raise UserError(
+            f"{path}: expected JSONL, an object on each line such as "
+            '{"sentence1": "...", "sentence2": "...", "score": 3.5}, found .json; write it so, and '
+            "call it .jsonl."
+        )
     if path.suffix not in readers:
         raise UserError(
             f"{path}: expected a file ending in {', '.join(readers)}, found "
@@ -291,23 +324,18 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
-    return _table_rows(path, "cells that hold commas")
-
-
-def _tsv_rows(path: Path) -> Iterator[Row]:
-    return _table_rows(path, "cells that hold tabs", delimiter="\t")
-
-
-def _table_rows(path: Path, quoted: str, delimiter: str = ",") -> Iterator[Row]:
-    table = csv.DictReader(
-        (line + "\n" for _, line in _lines(path)), strict=True, delimiter=delimiter
-    )
+    delimiter = delimiter_of(next(_lines(path))[1])
+    parts = DELIMITER_NAMES[delimiter]
+    if delimiter != ",":
+        logger.info("%s: %s part the cells", path, parts)
+    lines = (line + "\n" for _, line in _lines(path))
+    table = csv.DictReader(lines, strict=True, delimiter=delimiter)
     try:
         for values in table:
             if None in values or None in values.values():
                 raise UserError(
                     f"{path}:{table.line_num}: expected {len(table.fieldnames or ())} cells, as in "
-                    f"the first line; quote {quoted}."
+                    f"the first line; quote cells that hold {parts}."
                 )
             yield Row(f"{path}:{table.line_num}", values)
     except csv.Error as error:

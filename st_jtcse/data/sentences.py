@@ -128,7 +128,7 @@ def load_sentences(
         # Without a fingerprint of its own, all of it would be pickled for one.
         return Sentences(Dataset(table, fingerprint=found[1][:16]), *found)
     read = [
-        (sha256(file), file.suffix, source.columns, source.limit)
+        (sha256(file), file.suffix, source.columns or source.called or None, source.limit)
         for file, source in zip(files, sources)
     ]
     settings = json.dumps({"text": read, "large": 1})

@@ -14,7 +14,7 @@ from datasets import Dataset, concatenate_datasets
 from sentence_transformers import SentenceTransformer
 
 from st_jtcse.data.encoded import BATCH, kept_vectors, shard_of, split
-from st_jtcse.data.shards import Job, cached_columns
+from st_jtcse.data.shards import Computation, cached_columns
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import embedding_sha256
 from st_jtcse.wording import shown
@@ -62,7 +62,7 @@ def with_teacher_labels(
     if shard_size is None:
         shard_size = shard_of(sentences)
     half_precision = 2 * label_size(teachers, form)
-    job = Job(
+    job = Computation(
         "teacher", settings, sentences, compute, shard_size, by_rows=True, row_bytes=half_precision
     )
     labels = cached_columns(job, cache_dir)

@@ -99,7 +99,7 @@ def load_own_set(
     nDCG@10 (`st_jtcse.evaluation.searching`).
 
     Args:
-        source: The file or data set. One that names its columns is of graded pairs.
+        source: The file or data set. One that lists its columns is of graded pairs.
         name: What to call it.
         score_range: Lowest and highest score of graded pairs.
         hint: For messages, what else helps where columns are missing.
@@ -124,7 +124,7 @@ def load_own_set(
     kinds = "; ".join(", ".join(columns) for columns in _KINDS)
     there = first.columns if first is not None else "no row"
     raise UserError(
-        f"{source.label}: expected the columns of a set ({kinds}), found {there}; rename "
+        f"{source.label}: expected the columns of a set ({kinds}), found {there}. Rename "
         f"them{hint}."
     )
 

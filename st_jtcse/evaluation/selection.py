@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from st_jtcse.data import Source
 from st_jtcse.errors import DataUnavailable, UserError
-from st_jtcse.evaluation.jobs import Job
+from st_jtcse.evaluation.jobs import EvaluationJob
 from st_jtcse.evaluation.protocols import protocols, suites
 from st_jtcse.evaluation.suites import Row, Suite
 from st_jtcse.wording import unknown
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from st_jtcse.evaluation.measured_sets import OwnSetJob
 
 
-def select(tables: Sequence[Suite], folder: Path | None) -> dict[str, Job | str]:
+def select(tables: Sequence[Suite], folder: Path | None) -> dict[str, EvaluationJob | str]:
     """Return what to run for tables by key, each once however many rows show it, with its local
     data read.
 
@@ -27,7 +27,7 @@ def select(tables: Sequence[Suite], folder: Path | None) -> dict[str, Job | str]
     rows: dict[str, list[Row]] = {}
     for row in (row for suite in tables for row in suite.rows):
         rows.setdefault(row.job, []).append(row)
-    jobs: dict[str, Job | str] = {}
+    jobs: dict[str, EvaluationJob | str] = {}
     for key, together in rows.items():
         try:
             jobs[key] = _job(together, folder)
@@ -62,7 +62,9 @@ def suite_of_tasks(tasks: Sequence[str]) -> Suite:
 
 
 def own_sets(
-    files: Sequence[Path], corpus: Path | None = None
+    files: Sequence[Path],
+    corpus: Path | None = None,
+    called: tuple[tuple[str, str], ...] = (),
 ) -> tuple[Suite, dict[str, OwnSetJob]]:
     """Return a table of sets and their jobs by key; each is called by its file's name without the
     ending.
@@ -70,6 +72,7 @@ def own_sets(
     Args:
         files: Files, and folders of a corpus with queries.
         corpus: What the queries of the one file are searched in; None: the files say it.
+        called: Columns of sets, each with what the files call it.
 
     Raises:
         UserError: A file is faulty, or two have one name.
@@ -83,7 +86,11 @@ def own_sets(
     # After the cheap answers: the clustering takes seconds to import.
     from st_jtcse.evaluation.own_sets import load_own_set
 
-    own = [load_own_set(Source(file, corpus=corpus), file.stem) for file in files]
+    hint = ", or say what they are called: --columns query=question,relevant=answer"
+    own = []
+    for file in files:
+        source = Source(file, corpus=corpus, called=called)
+        own.append(load_own_set(source, file.stem, hint=hint))
     rows = []
     for each in own:
         for label, metric in each.rows.items():
@@ -113,7 +120,7 @@ def _row(task: str) -> Mapping[str, Any]:
     return {"paper": task, "task": name, **chosen}
 
 
-def _job(rows: list[Row], folder: Path | None) -> Job:
+def _job(rows: list[Row], folder: Path | None) -> EvaluationJob:
     """Return the job of rows that show the same task."""
     subsets = _together([row.subsets for row in rows])
     splits = _together([row.splits for row in rows])

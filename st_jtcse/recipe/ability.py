@@ -147,6 +147,10 @@ class Ability:
     def stand_in(self, job: Job) -> None:
         """Make something up in place of what :meth:`prepare` computes, for a rehearsal."""
 
+    def arguments(self, stage: Stage) -> Mapping[str, Any]:
+        """Return training arguments that follow from it, instead of the recipe's."""
+        return {}
+
     def wrap(self, job: Job) -> None:
         """Change the model, the loss, the collator or the callbacks of a training."""
 

@@ -17,7 +17,7 @@ from st_jtcse.recipe.choices import CHOICES, left_out_of
 from st_jtcse.recipe.data_blocks import DataSpec
 from st_jtcse.recipe.faults import Fault
 from st_jtcse.recipe.named_arguments import argument_faults, loss_faults, model_faults
-from st_jtcse.recipe.schema import BATCH_SIZE, STAGE_PREFIX, ModelSpec, StageSpec
+from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
 from st_jtcse.recipe.yaml_source import Loc
 from st_jtcse.wording import dotted, nearest, shown, unknown
 
@@ -50,11 +50,6 @@ class PlacedStage:
     def loss_name(self) -> str:
         """Name of the loss; empty if there is none."""
         return self.spec.loss.type if self.spec.loss else ""
-
-    @property
-    def has_sentences(self) -> bool:
-        """Whether the stage trains on sentences."""
-        return self.spec.data is not None and self.spec.data.train is not None
 
     @property
     def needs(self) -> list[Mapping[Need, str]]:
@@ -193,7 +188,7 @@ def push(repos: Any, all_names: Sequence[str]) -> Iterator[Fault]:
 def _mini_batches(stage: PlacedStage) -> Iterator[Fault]:
     given = stage.spec.loss.arguments if stage.spec.loss else {}
     size = given.get("mini_batch_size")
-    batch = stage.spec.args.get("per_device_train_batch_size", BATCH_SIZE)
+    batch = stage.spec.batch_size
     if isinstance(size, int) and isinstance(batch, int) and size > batch:
         way = "Lower it, or raise args.per_device_train_batch_size."
         yield Fault(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from st_jtcse.recipe.ability import abilities, with_abilities
 from st_jtcse.recipe.blocks import DEV, Block, Source, Sources, SourceSpec, Text, shorthand
 from st_jtcse.recipe.extends import FOREIGN
+from st_jtcse.wording import shown
 
 # All by which a stage's record calls data that are not test sets.
 _TAKEN = (DEV, "train", *(name for ability in abilities() for name in ability.data_names))
@@ -199,6 +200,18 @@ class EvaluateSpec(Block):
         description="Stop a stage after this many evaluations in a row without a new best score on "
         "`dev`.",
     )
+
+    @field_validator("test", "general", mode="before")
+    @classmethod
+    def _by_name(cls, sets: Any, info: ValidationInfo) -> Any:
+        source = isinstance(sets, dict) and not {"file", "dataset"}.isdisjoint(sets)
+        if source or isinstance(sets, (str, list)):
+            raise ValueError(
+                f"expected each set under a name, found {shown(sets)}. Write it as "
+                f"evaluate.{info.field_name}.NAME=FILE, in a recipe "
+                f"{info.field_name}: {{NAME: FILE}}."
+            )
+        return sets
 
     @field_validator("test", "general")
     @classmethod

@@ -287,6 +287,16 @@ class StageSpec(Block):
         return self.loss is not None or any(Need.ROWS in own.needs(self) for own in given(self))
 
     @property
+    def training_data(self) -> DataSpec | None:
+        """The data that are read for the stage; None where nothing is."""
+        return self.data if self.reads_rows else None
+
+    @property
+    def has_sentences(self) -> bool:
+        """Whether its data are sentences."""
+        return self.data is not None and self.data.train is not None
+
+    @property
     def batch_size(self) -> int:
         """Rows of a batch on one device."""
         return int(self.args.get("per_device_train_batch_size", BATCH_SIZE))

@@ -4,6 +4,7 @@ described.
 
 from __future__ import annotations
 
+import copy
 import logging
 import shutil
 from collections.abc import Callable, Mapping
@@ -135,9 +136,7 @@ def keep_general(
         {} if found.get("best_dev") is None else {DEV: 0.0}
     )
     sets = {name: inputs.evaluators[name] for name in allowed}
-    first, last = (
-        {name: value.clone() for name, value in own.state_dict().items()} for own in (start, model)
-    )
+    first, last = copy.deepcopy(start.state_dict()), copy.deepcopy(model.state_dict())
     for share in SHARES:
         model.load_state_dict(_mixed(first, last, share))
         after = kind.scores(model, sets)
