@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 CORPUS, QUERIES, JUDGEMENTS = "corpus", "queries", "qrels"
 # Files of documents; alone, a .txt file is one of sentences.
 DOCUMENTS = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", ".rst")
 _LINES = ".txt"
+# What makes a pattern of a path.
+WILD = re.compile(r"[*?\[]")
 _BEGIN = 4096  # Bytes of a file that say whether it is one of passages
 ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet")
 
@@ -33,5 +37,9 @@ def holds_passages(place: Path) -> bool:
         with place.open("rb") as file:
             begin = file.read(_BEGIN)
         return b'"_id"' in begin and b'"text"' in begin
-    is_wildcard = not place.exists() and any(mark in str(place) for mark in "*?[")
-    return is_wildcard or (place.suffix.lower() in DOCUMENTS and place.suffix.lower() != _LINES)
+    return is_wildcard(place) or (place.suffix.lower() in DOCUMENTS and place.suffix != _LINES)
+
+
+def is_wildcard(place: Path) -> bool:
+    """Whether a path stands for files by a pattern."""
+    return not os.path.exists(place) and WILD.search(str(place)) is not None

@@ -57,7 +57,7 @@ def test_links_recipes_and_tests_exist(page):
     for name in re.findall(r"`(test_\w+)`", text):
         assert f"def {name}(" in TESTS, name
     for name in re.findall(r"st-train ([a-z][a-z-]+)(?!\.yaml|[\w-])", text):
-        assert name in {*bundled.recipes(), "init"}, name
+        assert name in {*bundled.recipes(), "init", "texts"}, name
 
 
 def test_messages_that_the_page_explains_are_those_of_the_code():

@@ -25,7 +25,8 @@ ABOUT = {
 # Points that the other purpose may lose before it is told as a loss.
 MOST = 1.0
 LOSES, KEEPS = "loses", "keeps"
-_PASSAGES, _QUERIES = 3000, 500
+# Few: start, result and the model as shipped encode them all.
+_PASSAGES, _QUERIES = 400, 80
 _NEIGHBOURS, _WEIGHT = 10, 0.5
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from st_jtcse.data.known_words import unknown_share
     from st_jtcse.data.labelled import Kind, Labelled, load_labelled
+    from st_jtcse.data.lost_text import text_remarks
     from st_jtcse.data.nearest import needs_index
     from st_jtcse.data.pairs import Pairs, PairScores, load_pair_scores, load_pairs
-    from st_jtcse.data.remarks import text_remarks
     from st_jtcse.data.rows import Source
     from st_jtcse.data.sentences import (
         Sentences,
@@ -37,7 +37,7 @@ _HOMES = {
     "load_sentences": "sentences",
     "needs_index": "nearest",
     "sentences_sha256": "sentences",
-    "text_remarks": "remarks",
+    "text_remarks": "lost_text",
     "unknown_share": "known_words",
     "with_next": "sentences",
     "without": "sentences",

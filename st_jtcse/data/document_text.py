@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from st_jtcse.corpus_folder import WILD, is_wildcard
 from st_jtcse.errors import UserError
 
-# Of a wildcard, the first part that has one.
-_WILD = re.compile(r"[*?\[]")
 _LARGEST = 64 << 20  # Bytes of a file that is converted as a whole
 _BLOCK = 8 << 20  # Bytes of a larger plain one that are read at a time
 _FEWEST = 20  # Letters and digits of a page, on average; one of a scan has none
@@ -62,11 +61,6 @@ def root_of(place: Path) -> Path:
     return _parts(place)[0] if is_wildcard(place) else place.parent
 
 
-def is_wildcard(place: Path) -> bool:
-    """Whether a path stands for files by a pattern."""
-    return not place.exists() and _WILD.search(str(place)) is not None
-
-
 def is_document(path: Path) -> bool:
     """Whether a file is one of documents; plain text alone is one of sentences."""
     return path.suffix.lower() in READERS and path.suffix.lower() != ".txt"
@@ -84,7 +78,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 def _parts(place: Path) -> tuple[Path, str]:
     """Return the folder above the first part with a wildcard, and the pattern below it."""
     parts = place.parts
-    first = next((at for at, part in enumerate(parts) if _WILD.search(part)), len(parts) - 1)
+    first = next((at for at, part in enumerate(parts) if WILD.search(part)), len(parts) - 1)
     return Path(*parts[:first]), str(Path(*parts[first:]))
 
 

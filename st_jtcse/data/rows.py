@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets import Image, load_dataset
 
-from st_jtcse.data.document_text import documents_in, is_document, is_wildcard
+from st_jtcse.corpus_folder import is_wildcard
+from st_jtcse.data.document_text import documents_in, is_document
 from st_jtcse.data.passages import read_passages
 from st_jtcse.errors import DataUnavailable, UserError
 from st_jtcse.table_files import DELIMITER_NAMES, delimiter_of, other_kind

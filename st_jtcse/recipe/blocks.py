@@ -132,8 +132,9 @@ class SourceSpec(Block):
                 f"expected exactly one of 'file' and 'dataset', found {found}. Give one of them."
             )
         if key := self._given(self._foreign()):
+            wanted, found = ("dataset", "file") if self.dataset is None else ("file", "dataset")
             raise ValueError(
-                f"expected a 'dataset' beside '{key}', found a 'file'. Remove '{key}'."
+                f"expected a '{wanted}' beside '{key}', found a '{found}'. Remove '{key}'."
             )
 
 

@@ -72,9 +72,9 @@ ROWS = [
         "none.txt does not exist; check the path.",
     ),
     Row(
-        "a folder of sentences",
+        "a folder of one sentence",
         "st-train {recipe} --output-dir out --set data.train=folder",
-        "folder: expected files of documents (.md, .txt, .html, .pdf, .docx, .rst), found none",
+        "has 1 training sentences, fewer than one batch of 8",
         files={"folder/a.txt": "a\n"},
     ),
     Row(
@@ -111,7 +111,7 @@ ROWS = [
         gzip.compress(b"a\n" * 99, mtime=0),
         "t.txt:1: expected",
     ),
-    text("an unknown ending", "t.docx", "a\n", "found '.docx'; rename or convert it."),
+    text("an unknown ending", "t.odt", "a\n", "found '.odt'; rename or convert it."),
     text("no ending", "sentences", "a\n", "found 'no ending'; rename or convert it."),
     text(
         "JSONL that is none",

@@ -301,7 +301,8 @@ ROWS += [
     holding(
         f"a test set called {name!r}",
         f"evaluate: {{test: {{{name!r}: '{{pairs}}'}}}}",
-        f"('dev', 'train', 'pair_scores' and 'anchors' are taken), found {name!r}. Choose another.",
+        "('dev', 'train', 'pair_scores', 'anchors', 'known_items' and 'neighbourhoods' are taken), "
+        f"found {name!r}. Choose another.",
     )
     for name in ("dev", "train", "pair_scores", "anchors", "", " ")
 ]

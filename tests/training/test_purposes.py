@@ -1,5 +1,6 @@
 """A stage makes its model better for search by its text alone, and what it is not for is watched."""
 
+import json
 import random
 
 import numpy as np
@@ -83,6 +84,28 @@ def test_queries_and_documents_keep_their_prompts(text, monkeypatch):
     assert asked == [("encode_document", 150), ("encode_query", 450), ("encode_document", 150)]
 
 
+def test_a_run_is_measured_on_a_corpus_with_queries(text):
+    passages = (text / "text.txt").read_text().splitlines()
+    rows = [{"_id": str(at), "text": passage} for at, passage in enumerate(passages)]
+    (text / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = [" ".join(passage.split()[:8]) for passage in passages[:20]]
+    lines = [f"{query},{at}" for at, query in enumerate(words)]
+    (text / "queries.csv").write_text("\n".join(["query,relevant", *lines]) + "\n")
+    asked = [{"_id": f"q{at}", "text": query} for at, query in enumerate(words)]
+    (text / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    judged = "".join(f"q{at}\t{at}\t1\n" for at in range(20))
+    (text / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+    test = {
+        "asked": {"file": "queries.csv", "corpus": "corpus.jsonl"},
+        "judged": {"file": "qrels.tsv", "corpus": "corpus.jsonl", "queries": "queries.jsonl"},
+    }
+    write(text, [START, {**SEARCHED, "watched": None, "evaluate": {"test": test}}])
+    assert train(text) == 0
+    searched = results(text)["stages"][1]
+    assert searched["metrics"] == {"asked": "ndcg@10", "judged": "ndcg@10"}
+    assert searched["spearman"]["asked"] == searched["spearman"]["judged"] > 20
+
+
 def test_a_loss_of_the_other_purpose_is_told():
     before, after = {"known_items": 60.0, "dev": 1.0}, {"known_items": 58.9, "dev": 1.0}
     (told,) = watched_lines("mine", before, after)
@@ -99,6 +122,14 @@ def test_a_loss_of_the_other_purpose_is_told():
         ({"data": {"pairs": "text.txt"}}, "expected texts in data.train beside 'search_maps'"),
         ({"search_maps": {"queries": 1}}, "queries"),
         ({"watched": ["sarch"]}, "watched"),
+        (
+            {"evaluate": {"test": {"mine": {"file": "text.txt", "queries": "text.txt"}}}},
+            "expected 'corpus' beside 'queries', found none. Give the documents.",
+        ),
+        (
+            {"evaluate": {"test": {"mine": {"dataset": "./a", "corpus": "text.txt"}}}},
+            "expected a 'file' beside 'corpus', found a 'dataset'. Remove 'corpus'.",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(text, capsys, stage, told):
