@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from st_jtcse.recipe.ability import Ability, Need
 
@@ -29,20 +28,7 @@ class EpochEnds(Ability):
 
     def wrap(self, job: Job) -> None:
         """Have the trainer evaluate and save there."""
-        if self.given(job.stage) and not job.small:
-            job.callbacks.append(_AtEpochEnds())
+        from st_jtcse.papers.abilities.epoch_end_callback import EpochEndCallback
 
-
-class _AtEpochEnds(TrainerCallback):
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
-        by_steps = args.eval_strategy == "steps" and state.eval_steps
-        # What falls on a step that is evaluated anyway, as the last is, is not evaluated twice.
-        if (
-            by_steps
-            and state.global_step % state.eval_steps
-            and state.global_step < state.max_steps
-        ):
-            control.should_evaluate = True
-            control.should_save = args.save_strategy == "steps"
+        if not job.small:
+            job.callbacks.append(EpochEndCallback())

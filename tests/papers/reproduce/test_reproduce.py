@@ -197,3 +197,9 @@ def test_commands_of_the_papers_size_go_on_in_their_folder(tmp_path):
     pooled = chains.words_of("st-eval runs/a/joint --suite sts7 --pooling mean", tmp_path)
     assert pooled[-2:] == ["--output-dir", "results/runs-a-joint-mean/sts7"]
     assert chains.words_of("st-train --show tncse-bert", tmp_path)[-2:] == ["--show", "tncse-bert"]
+
+
+def test_a_command_that_fails_is_told_and_the_next_one_runs(tmp_path):
+    commands = ["st-train --show no-such-recipe", "st-eval --list"]
+    failed = chains.run_commands(commands, tmp_path)
+    assert failed == {commands[0]: "ended with status 2"}
