@@ -116,8 +116,9 @@ class Cells:
         return found
 
     def _figure(self, item: Item, place: Place, stage: Path) -> float:
-        if item.measure != "score":
-            return measured(self.diagnosis(item, "", stage), item.measure)
+        measure = place.measure or item.measure
+        if measure != "score":
+            return measured(self.diagnosis(item, "", stage), measure)
         if place.pooling is not None:
             pooling: PoolingName = TypeAdapter(PoolingName).validate_python(place.pooling)
             model = load_sentence_transformer(stage, pooling=pooling)

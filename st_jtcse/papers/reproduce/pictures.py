@@ -57,6 +57,9 @@ def draw(item: Item, cells: Cells) -> list[str]:
 
     found = []
     for label, place in item.places().items():
+        # A model of which two things are measured is shown once.
+        if place.measure is not None:
+            continue
         stage = cells.stage(place, cells.seeds[0])
         if stage is not None:
             found.append(cells.diagnosis(item, label, stage))

@@ -176,8 +176,9 @@ def test_a_claim_follows_from_the_interval_over_seeds():
 
 
 def test_a_place_says_recipe_stage_point_and_pooling():
-    assert place_of("tncse-mini/joint@3~mean", "jtcse-mini") == ("tncse-mini", "joint", 3, "mean")
-    assert place_of("joint", "jtcse-mini") == ("jtcse-mini", "joint", None, None)
+    whole = "tncse-mini", "joint", 3, "mean", "modulus"
+    assert place_of("tncse-mini/joint@3~mean#modulus", "jtcse-mini") == whole
+    assert place_of("joint", "jtcse-mini") == ("jtcse-mini", "joint", None, None, None)
     with pytest.raises(ValueError, match="is not there"):
         Item.model_validate(TABLE[0] | {"claims": [CLAIM | {"test": ["others", "best"]}]})
 
