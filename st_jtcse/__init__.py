@@ -1,4 +1,5 @@
-"""Twin-tower contrastive sentence embeddings for Sentence-Transformers.
+"""Better sentence embeddings from your own text: Sentence-Transformers recipes, losses and modules
+that adapt, train and measure models.
 
 Importing the package registers the twin and the ensemble encoder with transformers, now or as soon
 as it is imported, so that ``SentenceTransformer(path)`` loads a saved one without

@@ -1,9 +1,11 @@
 """What the documents name exists, and what they show runs."""
 
+import importlib.util
 import json
 import re
 import shlex
 import textwrap
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,19 @@ def test_links_recipes_and_tests_exist(page):
         assert name in {*bundled.recipes(), "init"}, name
 
 
+def test_messages_that_the_page_explains_are_those_of_the_code():
+    code = "".join(
+        re.sub(r'"\s*f?"', "", path.read_text()) for path in (ROOT / "st_jtcse").rglob("*.py")
+    )
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    told = re.findall(r"^\| `([^|]*?)` \|", page, re.MULTILINE)
+    assert len(told) > 20
+    for message in told:
+        # The longest run of words in it that is not of an example.
+        words = re.split(r"'[^']*'|\d+|\.\.\.|\?|, found", message)
+        assert max(words, key=len).removesuffix("triplets").strip(" ,.:") in code, message
+
+
 def test_the_costs_of_views_are_those_that_were_measured():
     found = json.loads((ROOT / "benchmarks" / "results" / "view_costs.json").read_text())["ways"]
     rows = re.findall(
@@ -70,7 +85,10 @@ def test_the_costs_of_views_are_those_that_were_measured():
 
 def test_the_readme_is_short_and_shows_every_option():
     readme = (ROOT / "README.md").read_text()
-    assert len(readme.splitlines()) <= 130
+    assert len(readme.splitlines()) <= 140
+    # What it does, what that gains, how to install it and what to run: one screen of a terminal.
+    screen = readme.partition("\n## ")[0].splitlines()
+    assert len(screen) <= 40 and max(map(len, screen)) <= 80
     for action in _parser()._actions:
         for option in action.option_strings:
             if option.startswith("--") and option != "--help":
@@ -136,7 +154,10 @@ def runnable(code, tower_folders):
 FEW = ["--set", "args.max_steps=2", "--set", "args.use_cpu=true", "--set", "cache_dir=cache"]
 # Of the stages that have steps of their own.
 FEWER = {
-    "adapt": ["--set", "stages.adapted.args.max_steps=2"],
+    "adapt": [
+        *("--set", "stages.distilled.args.max_steps=2"),
+        *("--set", "stages.distilled_copies.args.max_steps=2"),
+    ],
     "quickstart": ["--set", "stages.joint.args.max_steps=2"],
 }
 
@@ -156,6 +177,8 @@ def user(tmp_path, monkeypatch):
     monkeypatch.setattr(embedded, "folder", lambda: tmp_path / "tiny")
     sentences = list(dict.fromkeys(make_sentences(220)))[:160]
     (tmp_path / "my.txt").write_text("\n".join(sentences) + "\n")
+    rows = "".join(f"{first};{second}\n" for first, second in pairwise(sentences))
+    (tmp_path / "faq.csv").write_text(f"Question;Answer\n{rows}")
     # Scores that lie in 0 to 1 and in 0 to 5.
     for seed, name in enumerate(("my-pairs", "my-dev")):
         rows = [row | {"score": row["score"] / 5} for row in make_pairs(16, seed)]
@@ -177,25 +200,27 @@ def unchanging(text):
 
 
 def test_the_readme_runs_from_its_top_to_its_end(user, capsys):
-    """As pasted, in order; .ci/run runs the block that tests, and its like is the one that
-    installs.
+    """As pasted, in order; .ci/run runs the block that tests, its like is the one that installs.
 
     What the quickstart says is what was recorded of it, and fits 40 lines with the eleven
     evaluations of a whole run, whose joint stage keeps its start; bars, which only a process of its
     own can hold back, do not count.
     """
     ran, said = [], []
-    for language, block in blocks(ROOT / "README.md", "bash|python")[2:]:
+    for language, block in blocks(ROOT / "README.md", "bash|python"):
+        if "pip install" in block:
+            continue
         names = {}
         if language == "python":
             exec(block, names)
         for line in block.splitlines() if language == "bash" else ():
             command, *options = shlex.split(line)
-            assert (command, main([*options, *FEW, *FEWER.get(options[0], [])])) == ("st-train", 0)
+            few = [] if options[0] == "init" else [*FEW, *FEWER.get(options[0], [])]
+            assert (command, main([*options, *few])) == ("st-train", 0)
             told = capsys.readouterr()
             said = (told.err + told.out).split("\n") if options == ["quickstart"] else said
         ran.append(names)
-    assert len(ran) == 5 and ran[3]["embeddings"].shape == (2, 32)
+    assert len(ran) == 4 and ran[2]["embeddings"].shape == (2, 32)
     varying = re.compile(
         r"%\||\w+: step |keeps the model it started from|tokenizer does not know|^$"
     )
@@ -257,7 +282,7 @@ def test_the_notebook_runs_with_few_steps_on_a_tiny_model(user, capsys):
             small = (
                 []
                 if "--copy" in code
-                else [*FEW, *FEWER["adapt"], "--set", "stages.adapted.args.eval_steps=1"]
+                else [*FEW, *FEWER["adapt"], "--set", "stages.distilled_copies.args.eval_steps=1"]
             )
             assert main([*shlex.split(code.replace("\\\n", ""))[1:], *small]) == 0
         elif cell["cell_type"] == "code":
@@ -314,6 +339,16 @@ def test_the_example_of_an_onnx_graph_runs(tower_folders, tmp_path, monkeypatch)
     exec(example, names)
     expected = names["model"].encode(["A man is eating.", "Someone has a meal."])
     assert abs(names["embeddings"] - expected).max() < 1e-5
+
+
+def test_the_tables_of_keys_are_those_of_the_schema():
+    """Made by docs/recipe_tables.py; every key that it says more of is there."""
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "recipe_tables.py")
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    page = tables.PAGE.read_text(encoding="utf-8")
+    assert tables.made(page) == page, "run python docs/recipe_tables.py"
+    assert all(f"| `{key}` |" in page for key in tables.MORE)
 
 
 def test_the_diagnostics_example_runs(tower_folders, capsys):

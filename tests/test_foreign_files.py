@@ -165,7 +165,7 @@ def test_a_new_file_is_written_where_nothing_lies(sound, place, outside, capsys)
     (place / "to-a-file").symlink_to(outside / "file")
     before = seen(place.parent)
     judge = "--scorer", sound / "model", "--judge", sound / "model", "--output"
-    init = "--have", "sentences", "--data", sound / "text.txt"
+    init = "--have", "texts", "--data", sound / "text.txt"
     for output in place.iterdir():
         for main, *arguments in (
             (score.main, sound / "text.txt", *judge, output),

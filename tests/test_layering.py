@@ -138,6 +138,7 @@ def test_modelling_files_travel_without_the_package(path):
     assert roots <= {
         "__future__",
         "collections",
+        "contextlib",
         "inspect",
         "os",
         "dataclasses",

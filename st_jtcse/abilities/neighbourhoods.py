@@ -78,6 +78,11 @@ class Neighbourhoods(Ability):
                 "'neighbours'.",
             )
 
+    def expected_rows(self, stage: StageSpec, rows: int) -> int:
+        """Count the anchors that are trained on beside the text."""
+        own: NeighboursSpec = self.of(stage)
+        return rows if own.anchors is None else round(rows / (1 - own.anchor_share))
+
     def read(self, stage: StageSpec, inputs: Inputs) -> None:
         """Read the anchors, and refuse what the search lacks before a teacher embeds anything."""
         from st_jtcse import data

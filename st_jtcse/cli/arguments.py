@@ -23,6 +23,14 @@ def positive(text: str, wanted: str = "a positive number") -> int:
     return int(text)
 
 
+def called_columns(text: str) -> tuple[tuple[str, str], ...]:
+    """Read columns with what a file calls them: ``query=question,relevant=answer``."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(expected and own for expected, _, own in pairs):
+        raise argparse.ArgumentTypeError(f"expected NAME=YOURS,NAME=YOURS, found {text!r}")
+    return tuple((expected.strip(), own.strip()) for expected, _, own in pairs)
+
+
 def add_count(parser: argparse.ArgumentParser, option: str, default: int, about: str) -> None:
     """Add an option whose value is a whole number above 0."""
     parser.add_argument(

@@ -1,20 +1,21 @@
-"""st-train init: a first recipe, by a few questions or by flags."""
+"""st-train init: a first recipe for what you have, by a few questions or by options."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from st_jtcse import bundled
 from st_jtcse.cli import console
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
-from st_jtcse.recipe.first_recipes import BEGINNINGS, begin
+from st_jtcse.recipe.beginnings import BEGINNINGS, Given, begin
 
 _FLAGS = (
-    "st-train init FILE --have sentences|pairs|model|paper --data FILE [--dev FILE] [--model NAME] "
+    "st-train init FILE --have KIND --data FILE [--columns A,B] [--dev FILE] [--model NAME] "
     "[--recipe NAME]"
 )
 
@@ -22,10 +23,9 @@ _FLAGS = (
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="st-train init",
-        description="Write a first recipe for what you have. Without --have it asks you; a script "
-        "answers by options.",
-        epilog="Example: st-train init mine.yaml --have model --data my.txt --model "
-        "runs/quickstart/distilled",
+        description="Write a first recipe for what you have, with the columns of your file filled "
+        "in. Without --have it asks you; a script answers by options.",
+        epilog="Example: st-train init mine.yaml --have questions --data faq.csv --dev dev.csv",
     )
     parser.add_argument(
         "file",
@@ -37,8 +37,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     have = "; ".join(f"{name}: {beginning.told}" for name, beginning in BEGINNINGS.items())
     parser.add_argument("--have", choices=BEGINNINGS, help=have)
+    parser.add_argument("--data", type=Path, metavar="FILE", help="your data")
     parser.add_argument(
-        "--data", type=Path, metavar="FILE", help="your sentences, or your graded pairs"
+        "--columns",
+        metavar="A,B,...",
+        help="the columns of your data, e.g. question,answer, where their names do not say it",
     )
     parser.add_argument(
         "--dev",
@@ -67,19 +70,37 @@ def _run(options: argparse.Namespace) -> None:
             "Which recipe? (st-train --list shows them)", list(bundled.recipes()), shown=False
         )
     if beginning.data is not None and options.data is None:
-        options.data = Path(
-            _ask(f"Which file holds your {beginning.data.replace('train', 'sentences')}?")
-        )
-    if beginning.asks_model and options.model is None:
-        options.model = _ask("Which model? A folder or a Hub id")
-    given = {key: getattr(options, key) for key in ("data", "dev", "model", "recipe")}
-    begin(options.file, options.have, **given)
+        what = "folder" if options.have == "documents" else "file"
+        options.data = Path(_ask(f"Which {what}?"))
+    columns = None
+    if options.columns is not None:
+        columns = tuple(name.strip() for name in options.columns.split(","))
+    given = Given(options.data, options.dev, columns, options.model, options.recipe)
+    told_of_files = begin(options.file, options.have, given, _ask_column)
     console.say(f"Wrote {options.file}.")
+    for sentence in told_of_files:
+        console.say(sentence)
     console.say(f"Next: st-train {shlex.quote(str(options.file))} --dry-run")
 
 
-def _ask(question: str, choices: list[str] | None = None, *, shown: bool = True) -> str:
-    """Ask on the terminal; without one, or without an answer, say which flags answer."""
+def _ask_column(told: str, there: Sequence[str]) -> str:
+    listed = ", ".join(there)
+    return _ask(
+        f"Which column holds the {told}?",
+        list(there),
+        otherwise=f"which of the columns {listed} holds the {told} is not clear; name them by "
+        "--columns A,B",
+    )
+
+
+def _ask(
+    question: str,
+    choices: list[str] | None = None,
+    *,
+    shown: bool = True,
+    otherwise: str = f"answer by options: {_FLAGS}",
+) -> str:
+    """Ask on the terminal; without one, or without an answer, say what to do `otherwise`."""
     from rich.prompt import Prompt
 
     try:
@@ -87,9 +108,7 @@ def _ask(question: str, choices: list[str] | None = None, *, shown: bool = True)
             raise EOFError
         return Prompt.ask(question, choices=choices, show_choices=shown, console=console.err)
     except EOFError:
-        raise UserError(
-            f"There is no terminal to ask you on; answer by options: {_FLAGS}"
-        ) from None
+        raise UserError(f"There is no terminal to ask you on; {otherwise}.") from None
 
 
 main = command(_parser, _run, interrupted="nothing was written")

@@ -27,7 +27,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Train sentence embeddings from a recipe: a YAML file, or the name of a "
         "bundled one.",
         epilog="Examples: st-train quickstart; st-train jtcse-mini --set data.train=my.txt "
-        "--output-dir runs/mine; st-train init, which writes a recipe for what you have",
+        "--output-dir runs/mine; st-train init, which writes a recipe for what you have; "
+        "st-train texts docs/ -o passages.jsonl, which cuts documents into passages",
     )
     recipe = parser.add_argument(
         "recipe", nargs="?", metavar="RECIPE", help="path, or name of a bundled recipe"
@@ -64,8 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> None:
     if options.list is not None:
-        with faults_of("--list"):
-            console.show_recipes(first_recipes.by_need(options.list))
+        _list(options.list)
         return
     if options.copy:
         name, file = options.copy
@@ -97,6 +97,19 @@ def _run(options: argparse.Namespace) -> None:
     left = _left(options)
     with processes.together(lambda error: outcome(error, left)):
         _run_recipe(options, loaded or _read(options))
+
+
+def _list(word: str) -> None:
+    """Show the recipes that a word leads to; where there is none, what to begin with."""
+    found = first_recipes.by_need(word)
+    if found:
+        console.show_recipes(found)
+        return
+    from st_jtcse.recipe.beginnings import first_steps
+    from st_jtcse.reports.table import Table
+
+    console.show(Table(["you have", "begin with"], first_steps(), "where to begin", names=2))
+    raise UserError(f"--list: no bundled recipe mentions {word!r}; st-train --list shows all.")
 
 
 def _read(options: argparse.Namespace) -> LoadedRecipe:
@@ -131,6 +144,11 @@ def _run_recipe(options: argparse.Namespace, loaded: LoadedRecipe) -> None:
         console.say(resolved_yaml(loaded.recipe).rstrip())
         return
     names = loaded.choose(options.stages)
+    if loaded.recipe.data is not None and loaded.recipe.data.vectors is not None:
+        from st_jtcse.cli import vectors
+
+        vectors.run(loaded, dry_run=options.dry_run)
+        return
     runs = sweep.plan_runs(loaded, options.recipe, _overrides(options))
     if options.dry_run:
         place, folders = Path(loaded.recipe.output_dir), [run.folder for run in runs]
@@ -163,13 +181,17 @@ _train = command(_parser, _run, interrupted=_left)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a recipe, or write a first one."""
+    """Run a recipe, write a first one, or cut documents into passages."""
     given = sys.argv[1:] if argv is None else list(argv)
-    if given[:1] != ["init"]:
-        return _train(given)
-    from st_jtcse.cli import init
+    if given[:1] == ["init"]:
+        from st_jtcse.cli import init
 
-    return init.main(given[1:])
+        return init.main(given[1:])
+    if given[:1] == ["texts"]:
+        from st_jtcse.cli import texts
+
+        return texts.main(given[1:])
+    return _train(given)
 
 
 if __name__ == "__main__":

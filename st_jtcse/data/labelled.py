@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from reprlib import repr as brief
 from typing import Any, Literal
 
@@ -62,8 +62,8 @@ def load_labelled(
 
     Args:
         sources: Where to read; the last of a source's columns is the label, unless there is none.
-        kind: ``"scores"``: graded similarity. ``"classes"``: whole numbers from 0. ``"none"``:
-            texts only.
+        kind: ``"scores"``: graded similarity. ``"classes"``: whole numbers from 0, or for single
+            texts any names, which are numbered as they are met. ``"none"``: texts only.
         score_range: Lowest and highest score allowed.
         mapping: Label as written -> number, e.g. ``{"contradiction": 0, "neutral": 1, "entailment":
             2}``.
@@ -75,6 +75,7 @@ def load_labelled(
             scores are equal, or they are classes.
     """
     default = COLUMNS["scores" if bins else kind]
+    sources = [replace(source, columns=source.expected) for source in sources]
     has_labels = kind != "none"
     labels = _Labels(kind == "classes" and not bins, score_range, mapping, bins)
     end = -1 if has_labels else None
@@ -100,6 +101,8 @@ def load_labelled(
         cells = texts_of(row, names[:end])
         if not has_labels:
             return *cells, None
+        if count == 1 and not first_rows and mapping is None:
+            labels.number_names(row.values[names[-1]])
         label = labels.read(row, names[-1])
         first_rows.setdefault(label, row.place)
         return *cells, label
@@ -119,7 +122,7 @@ def load_labelled(
     return Labelled(Dataset(pa.table(table)), skipped, rows_sha256(rows), first_rows)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Labels:
     """How the labels of :func:`load_labelled` are written."""
 
@@ -127,6 +130,12 @@ class _Labels:
     score_range: tuple[float, float]
     mapping: Mapping[str, float] | None
     bins: int | None
+    names: dict[str, int] | None = None  # Classes by name, as they are met; None: they are numbers
+
+    def number_names(self, first: Any) -> None:
+        """Take classes for names where the first of them is no number."""
+        if number(first) is None:
+            self.names = {}
 
     def is_missing(self, given: Any) -> bool:
         """Whether a row is marked as having no label, which -1 is only where it cannot be one."""
@@ -149,6 +158,10 @@ class _Labels:
                     "extend mapping."
                 )
             given = self.mapping[key]
+        if self.names is not None:
+            if given is None or not str(given).strip():
+                raise UserError(f"{row.place}: {name!r} is empty; fill it or remove the row.")
+            return float(self.names.setdefault(str(given).strip(), len(self.names)))
         value = number(given)
         if value is None:
             raise UserError(

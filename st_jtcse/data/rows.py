@@ -9,6 +9,7 @@ import glob
 import gzip
 import hashlib
 import json
+import logging
 import math
 import os
 import re
@@ -23,7 +24,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets import Image, load_dataset
 
+from st_jtcse.data.document_text import documents_in, is_document, is_wildcard
+from st_jtcse.data.passages import read_passages
 from st_jtcse.errors import DataUnavailable, UserError
+from st_jtcse.table_files import DELIMITER_NAMES, delimiter_of, other_kind
+
+logger = logging.getLogger(__name__)
 
 _TOLD = 5
 _BUFFER = 10_000  # Rows of a stream that are mixed.
@@ -50,9 +56,13 @@ class Source:
     data_files: str | None = None  # file inside `dataset`
     revision: str | None = None  # commit, tag or branch of `dataset`
     columns: tuple[str, ...] | None = None  # columns to read; None for the defaults of the reader
+    # The columns that a reader expects, each with what the source calls it
+    called: tuple[tuple[str, str], ...] = ()
     limit: int | None = None  # how many of the first rows to keep; None for all
     streaming: bool = False  # whether `dataset` is read as its rows are asked for
     seed: int | None = None  # what the order of its rows follows from then; None for their own
+    corpus: Path | None = None  # documents that `file` has queries or judgements of
+    queries: Path | None = None  # the queries, where `file` has judgements of them by id
 
     @property
     def label(self) -> str:
@@ -60,6 +70,11 @@ class Source:
         return (
             str(self.file) if self.file is not None else f"dataset {self.dataset!r} ({self.split})"
         )
+
+    @property
+    def expected(self) -> tuple[str, ...] | None:
+        """The columns that it names, as a reader calls them; None where it names none."""
+        return self.columns or tuple(name for name, _ in self.called) or None
 
     @property
     def is_text(self) -> bool:
@@ -138,7 +153,9 @@ def checked_rows(
         for row in read_rows(source):
             if missing := [name for name in columns if name not in row.values]:
                 wanted = f"expected the columns {', '.join(columns)}, found {row.columns}"
-                raise UserError(f"{row.place}: {wanted}; add {missing[0]!r}{hint}.")
+                kind = None if source.columns else other_kind(row.values, columns)
+                way = f". {kind}" if kind else f"; add {missing[0]!r}"
+                raise UserError(f"{row.place}: {wanted}{way}{hint}.")
             try:
                 value = parse(row, columns)
             except UserError as error:
@@ -189,11 +206,26 @@ def read_rows(source: Source) -> Iterator[Row]:
     """Read a source's rows, up to its limit.
 
     A text file's lines are the column ``sentence``; a folder's images ``image``, with ``label``,
-    their own folder.
+    their own folder; a folder's documents are passages, with the columns of
+    :class:`st_jtcse.data.passages.Passage` and the text as ``sentence`` too.
     """
-    return islice(
-        _hub_rows(source) if source.file is None else _file_rows(source.file), source.limit
-    )
+    rows = _hub_rows(source) if source.file is None else _file_rows(source.file)
+    return islice(_renamed(rows, source.called) if source.called else rows, source.limit)
+
+
+def _renamed(rows: Iterable[Row], called: Sequence[tuple[str, str]]) -> Iterator[Row]:
+    """Yield rows whose columns are called as a reader expects them."""
+    own_names = {own for _, own in called}
+    for row in rows:
+        for expected, own in called:
+            if own not in row.values:
+                raise UserError(
+                    f"{row.place}: expected the column {own!r}, as 'columns' calls {expected!r}, "
+                    f"found {row.columns}; correct 'columns'."
+                )
+        values = {expected: row.values[own] for expected, own in called}
+        others = {name: row.values[name] for name in row.values if name not in own_names}
+        yield Row(row.place, {**others, **values})
 
 
 def _file_rows(path: Path) -> Iterator[Row]:
@@ -202,13 +234,22 @@ def _file_rows(path: Path) -> Iterator[Row]:
         ".jsonl": _jsonl_rows,
         ".csv": _csv_rows,
         ".parquet": _parquet_rows,
+        ".tsv": _csv_rows,
     }
-    if path.is_dir():
+    if path.is_dir() and not is_of_documents(path):
         return _image_rows(path)
+    if path.is_dir() or is_wildcard(path) or (path.is_file() and is_document(path)):
+        return _document_rows(path)
     if not path.is_file():
         raise UserError(f"{path.absolute()} does not exist; check the path.")
     if path.stat().st_size == 0:
         raise UserError(f"{path} is empty; give a file with text.")
+    if path.suffix == ".json":
+        raise UserError(
+            f"{path}: expected JSONL, an object on each line such as "
+            '{"sentence1": "...", "sentence2": "...", "score": 3.5}, found .json; write it so, and '
+            "call it .jsonl."
+        )
     if path.suffix not in readers:
         raise UserError(
             f"{path}: expected a file ending in {', '.join(readers)}, found "
@@ -237,11 +278,21 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _image_rows(folder: Path) -> Iterator[Row]:
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _IMAGES)
-    if not paths:
-        raise UserError(f"{folder} is a folder without images; give a file, or a folder of images.")
     for path in paths:
         label = None if path.parent == folder else path.parent.name
         yield Row(str(path), {"image": {"path": str(path), "bytes": None}, "label": label})
+
+
+def is_of_documents(folder: Path) -> bool:
+    """Whether a folder is one of documents, beside images too; one may lie beside images alone."""
+    if len(documents_in(folder)) > 1:
+        return True
+    return not any(path.suffix.lower() in _IMAGES for path in folder.rglob("*"))
+
+
+def _document_rows(place: Path) -> Iterator[Row]:
+    for passage in read_passages(place):
+        yield Row(passage.name, {"sentence": passage.text, **passage.row})
 
 
 def _text_rows(path: Path) -> Iterator[Row]:
@@ -272,13 +323,18 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
-    table = csv.DictReader((line + "\n" for _, line in _lines(path)), strict=True)
+    delimiter = delimiter_of(next(_lines(path))[1])
+    parts = DELIMITER_NAMES[delimiter]
+    if delimiter != ",":
+        logger.info("%s: %s part the cells", path, parts)
+    lines = (line + "\n" for _, line in _lines(path))
+    table = csv.DictReader(lines, strict=True, delimiter=delimiter)
     try:
         for values in table:
             if None in values or None in values.values():
                 raise UserError(
                     f"{path}:{table.line_num}: expected {len(table.fieldnames or ())} cells, as in "
-                    "the first line; quote cells that hold commas."
+                    f"the first line; quote cells that hold {parts}."
                 )
             yield Row(f"{path}:{table.line_num}", values)
     except csv.Error as error:

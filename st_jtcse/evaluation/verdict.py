@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.stats import bootstrap
 from sentence_transformers import SentenceTransformer
 
-from st_jtcse.evaluation.own_sets import OwnSet, Statistic
+from st_jtcse.evaluation.measured_sets import OwnSet, Statistic
 from st_jtcse.records import VerdictRecord
 
 WHOLE = "all sets"
@@ -48,10 +48,11 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """Say it."""
+        """Say it; the difference is that of the figures as they are shown."""
+        change = round(self.score, 2) - round(self.base, 2)
         return (
             f"{self.name}: {self.word}, {self.base:.2f} -> {self.score:.2f} "
-            f"({self.score - self.base:+.2f}, 95 % interval {self.low:+.2f} to {self.high:+.2f})"
+            f"({change:+.2f}, 95 % interval {self.low:+.2f} to {self.high:+.2f})"
         )
 
     def as_record(self) -> VerdictRecord:
@@ -95,9 +96,8 @@ def compare(measured: Mapping[str, tuple[OwnSet, Statistic, Statistic]]) -> list
         draws.append(drawn)
         found.append(_verdict(name, 100 * own.score(before), 100 * own.score(after), drawn))
     if len(found) > 1:
-        base, score = (
-            float(np.mean([getattr(one, key) for one in found])) for key in ("base", "score")
-        )
+        base = float(np.mean([one.base for one in found]))
+        score = float(np.mean([one.score for one in found]))
         found.append(_verdict(WHOLE, base, score, np.mean(draws, axis=0)))
     return found
 

@@ -19,6 +19,7 @@ from st_jtcse.losses.functional import interaction_nt_xent, interaction_tensor_m
 from st_jtcse.losses.terms import TWO_VIEWS, Batch, Term, TwoViewLoss
 from st_jtcse.losses.views import ahead, gathered, token_sum
 from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
+from st_jtcse.modules.joined_pooling import check_pooling
 
 Direction = Literal["random", "1_to_2"]
 # Views a and b of one tower's states, (N, H) each; a list has one pair a tower.
@@ -255,7 +256,8 @@ class JTCSELoss(TwoViewLoss):
 
 
 def _check_model(model: Any, icnce: float, cross: float, ictm: float) -> None:
-    """Raise UserError where a model lacks what a term needs."""
+    """Raise UserError where a model lacks what a term needs, or is pooled twice."""
+    check_pooling(model)
     encoder = model[0]
     if isinstance(encoder, TwinCrossAttentionEncoder):
         if cross and encoder.model.config.cross_attention_every is None:

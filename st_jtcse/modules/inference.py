@@ -11,6 +11,7 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
+from st_jtcse.modules.joined_pooling import check_pooling
 from st_jtcse.modules.joining import JOINED_TYPES, JoinedEncoder
 from st_jtcse.modules.model_folders import MODULES, own_class, read_listing
 from st_jtcse.modules.pooler_head import PoolerModulusHead
@@ -40,7 +41,11 @@ def save_for_inference(
         model: The model, from a training pipeline of this package or any other.
         path: Folder to write; created if missing.
         **kwargs: Arguments of ``SentenceTransformer.save_pretrained``.
+
+    Raises:
+        UserError: A Pooling reads more rows than a twin or an ensemble gives.
     """
+    check_pooling(model)
     model.save_pretrained(os.fspath(path), **kwargs)
     kept: list[dict[str, Any]] = []
     for entry, module in zip(read_listing(path), model):
@@ -53,7 +58,9 @@ def save_for_inference(
     Path(path, MODULES).write_text(json.dumps(kept, indent=2), encoding="utf-8")
     # By name: a class that was loaded from a model's own folder is another one.
     is_joined = getattr(model.config, "model_type", None) in JOINED_TYPES
-    sentence = FLAG_NEEDED if own_class(path) else IMPORT_OR_FLAG if is_joined else ""
+    sentence = IMPORT_OR_FLAG if is_joined else ""
+    if own_class(path):
+        sentence = FLAG_NEEDED
     card = Path(path, "README.md")
     text = card.read_text(encoding="utf-8") if card.exists() else sentence
     if sentence not in text:

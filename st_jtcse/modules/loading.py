@@ -33,6 +33,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 from st_jtcse import embedded
 from st_jtcse.errors import CodeNotTrusted, PoolingNeeded, UserError
 from st_jtcse.modules.attention_pooling import AttentionPooling
+from st_jtcse.modules.joined_pooling import check_pooling
 from st_jtcse.modules.mask_prompts import mask_prompt
 from st_jtcse.modules.model_folders import (
     ADAPTER,
@@ -458,6 +459,7 @@ def try_out(model: BaseModel, name: str | os.PathLike[str]) -> None:
         name: What it was loaded by.
     """
     with reading(name):
+        check_pooling(model)
         share_words(model)
         found = first_outputs(model)
     if found is not None and not found.isfinite().all():

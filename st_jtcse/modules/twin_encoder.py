@@ -15,11 +15,12 @@ from transformers.utils import logging
 from st_jtcse.atomic import new_folder
 from st_jtcse.errors import UserError
 from st_jtcse.modules.inference import save_for_inference
+from st_jtcse.modules.joined_pooling import rows_behind
 from st_jtcse.modules.joining import Encoder, JoinedEncoder, tokenizer_of, transformer_of, twin_of
 from st_jtcse.modules.loading import load_config, reading, saved_as, try_out
 from st_jtcse.modules.model_folders import PLAIN
 from st_jtcse.modules.padding import check_padding
-from st_jtcse.modules.tower_form import TowerForm, shared_form
+from st_jtcse.modules.saved_form import SavedForm, shared_form
 from st_jtcse.modules.whole_models import check_length
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_tower_pooling import TowerPooling
@@ -38,7 +39,8 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
     ``tower_outputs``, in whatever mode, the features also hold ``tower_embedding``, (B, 2, H), the
     towers' pooled states, and, if the twin has cross-attention, ``cross_embedding``, (B, 2, H),
     those of the cross streams. The twin pools its towers itself; the Pooling behind it takes the
-    one row that there is.
+    one row that there is. Where each tower's embedding is brought to length 1, put ST's Normalize
+    last: the sum of two has a length of up to 2.
 
     Args:
         model_name_or_path: Folder or Hub id of a saved twin.
@@ -179,12 +181,12 @@ def join_towers(
     with new_folder(output) as folder:
         towers = [tower_1, tower_2]
         are_plain = all(saved_as(tower) == PLAIN for tower in towers)
-        form = TowerForm() if are_plain else shared_form(towers)
+        form = SavedForm() if are_plain else shared_form(towers)
         own: dict[str, Any] = {"pooler_seed": pooler_seed, "max_seq_length": form.max_seq_length}
         options = form.of_towers | own | options
         encoder = TwinCrossAttentionEncoder.from_towers(tower_1, tower_2, **options)
-        pooling = Pooling(encoder.get_embedding_dimension(), "cls")
-        model = SentenceTransformer(modules=[encoder, pooling], **form.of_model, device="cpu")
+        modules = [encoder, *rows_behind(encoder)]
+        model = SentenceTransformer(modules=modules, **form.of_model, device="cpu")
         try_out(model, tower_1)
         save_for_inference(model, folder)
 

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from st_jtcse.pooling_names import PoolingName
+from st_jtcse.wording import shown
 
 Text = Annotated[str, Field(min_length=1)]
 Folder = Annotated[Text, AfterValidator(os.path.expanduser)]
@@ -71,6 +72,20 @@ class Block(BaseModel):
         return {key: value for key, value in dump(self).items() if key not in unwritten}
 
 
+def _named_columns(value: Any) -> Any:
+    """Refuse what is neither names of columns nor columns by the names that are expected."""
+    names = [*value, *value.values()] if isinstance(value, dict) else value
+    if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
+        return value
+    raise ValueError(
+        "expected columns, as in [question, answer] or {query: question, relevant: answer}, found "
+        f"{shown(value)}. Correct it."
+    )
+
+
+Columns = Annotated[list[str] | dict[str, str], BeforeValidator(_named_columns)]
+
+
 class SourceSpec(Block):
     """Where rows come from: a local file or the arguments of `datasets.load_dataset`."""
 
@@ -96,12 +111,12 @@ class SourceSpec(Block):
     )
     data_files: str | None = Field(None, description="File inside `dataset`.")
     revision: str | None = Field(None, description="Commit, tag or branch of `dataset`.")
-    columns: list[str] | None = Field(
+    columns: Columns | None = Field(
         None,
-        min_length=1,
         description="Columns to read: sentence columns for training (default: sentence; each "
         "column adds its sentences; of images one column, default: image), [first, second, score] "
-        "of graded pairs for evaluation (default: by the names that are there).",
+        "of graded pairs for evaluation (default: by the names that are there). Or what your file "
+        "calls the columns of that kind, e.g. {query: question, relevant: answer}.",
     )
     limit: int | None = Field(None, ge=1, description="Keep the first rows only.")
 

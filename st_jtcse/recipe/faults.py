@@ -14,8 +14,14 @@ from pydantic_core import ErrorDetails
 
 from st_jtcse.recipe.blocks import SourceSpec
 from st_jtcse.recipe.schema import Recipe
-from st_jtcse.recipe.yaml_source import Loc, Source
-from st_jtcse.wording import misfit, shown, unknown
+from st_jtcse.recipe.yaml_source import Loc, WrittenTree
+from st_jtcse.wording import misfit, nearest, shown, unknown
+
+# Arguments of transformers that people write a level too high; all are known once it is imported.
+_COMMON_ARGUMENTS = (
+    "bf16", "eval_steps", "learning_rate", "max_steps", "num_train_epochs",
+    "per_device_train_batch_size", "warmup_steps", "weight_decay",
+)  # fmt: skip
 
 
 def _bare(annotation: Any) -> Any:
@@ -99,7 +105,7 @@ def from_pydantic(error: ValidationError) -> list[Fault]:
     return [Fault(details["loc"], _text(details)) for details in error.errors(include_url=False)]
 
 
-def tell(source: Source, faults: Iterable[Fault]) -> list[str]:
+def tell(source: WrittenTree, faults: Iterable[Fault]) -> list[str]:
     """Write faults as sentences in the order of the file, those inherited after it, those of the
     command line last.
     """
@@ -112,6 +118,14 @@ def tell(source: Source, faults: Iterable[Fault]) -> list[str]:
     return list(dict.fromkeys(f"{source.place(fault.loc)}: {fault.text}" for fault in ordered))
 
 
+def _blocks_with(key: str) -> list[str]:
+    """Return the places one below the top that a key may stand at, dotted."""
+    top = SchemaPlace(Recipe)
+    blocks = {name: place for name in top.keys if (place := top.step(name)) is not None}
+    found = [f"{name}.{key}" for name, place in blocks.items() if key in place.keys]
+    return found + [f"args.{key}" for name in _COMMON_ARGUMENTS if name == key]
+
+
 def _text(details: ErrorDetails) -> str:
     loc, found = details["loc"], details["input"]
     unnamed = SchemaPlace(Any)
@@ -119,7 +133,11 @@ def _text(details: ErrorDetails) -> str:
     if details["type"] == "value_error":
         return str(details["ctx"]["error"])  # The schema's own validators speak in whole sentences.
     if details["type"] == "extra_forbidden":
-        return unknown("a known key", str(loc[-1]), (schema_place(loc[:-1]) or unnamed).keys)
+        known = (schema_place(loc[:-1]) or unnamed).keys
+        below = _blocks_with(str(loc[-1])) if len(loc) == 1 else []
+        if below and nearest(str(loc[-1]), known) is None:
+            return f"expected a known key, found {shown(loc[-1])}. Did you mean {below[0]!r}?"
+        return unknown("a known key", str(loc[-1]), known)
     about = f" ({place.description.rstrip('.')})." if place.description else "."
     if details["type"] == "missing":
         return f"expected a value, found none. Add it{about}"

@@ -48,10 +48,19 @@ def render_page(title: str, sections: Sequence[Section]) -> str:
     return template.render(title=title, sections=sections)
 
 
+_EQUAL = (
+    "Equal: the interval of the difference holds zero, so this set cannot tell which of the two is "
+    "better. It does not say that they are the same; a set of more items can tell more."
+)
+
+
 def verdict_section(heading: str, verdicts: Sequence[VerdictRecord]) -> Section:
     """Return a section of verdicts."""
     losses = {verdict.sentence for verdict in verdicts if verdict.verdict == "worse"}
-    return Section(heading, "\n\n".join(verdict.sentence for verdict in verdicts), losses=losses)
+    told = [verdict.sentence for verdict in verdicts]
+    if any(verdict.verdict == "equal" for verdict in verdicts):
+        told.append(_EQUAL)
+    return Section(heading, "\n\n".join(told), losses=losses)
 
 
 def grouped(told: Iterable[tuple[str, str]]) -> list[str]:

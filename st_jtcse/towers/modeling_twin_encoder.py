@@ -221,6 +221,16 @@ class TwinEncoderModel(PreTrainedModel):
         """
         return self.towers[0], self.towers[1]
 
+    def get_input_embeddings(self) -> nn.Module:
+        """Return tower I's table of words, which is of the size of tower II's."""
+        return self.towers[0].get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Refuse one table for two towers."""
+        raise NotImplementedError(
+            "A twin has a table of words in each tower: change those of model.towers one by one."
+        )
+
     def add_poolers(self) -> None:
         """Give towers without poolers some of the twin's own."""
         self.config.added_poolers = True
@@ -282,17 +292,13 @@ class TwinEncoderModel(PreTrainedModel):
         """
         pooling = pooling or self.config.pooling
         if cu_seq_lens_q is not None:
-            attention_mask = padded(torch.ones_like(input_ids), cu_seq_lens_q, 0)
-            input_ids, token_type_ids = (
-                padded(input_ids, cu_seq_lens_q, self.config.pad_token_id or 0),
-                None,
-            )
+            flat, token_type_ids = input_ids, None
+            attention_mask = padded(torch.ones_like(flat), cu_seq_lens_q, 0)
+            input_ids = padded(flat, cu_seq_lens_q, self.config.pad_token_id or 0)
         attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        counted = (
-            attention_mask
-            if self.config.include_prompt
-            else without_prompt(attention_mask, prompt_length)
-        )
+        counted = attention_mask
+        if not self.config.include_prompt:
+            counted = without_prompt(attention_mask, prompt_length)
         inputs: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
         inputs |= {"token_type_ids": token_type_ids} if self._takes_segments else {}
         if self.config.tower.model_type in LAYERS:

@@ -112,7 +112,7 @@ def _origin(source: SourceSpec) -> str:
 
 
 def _duration(seconds: float) -> str:
-    minutes = seconds / 60
-    if minutes < 1:
+    minutes = round(seconds / 60)
+    if minutes <= 1:
         return "a minute"
-    return f"{minutes:.0f} minutes" if minutes < 100 else f"{minutes / 60:.0f} hours"
+    return f"{minutes} minutes" if minutes < 100 else f"{round(minutes / 60)} hours"

@@ -55,6 +55,18 @@ ROWS = [
         "expected the columns of a set",
         files={"s.jsonl": "{}\n"},
     ),
+    Row(
+        "columns that are called otherwise",
+        f"{OWN} --data s.csv --columns query=asked,relevant=answer",
+        "s.csv:2: expected the column 'asked', as 'columns' calls 'query', found question, answer",
+        files={"s.csv": "question,answer\na,b\n"},
+    ),
+    Row(
+        "columns without what they are called",
+        f"{OWN} --data s.csv --columns question,answer",
+        "expected NAME=YOURS,NAME=YOURS, found 'question,answer'",
+        files={"s.csv": "question,answer\na,b\n"},
+    ),
     Row("a set without a row", f"{OWN} --data s.jsonl", "s.jsonl is empty", files={"s.jsonl": ""}),
     Row(
         "labels that tell nothing apart",

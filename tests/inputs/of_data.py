@@ -74,7 +74,7 @@ ROWS = [
     Row(
         "a folder of sentences",
         "st-train {recipe} --output-dir out --set data.train=folder",
-        "folder is a folder without images; give a file, or a folder of images.",
+        "folder: expected files of documents (.md, .txt, .html, .pdf, .docx, .rst), found none",
         files={"folder/a.txt": "a\n"},
     ),
     Row(
@@ -245,17 +245,16 @@ ROWS = [
         '{"sentence1": "a", "sentence2": "b"}\n',
         "(sentence1, sentence2, score; sentence1, sentence2, label; text, label; image, label; "
         "query, relevant; "
-        "anchor, positive, negative), found sentence1, sentence2; rename them, or name those of "
-        "graded pairs with "
-        "'columns'.",
+        "anchor, positive, negative), found sentence1, sentence2. Rename them, or say what they "
+        "are called, e.g. columns: {query: question, relevant: answer}.",
     ),
     dev(
         "labelled texts of other columns",
         "p.csv",
         "text,intent\na,b\n",
-        "found text, intent; rename them",
+        "found text, intent. Rename them",
     ),
-    dev("a set of a header only", "p.csv", "text,label\n", "found no row; rename them"),
+    dev("a set of a header only", "p.csv", "text,label\n", "found no row. Rename them"),
     dev(
         "an empty label",
         "p.csv",

@@ -1,12 +1,15 @@
 import pytest
 import torch
-from conftest import make_encoder, make_pipeline, make_sentences, make_tokenizer
+from conftest import make_encoder, make_model, make_pipeline, make_sentences, make_tokenizer
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
 from st_jtcse.errors import UserError
-from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
+from st_jtcse.losses import JTCSELoss
+from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder, save_for_inference
+from st_jtcse.modules.loading import load_sentence_transformer
+from st_jtcse.modules.twin_encoder import join_towers
 
 SENTENCES = make_sentences(6)
 
@@ -80,3 +83,51 @@ def test_from_towers_takes_models_with_a_tokenizer():
 def test_an_ordinary_model_is_no_twin(tower_folders):
     with pytest.raises(UserError, match="holds a bert model, not a twin encoder"):
         TwinCrossAttentionEncoder(str(tower_folders[0]))
+
+
+def test_a_twin_of_normalised_towers_has_length_1(tower_folders, tmp_path):
+    """Dot products are cosines then, as of the models that it was joined of."""
+    for folder, name in zip(tower_folders, "ab"):
+        tower = make_model(folder, "mean")
+        tower.append(Normalize())
+        tower.save_pretrained(str(tmp_path / name), create_model_card=False)
+    join_towers(tmp_path / "a", tmp_path / "b", tmp_path / "twin")
+    twin = SentenceTransformer(str(tmp_path / "twin"))
+    vectors = twin.encode(["one dog", "two cats", "a bird reads"], convert_to_tensor=True)
+    assert isinstance(twin[-1], Normalize)
+    torch.testing.assert_close(vectors.norm(dim=1), torch.ones(3))
+    torch.testing.assert_close(vectors @ vectors.T, twin.similarity(vectors, vectors))
+    parts = [SentenceTransformer(str(tmp_path / name)) for name in "ab"]
+    one, two = (part.encode(["one dog"], convert_to_tensor=True) for part in parts)
+    torch.testing.assert_close(vectors[:1], torch.nn.functional.normalize(one + two))
+
+
+def test_a_pooling_that_would_change_nothing_is_refused(tower_folders, tmp_path):
+    encoder = TwinCrossAttentionEncoder.from_towers(*tower_folders)
+    size = encoder.get_embedding_dimension()
+    model = SentenceTransformer(modules=[encoder, PoolerModulusHead(), Pooling(size, "mean")])
+    told = "A twin_encoder pools its encoders itself, by 'cls', and gives one row"
+    with pytest.raises(UserError, match=told):
+        JTCSELoss(model)
+    with pytest.raises(UserError, match=told):
+        save_for_inference(model, tmp_path / "twin")
+    assert not (tmp_path / "twin").exists()
+    model.save_pretrained(str(tmp_path / "raw"), create_model_card=False)
+    del model[1]
+    model.save_pretrained(str(tmp_path / "raw"), create_model_card=False)
+    listing = (tmp_path / "raw" / "modules.json").read_text()
+    (tmp_path / "raw" / "modules.json").write_text(
+        listing.replace(
+            "st_jtcse.modules.twin_encoder.TwinCrossAttentionEncoder",
+            "sentence_transformers.base.modules.transformer.Transformer",
+        )
+    )
+    with pytest.raises(UserError, match=told):
+        load_sentence_transformer(str(tmp_path / "raw"))
+
+
+def test_a_twin_shows_one_table_of_words_and_takes_none_for_both(tower_folders):
+    twin = TwinCrossAttentionEncoder.from_towers(*tower_folders).model
+    assert twin.get_input_embeddings() is twin.towers[0].embeddings.word_embeddings
+    with pytest.raises(NotImplementedError, match="one by one"):
+        twin.resize_token_embeddings(100)

@@ -98,6 +98,29 @@ def test_all_faults_are_told_at_once_in_the_order_of_the_file(tmp_path):
             "r.yaml:4 evaluate.score_range[1]: expected a number, found '5'. Remove the quotes.",
         ),
         (
+            "evaluate: {test: faq.csv}",
+            "r.yaml:4 evaluate.test: expected each set under a name, found 'faq.csv'. Write it as "
+            "evaluate.test.NAME=FILE, in a recipe test: {NAME: FILE}.",
+        ),
+        (
+            "evaluate: {general: {file: faq.csv, columns: [a]}}",
+            "r.yaml:4 evaluate.general: expected each set under a name, found a mapping. Write it "
+            "as evaluate.general.NAME=FILE, in a recipe general: {NAME: FILE}.",
+        ),
+        (
+            "train: my.txt",
+            "r.yaml:4 train: expected a known key, found 'train'. Did you mean 'data.train'?",
+        ),
+        (
+            "learning_rate: 1e-5",
+            "r.yaml:4 learning_rate: expected a known key, found 'learning_rate'. Did you mean "
+            "'args.learning_rate'?",
+        ),
+        (
+            "sed: 1",
+            "r.yaml:4 sed: expected a known key, found 'sed'. Did you mean 'seed'?",
+        ),
+        (
             "evaluate: {score_range: [5, 0]}",
             "r.yaml:4 evaluate: expected the lower score first in 'score_range', found [5, 0]. "
             "Swap them or widen it.",
@@ -115,6 +138,16 @@ def test_faults_of_the_recipe(tmp_path, line, sentence):
             "{file: a.txt, limit: 0}",
             "r.yaml:3 data.train.limit: expected a number of at least 1, found 0. "
             "Correct it (Keep the first rows only).",
+        ),
+        (
+            "{file: a.txt, columns: {sentence: 1}}",
+            "r.yaml:3 data.train.columns: expected columns, as in [question, answer] or {query: "
+            "question, relevant: answer}, found a mapping. Correct it.",
+        ),
+        (
+            "{file: a.txt, columns: text}",
+            "r.yaml:3 data.train.columns: expected columns, as in [question, answer] or {query: "
+            "question, relevant: answer}, found 'text'. Correct it.",
         ),
         (
             "[a.txt, {file: b.txt, colums: [x]}]",

@@ -2,9 +2,7 @@
 read, and extended.
 """
 
-import io
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import yaml
 
 from st_jtcse import bundled
 from st_jtcse.cli.train import main
+from st_jtcse.recipe.beginnings import first_steps
 from st_jtcse.recipe.first_recipes import copy
 from st_jtcse.recipe.load import load_recipe, resolved_yaml
 from st_jtcse.training.stage_inputs import is_local, load_inputs
@@ -88,6 +87,9 @@ def test_recipes_are_listed_by_what_they_need(capsys):
     groups = [line for line in lines if not line.startswith(" ")]
     assert [group.partition(",")[0] for group in groups] == [
         "You have sentences",
+        "You have texts with labels",
+        "You have triplets",
+        "You have questions with answers",
         "You have graded pairs",
         "You have sentences and a good model",
         "You reproduce a paper",
@@ -97,16 +99,16 @@ def test_recipes_are_listed_by_what_they_need(capsys):
     for line in lines:
         at += line in groups
         within[line.split()[0]] = at
-    found = {
-        name: within[name]
-        for name in ("quickstart", "cosent-cross-mini", "lsrns-ranks-mini", "lsrns-roberta")
-    }
-    assert found == {
+    some = {
         "quickstart": 0,
-        "cosent-cross-mini": 1,
-        "lsrns-ranks-mini": 2,
-        "lsrns-roberta": 3,
+        "labels": 1,
+        "triplets": 2,
+        "questions": 3,
+        "cosent-cross-mini": 4,
+        "lsrns-ranks-mini": 5,
+        "lsrns-roberta": 6,
     }
+    assert some.items() <= within.items()
     (line,) = (line for line in lines if line.startswith("  tncse-roberta "))
     assert "sentences; the Hub, a GPU, [translation]  TNCSE Table 1, TNCSE-RoBERTa with" in line
 
@@ -122,11 +124,42 @@ def test_a_word_leaves_the_recipes_that_speak_of_it(capsys):
         for size in ("mini", "bert")
     ]
     assert names == {*ways, "rankcse-bert-uc"}
+
+
+SAID = {
+    "search": "adapt questions",
+    "folder": "adapt",
+    "html": "adapt",
+    "retrieval": "adapt questions",
+    "RAG": "adapt questions",
+    "classification": "labels adapt",
+    "labels": "labels adapt",
+    "question": "questions",
+    "query": "questions",
+    "logs": "questions",
+    "csv": "adapt questions triplets labels cosent-mini",
+    "domain": "adapt",
+    "triplets": "triplets",
+}
+
+
+@pytest.mark.parametrize(("word", "names"), SAID.items())
+def test_what_people_say_leads_somewhere(word, names, capsys):
+    assert main(["--list", word]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    recipes = [line.split()[0] for line in lines if line.startswith(" ")]
+    assert set(names.split()) <= set(recipes)
+    # What the word leads to comes before what only mentions it.
+    assert recipes[0] in names.split()
+
+
+def test_a_word_that_leads_nowhere_shows_where_to_begin(capsys):
     assert main(["--list", "bananas"]) == 2
-    assert (
-        capsys.readouterr().err
-        == "--list: no bundled recipe mentions 'bananas'; st-train --list shows all.\n"
-    )
+    told = capsys.readouterr()
+    assert told.err == "--list: no bundled recipe mentions 'bananas'; st-train --list shows all.\n"
+    page = (Path(__file__).parents[2] / "docs" / "which-loss.md").read_text()
+    for have, command in first_steps():
+        assert command in told.out and f"| {have} | `{command}` |" in page
 
 
 def test_a_recipe_is_shown_whole(tmp_path, capsys):
@@ -136,75 +169,3 @@ def test_a_recipe_is_shown_whole(tmp_path, capsys):
     assert (
         "extends" not in yaml.safe_load(shown) and yaml.safe_load(shown)["args"]["max_steps"] == 100
     )
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A folder to stand in, with data."""
-    (tmp_path / "my.txt").write_text("one\ntwo\n")
-    (tmp_path / "pairs.jsonl").write_text('{"sentence1": "a", "sentence2": "b", "score": 1}\n')
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_each_beginning_writes_a_recipe_that_loads_and_says_what_to_do_next(place, capsys):
-    (place / "sub").mkdir()
-    asked = {
-        "sentences": ["--data", "my.txt"],
-        "pairs": ["--data", str(place / "pairs.jsonl"), "--dev", "pairs.jsonl"],
-        "model": ["--data", "my.txt", "--model", "some/model"],
-        "paper": ["--recipe", "jtcse-bert"],
-    }
-    found = {}
-    for have, flags in asked.items():
-        assert main(["init", f"sub/{have}.yaml", "--have", have, *flags]) == 0
-        assert (
-            capsys.readouterr().out
-            == f"Wrote sub/{have}.yaml.\nNext: st-train sub/{have}.yaml --dry-run\n"
-        )
-        found[have] = load_recipe(str(place / "sub" / f"{have}.yaml"))
-    assert [loaded.recipe.name for loaded in found.values()] == list(asked)
-    stages = {have: loaded.stages[-1] for have, loaded in found.items()}
-    assert Path(stages["sentences"].data.train[0].file).samefile(place / "my.txt")
-    assert Path(stages["pairs"].data.pairs[0].file).samefile(place / "pairs.jsonl")
-    assert Path(stages["pairs"].evaluate.dev.file).samefile(place / "pairs.jsonl")
-    assert (
-        found["model"].stages[0].model.base == "some/model"
-        and found["paper"].recipe.method == "JTCSE"
-    )
-
-
-def test_on_a_terminal_it_asks(place, monkeypatch, capsys):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    monkeypatch.setattr(sys, "stdin", Terminal("nothing\nmodel\nmy.txt\nsome/model\n"))
-    assert main(["init", "mine.yaml"]) == 0
-    assert "What do you have?" in capsys.readouterr().err
-    assert (place / "mine.yaml").read_text().endswith("model: some/model\ndata:\n  train: my.txt\n")
-
-
-@pytest.mark.parametrize(
-    ("flags", "told"),
-    [
-        ([], "answer by options: st-train init FILE --have sentences|pairs|model|paper"),
-        (["--have", "model", "--data", "my.txt"], "answer by options"),
-        (["--have", "sentences", "--data", "no.txt"], "no.txt is not in {place}; check the path."),
-        (
-            ["--have", "paper", "--recipe", "jtcse"],
-            "expected the name of a bundled recipe, found 'jtcse'",
-        ),
-        (
-            ["my.txt", "--have", "sentences", "--data", "my.txt"],
-            "my.txt exists already; choose another file.",
-        ),
-    ],
-)
-def test_what_it_cannot_know_is_told_and_nothing_is_written(
-    place, capsys, monkeypatch, flags, told
-):
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-    before = sorted(place.iterdir())
-    assert main(["init", *flags]) == 2
-    assert told.format(place=place) in capsys.readouterr().err and sorted(place.iterdir()) == before

@@ -73,7 +73,7 @@ class AugmentSpec(Block):
 
 def views_beside(ability: Ability, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
     """Refuse views beside an ability that needs the sentences of the file."""
-    trains = placed.loss is not None and placed.has_sentences
+    trains = placed.loss is not None and placed.spec.has_sentences
     if trains and placed.has("views") and ability.given(placed.spec):
         yield (
             placed.at(ability.key),

@@ -18,7 +18,7 @@ import torch
 from datasets import Dataset
 from transformers import GenerationConfig
 
-from st_jtcse.data.shards import Job, cached_columns
+from st_jtcse.data.shards import Computation, cached_columns
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import weights_sha256
 from st_jtcse.papers.data.frozen_generator import FrozenGenerator, settings_text
@@ -276,7 +276,7 @@ def _columns(
         return pa.table({"round_trip": [trip.text for trip in trips], "over_long": over_long})
 
     models = {"forward": forward.fingerprint(), "back": back.fingerprint()}
-    job = Job(
+    job = Computation(
         "translation",
         {"sentences": sentences_sha256, **models, **search},
         sentences,
