@@ -60,7 +60,7 @@ def tiny_pairs(tiny, block):
             "file": str(tiny / "pairs.jsonl"),
             "columns": ["sentence1", "sentence2", "sentence1"],
         }
-    if isinstance(block.get("dev"), dict) and "columns" in block["dev"]:
+    if isinstance(block.get("dev"), dict) and isinstance(block["dev"].get("columns"), dict):
         own = {"label": "label"}
         columns = {name: own.get(name, "sentence1") for name in block["dev"]["columns"]}
         return {"file": str(tiny / "pairs.jsonl"), "columns": columns}
