@@ -43,8 +43,9 @@ first. `--resume` goes on in a folder and keeps what is finished.
 Figures under "ours" are Spearman x 100: unless the row says otherwise, the mean of STS-B test, STS12 and STS16, ± the standard deviation
 over three seeds, from longer runs than `st-reproduce`'s on other text; they link to the page with the settings. They come from a model with
 a quarter of BERT base's parameters and from other sets than the paper's, so compare them with each other only. The
-[suites](evaluation.md#suites) print all columns of the papers' tables that are in the authors' repositories. We ran the commands of the
-paper's size on tiny stand-ins only. What the tables stand for is on the page of [claims](claims.md).
+[suites](evaluation.md#suites) print all columns of the papers' tables that are in the authors' repositories. Nothing in the paper's size
+was run here: its commands resolve, each finds what it reads left by one before it, and their recipes take steps on tiny stand-ins. What the
+tables stand for is on the page of [claims](claims.md).
 """
 REST = """
 ## EDFSE and RankCSE

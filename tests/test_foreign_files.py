@@ -19,6 +19,7 @@ from st_jtcse.data import Source, load_sentences, sentences
 from st_jtcse.errors import UserError
 from st_jtcse.ownership import LIST
 from st_jtcse.papers.cli import convergence, diagnose, score
+from st_jtcse.papers.reproduce import command as reproduce
 from st_jtcse.training.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.usefixtures("unrehearsed")
@@ -106,6 +107,7 @@ def commands(sound):
         "st-eval": (evaluate.main, model, "--data", pairs, "--output-dir"),
         "st-diagnose": (diagnose.main, model, "--pairs", pairs, "--output-dir"),
         "st-convergence": (convergence.main, sound / "run", "--output-dir"),
+        "st-reproduce": (reproduce.main, "jtcse-3", "--output-dir"),
         "st-convert join": (convert.main, "join", sound / "a", sound / "b"),
         "st-convert split": (convert.main, "split", model),
     }

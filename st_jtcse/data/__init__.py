@@ -68,4 +68,7 @@ def __getattr__(name: str) -> Any:
     """Import a name where it is asked for: a recipe is read without the library behind rows."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    # Kept, in place of a module of the same name, which the import has just put there.
+    globals()[name] = found
+    return found

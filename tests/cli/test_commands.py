@@ -26,6 +26,7 @@ ANSWERS = {
     "convert": ["--help", "join --help", "split --help"],
     "diagnose": ["--help"],
     "push": ["--help"],
+    "reproduce": ["--help", "--list"],
     "score": ["--help"],
     "train": ["--help", "--list"],
     "eval": ["--help", "--list"],

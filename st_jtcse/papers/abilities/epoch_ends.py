@@ -28,7 +28,7 @@ class EpochEnds(Ability):
 
     def wrap(self, job: Job) -> None:
         """Have the trainer evaluate and save there."""
-        from st_jtcse.papers.abilities.epoch_callback import AtEpochEnds
+        from st_jtcse.papers.abilities.epoch_end_callback import EpochEndCallback
 
-        if self.given(job.stage) and not job.small:
-            job.callbacks.append(AtEpochEnds())
+        if not job.small:
+            job.callbacks.append(EpochEndCallback())

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from st_jtcse import bundled
 from st_jtcse.correlation import spearman
 from st_jtcse.data import Pairs, Source, load_pairs
@@ -21,6 +23,7 @@ from st_jtcse.papers import diagnostics
 from st_jtcse.papers.diagnostics.diagnosis import Diagnosis, Plan, diagnose
 from st_jtcse.papers.diagnostics.encoders import GROUPS
 from st_jtcse.papers.reproduce.items import Item, Measure, Place
+from st_jtcse.pooling_names import PoolingName
 from st_jtcse.recipe.blocks import DEV
 from st_jtcse.recipe.load import LoadedRecipe, load_recipe
 from st_jtcse.records import StageRecord
@@ -113,10 +116,12 @@ class Cells:
         return found
 
     def _figure(self, item: Item, place: Place, stage: Path) -> float:
-        if item.measure != "score":
-            return measured(self.diagnosis(item, "", stage), item.measure)
+        measure = place.measure or item.measure
+        if measure != "score":
+            return measured(self.diagnosis(item, "", stage), measure)
         if place.pooling is not None:
-            model = load_sentence_transformer(stage, pooling=place.pooling)
+            pooling: PoolingName = TypeAdapter(PoolingName).validate_python(place.pooling)
+            model = load_sentence_transformer(stage, pooling=pooling)
             pairs = pairs_of(item)
             sides = (model.encode(side) for side in (pairs.sentences1, pairs.sentences2))
             first, second = (diagnostics.unit_vectors(side) for side in sides)

@@ -56,8 +56,7 @@ def check_reachable(items: Sequence[Item]) -> None:
 
 
 def _hub_answers() -> bool:
-    from huggingface_hub import constants
-    from huggingface_hub.utils import get_session
+    from huggingface_hub import constants, get_session
 
     if constants.HF_HUB_OFFLINE:
         return False

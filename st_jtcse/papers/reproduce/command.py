@@ -6,6 +6,7 @@ import argparse
 import logging
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from st_jtcse.cli import console
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
+from st_jtcse.reports.table import Table
 
 if TYPE_CHECKING:
     from st_jtcse.papers.reproduce.cells import Cells
@@ -88,13 +90,20 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _list(items: Sequence[Item]) -> None:
-    from collections import Counter
-
-    from st_jtcse.papers.reproduce.outcome import listed
-
-    console.show(listed(items))
+    console.show(_listed(items))
     states = Counter(item.state for item in items)
     console.say(", ".join(f"{count} {state}" for state, count in states.most_common()))
+
+
+def _listed(items: Sequence[Item]) -> Table:
+    """Return the list of items with state and time."""
+    rows = []
+    for item in items:
+        minutes = f"{item.minutes} min" if item.minutes else ""
+        what = item.lost or item.lacks or ""
+        rows.append([item.id, item.number, item.state, minutes, what or item.shows])
+    columns = ["item", "in the paper", "state", "one seed", "what it shows, or lacks"]
+    return Table(columns, rows, "tables and figures", names=5)
 
 
 def _is_able(item: Item, size: str) -> bool:

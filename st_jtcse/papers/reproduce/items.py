@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from st_jtcse.errors import UserError
 from st_jtcse.wording import nearest
@@ -25,12 +25,15 @@ Measure = Literal[
 
 
 class Place(NamedTuple):
-    """Where a row's figure comes from: a stage of a recipe, a point of its sweep, a pooling."""
+    """Where a row's figure comes from: a stage of a recipe, a point of its sweep, a pooling, and
+    what is measured in place of the item's measure.
+    """
 
     recipe: str
     stage: str
     point: int | None
     pooling: str | None
+    measure: Measure | None = None
 
 
 class Strict(BaseModel):
@@ -130,12 +133,13 @@ class Item(Strict):
 
 
 def place_of(text: str, recipe: str) -> Place:
-    """Read ``[RECIPE/]STAGE[@POINT][~POOLING]``."""
-    found = re.fullmatch(r"(?:([\w-]+)/)?(\w+)(?:@(\d+))?(?:~(\w+))?", text)
+    """Read ``[RECIPE/]STAGE[@POINT][~POOLING][#MEASURE]``."""
+    found = re.fullmatch(r"(?:([\w-]+)/)?(\w+)(?:@(\d+))?(?:~(\w+))?(?:#(\w+))?", text)
     if found is None:
         raise ValueError(f"{text!r} is not a place")
-    own, stage, point, pooling = found.groups()
-    return Place(own or recipe, stage, int(point) if point else None, pooling)
+    own, stage, point, pooling, named = found.groups()
+    measure: Measure | None = TypeAdapter(Measure | None).validate_python(named)
+    return Place(own or recipe, stage, int(point) if point else None, pooling, measure)
 
 
 @cache

@@ -91,14 +91,3 @@ def page(outcomes: Sequence[Outcome], facts: Mapping[str, Any]) -> str:
         heading = f"{one.item.paper}, {one.item.number}"
         sections.append(Section(heading, "\n\n".join(one.lines()), one.table()))
     return render_page("Tables and figures", sections)
-
-
-def listed(items: Sequence[Item]) -> Table:
-    """Return the list of items with state and time."""
-    rows = []
-    for item in items:
-        minutes = f"{item.minutes} min" if item.minutes else ""
-        what = item.lost or item.lacks or ""
-        rows.append([item.id, item.number, item.state, minutes, what or item.shows])
-    columns = ["item", "in the paper", "state", "one seed", "what it shows, or lacks"]
-    return Table(columns, rows, "tables and figures", names=5)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from st_jtcse.atomic import new_folder
+from st_jtcse.atomic import new_folder, write_atomically
 from st_jtcse.evaluation.protocols import suites
 from st_jtcse.papers.reproduce.cells import Cells, plan_of
 from st_jtcse.papers.reproduce.chains import results_of
@@ -49,7 +49,7 @@ def draw(item: Item, cells: Cells) -> list[str]:
         return [f"Pictures: {folder}."]
     if item.make == "surface":
         with new_folder(folder) as new:
-            save(draw_surface(), new, SURFACE, Path.write_bytes)
+            save(draw_surface(), new, SURFACE, write_atomically)
         return [f"Pictures: {folder}."]
     if item.make != "diagnosis":
         return []
@@ -57,6 +57,9 @@ def draw(item: Item, cells: Cells) -> list[str]:
 
     found = []
     for label, place in item.places().items():
+        # A model of which two things are measured is shown once.
+        if place.measure is not None:
+            continue
         stage = cells.stage(place, cells.seeds[0])
         if stage is not None:
             found.append(cells.diagnosis(item, label, stage))

@@ -51,6 +51,25 @@ TABLE = [
         "recipe": "broken",
         "rows": {"one": [1.0, "encoder"]},
     },
+    {
+        "id": "jtcse-8",
+        "number": "Fig. 8",
+        "shows": "moduli",
+        "values": "a picture",
+        "make": "diagnosis",
+        "measure": "modulus",
+        "recipe": "plain",
+        "rows": {"JTCSE": [None, "joint"], "JTCSE, score": [None, "joint#score"]},
+    },
+    {
+        "id": "cosent-3",
+        "number": "Fig. 3",
+        "shows": "steps",
+        "values": "a picture",
+        "make": "convergence",
+        "recipe": "plain",
+        "rows": {"CoSENT": [2500, "encoder"], "MSE": [5017, "joint"]},
+    },
     {"id": "jtcse-1", "number": "Fig. 1", "shows": "a sketch", "drawing": True},
     {"id": "jtcse-3", "number": "Fig. 3", "shows": "Eq. 5", "values": "a", "make": "surface"},
     {
@@ -156,7 +175,7 @@ def test_bad_input_is_told_before_anything_is_computed(table, capsys, monkeypatc
 
 def test_the_list_tells_states(table, capsys):
     assert run(table, "--list") == 0
-    assert "4 mini, 1 drawing, 1 Hub and GPU" in capsys.readouterr().out
+    assert "6 mini, 1 drawing, 1 Hub and GPU" in capsys.readouterr().out
 
 
 def test_a_claim_follows_from_the_interval_over_seeds():
@@ -176,8 +195,9 @@ def test_a_claim_follows_from_the_interval_over_seeds():
 
 
 def test_a_place_says_recipe_stage_point_and_pooling():
-    assert place_of("tncse-mini/joint@3~mean", "jtcse-mini") == ("tncse-mini", "joint", 3, "mean")
-    assert place_of("joint", "jtcse-mini") == ("jtcse-mini", "joint", None, None)
+    whole = "tncse-mini", "joint", 3, "mean", "modulus"
+    assert place_of("tncse-mini/joint@3~mean#modulus", "jtcse-mini") == whole
+    assert place_of("joint", "jtcse-mini") == ("jtcse-mini", "joint", None, None, None)
     with pytest.raises(ValueError, match="is not there"):
         Item.model_validate(TABLE[0] | {"claims": [CLAIM | {"test": ["others", "best"]}]})
 
@@ -197,3 +217,21 @@ def test_commands_of_the_papers_size_go_on_in_their_folder(tmp_path):
     pooled = chains.words_of("st-eval runs/a/joint --suite sts7 --pooling mean", tmp_path)
     assert pooled[-2:] == ["--output-dir", "results/runs-a-joint-mean/sts7"]
     assert chains.words_of("st-train --show tncse-bert", tmp_path)[-2:] == ["--show", "tncse-bert"]
+
+
+def test_a_command_that_fails_is_told_and_the_next_one_runs(tmp_path):
+    commands = ["st-train --show no-such-recipe", "st-eval --list"]
+    failed = chains.run_commands(commands, tmp_path)
+    assert failed == {commands[0]: "ended with status 2"}
+
+
+@pytest.mark.usefixtures("unrehearsed")
+def test_figures_are_drawn_and_steps_counted(table):
+    assert run(table, "jtcse-8", "cosent-3", "--seeds", "7") == 0
+    told = json.loads((table / "out" / "reproduced.json").read_text())["items"]
+    looked, steps = (item["figures"] for item in told)
+    assert looked["JTCSE"][0] > 1 and -100 <= looked["JTCSE, score"][0] <= 100
+    # Of two evaluations and the start, in steps.
+    assert {found[0] for found in steps.values()} <= {0, 1, 2}
+    names = {path.name for path in (table / "out" / "jtcse-8").iterdir()}
+    assert {"index.html", "modulus.svg", "attention_maps.png", "diagnostics.json"} <= names
