@@ -47,7 +47,8 @@ def choice(text: str, source: Path, models: Path, cells: list[dict[str, Any]]) -
     trained = (models / f"{text}.txt").read_text(encoding="utf-8").splitlines()
     others = sorted(lines_of(source) - set(trained))
     held = random.Random(0).sample(others, min(HELD_OUT, len(others)))
-    last, run = load_recipe("adapt").stages[-1], models / folder_of("adapt", text, 1) / "run"
+    stages = {stage.name: stage for stage in load_recipe("adapt", ["effort=full"]).stages}
+    last, run = stages["distilled_copies"], models / folder_of("adapt", text, 1) / "run"
     assert last.neighbours is not None
     among, count = summed(trained, last, run), last.neighbours.count
     weight = topic_weight(among, count)

@@ -34,6 +34,7 @@ from st_jtcse import embedded
 from st_jtcse.data.rows import Source
 from st_jtcse.evaluation import load_own_set
 from st_jtcse.recipe.load import LoadedRecipe, load_recipe
+from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.forecast import steps_of
 from st_jtcse.training.runner import run
 from st_jtcse.training.stage_arguments import bf16_choice
@@ -48,6 +49,9 @@ WAYS = {
     "JTCSE-D": "jtcse-mini",
     "adapt": "adapt",
 }
+# `adapt` compares its models at the end; its copies are what takes time.
+CHANGES = {way: ["evaluate={}"] for way in WAYS}
+CHANGES["adapt"] = ["evaluate={dev: unlabelled}", "effort=full"]
 SHIPPED = "as shipped"
 SENTENCES, USUAL = 3000, 10_000
 NAME = "same_time"
@@ -90,10 +94,15 @@ def folder_of(way: str, text: str, seed: int) -> str:
     return f"{WAYS[way]}-{text}-{seed}"
 
 
+def usual(way: str) -> tuple[StageSpec, ...]:
+    """The stages of a way's recipe."""
+    return load_recipe(WAYS[way], CHANGES[way]).stages
+
+
 def recipe_of(way: str, text: Path, seed: int, folder: Path) -> LoadedRecipe:
     """The way's recipe on a text, without evaluations and without an end of its own."""
-    changes = [f"data.train={text}", f"seed={seed}", f"output_dir={folder}", "evaluate={}"]
-    names = [stage.name for stage in load_recipe(WAYS[way]).stages if stage.loss is not None]
+    changes = [f"data.train={text}", f"seed={seed}", f"output_dir={folder}", *CHANGES[way]]
+    names = [stage.name for stage in usual(way) if stage.loss is not None]
     for name in names:
         changes += [
             f"stages.{name}.args.{key}"
@@ -120,10 +129,8 @@ def train(way: str, text: Path, seed: int, seconds: float, folder: Path) -> None
     of steps.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    usual = load_recipe(WAYS[way]).stages
-    deadline = Deadline(
-        seconds, [steps_of(stage, USUAL) or 0 for stage in usual if stage.loss is not None]
-    )
+    trained = [stage for stage in usual(way) if stage.loss is not None]
+    deadline = Deadline(seconds, [steps_of(stage, USUAL) or 0 for stage in trained])
     loaded = recipe_of(way, text, seed, folder / "run")
     if bf16_choice()["bf16"]:
         SentenceTransformer.encode = in_bfloat16(SentenceTransformer.encode)

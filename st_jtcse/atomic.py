@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,17 +25,20 @@ def partial_name(path: Path) -> str:
     return f".{path.name}.{secrets.token_hex(4)}.partial"
 
 
-def write_atomically(path: Path, content: str | bytes, partial: str | None = None) -> None:
+def write_atomically(
+    path: Path, content: str | bytes | Iterable[bytes], partial: str | None = None
+) -> None:
     """Write a file so that it is never seen half-written, also where the disk does not take all of
     it.
 
     `partial` is its name until it is whole; a random one by default.
     """
     data = content.encode() if isinstance(content, str) else content
+    parts = [data] if isinstance(data, bytes) else data
     unfinished = path.with_name(partial or partial_name(path))
     try:
         with naming(path), unfinished.open("xb") as file:  # Which follows no link.
-            file.write(data)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
@@ -54,7 +57,7 @@ def check_new_file(path: Path) -> None:
         raise UserError(f"{path} exists already; choose another file.")
 
 
-def write_new(path: Path, text: str) -> None:
+def write_new(path: Path, text: str | Iterable[bytes]) -> None:
     """Write a new file, whole or not at all; UserError where something lies there by now."""
     check_new_file(path)
     write_atomically(path, text)

@@ -103,7 +103,10 @@ class ProcessLost(UserError):
     """Another process of a distributed run is gone and did not say why, as one that is killed."""
 
     def __init__(self) -> None:
-        super().__init__("Another process of this run has ended, as one does that is killed")
+        super().__init__(
+            "Another process of this run has ended, as one does that is killed, or cannot be "
+            "reached"
+        )
 
 
 class Ended(Exception):
@@ -179,14 +182,11 @@ def of_the_disk(error: BaseException) -> OSError | None:
     while link is not None:
         if isinstance(link, OSError) and link.errno in _OF_THE_DISK:
             return link
-        told = _NUMBER.search(str(link))
-        number = (
-            int(told[1] or told[2])
-            if told
-            else errno.EIO
-            if _TORCH_WRITES.search(str(link))
-            else None
-        )
+        number = None
+        if told := _NUMBER.search(str(link)):
+            number = int(told[1] or told[2])
+        elif _TORCH_WRITES.search(str(link)):
+            number = errno.EIO
         if number in _OF_THE_DISK:
             return OSError(number, os.strerror(number))
         link = link.__cause__ or link.__context__

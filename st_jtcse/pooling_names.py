@@ -19,17 +19,7 @@ PoolingName = Literal[
     "pooler",
 ]
 # With what is learned, which only training can begin from nothing.
-TrainedPoolingName = Literal[
-    "cls",
-    "lasttoken",
-    "max",
-    "mean",
-    "mean_sqrt_len_tokens",
-    "weightedmean",
-    "first_last",
-    "pooler",
-    "attention",
-]
+TrainedPoolingName = Literal[PoolingName, "attention"]
 # Of which a sum of towers is made by each tower alone.
 TowerPoolingName = Literal["cls", "mean", "first_last", "lasttoken", "pooler"]
 

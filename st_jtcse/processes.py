@@ -69,6 +69,14 @@ def in_any(flag: bool) -> bool:
     return bool(found)
 
 
+def gathered(value: Any) -> list[Any]:
+    """Return every process's value, in their order."""
+    found: list[Any] = [value] * count()
+    if count() > 1:
+        dist.all_gather_object(found, value, group=_waiting())
+    return found
+
+
 def wait_for_all() -> None:
     """Go on when every process has come here.
 
@@ -244,10 +252,12 @@ class _News(threading.Thread):
                 self._take(self._ask("get", _ENDED))
 
     def stop(self) -> None:
-        """Look no more."""
+        """Look no more, and ask no more where the store's machine does not answer."""
         self._is_over.set()
         if self.is_alive():
-            self.join()
+            self.join(_MOMENT)
+        if self.is_alive():
+            self._store = None
 
     def tell(self, own: _Ending) -> _Ending:
         """Say how this process ends unless another has before, and return how the first did."""

@@ -220,6 +220,8 @@ class SuiteScores(Stored):
     by_metric: dict[str, Metric | None] = {}
     aggregations: dict[str, Aggregations] = {}
     transfer: dict[str, TransferScores] = {}
+    # Of a search over a corpus, by label and metric.
+    search: dict[str, dict[str, Metric]] = {}
 
 
 class Beside(Stored):

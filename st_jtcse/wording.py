@@ -90,13 +90,13 @@ def unknown(what: str, word: str, known: Iterable[str], otherwise: str | None = 
 
 def dotted(loc: tuple[str | int, ...]) -> str:
     """Write a location as people read it, e.g. ``stages[1].args.learning_rate``."""
-    keys = (
-        f"[{part}]"
-        if isinstance(part, int)
-        else f".{part if part and part.isprintable() else repr(part)}"
-        for part in loc
-    )
-    return "".join(keys).removeprefix(".")
+    written = ""
+    for part in loc:
+        if isinstance(part, int):
+            written += f"[{part}]"
+        else:
+            written += f".{part}" if part and part.isprintable() else f".{part!r}"
+    return written.removeprefix(".")
 
 
 def is_enum(annotation: Any) -> bool:

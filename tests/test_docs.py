@@ -1,5 +1,6 @@
 """What the documents name exists, and what they show runs."""
 
+import importlib.util
 import json
 import re
 import shlex
@@ -153,7 +154,10 @@ def runnable(code, tower_folders):
 FEW = ["--set", "args.max_steps=2", "--set", "args.use_cpu=true", "--set", "cache_dir=cache"]
 # Of the stages that have steps of their own.
 FEWER = {
-    "adapt": ["--set", "stages.adapted.args.max_steps=2"],
+    "adapt": [
+        *("--set", "stages.distilled.args.max_steps=2"),
+        *("--set", "stages.distilled_copies.args.max_steps=2"),
+    ],
     "quickstart": ["--set", "stages.joint.args.max_steps=2"],
 }
 
@@ -278,7 +282,7 @@ def test_the_notebook_runs_with_few_steps_on_a_tiny_model(user, capsys):
             small = (
                 []
                 if "--copy" in code
-                else [*FEW, *FEWER["adapt"], "--set", "stages.adapted.args.eval_steps=1"]
+                else [*FEW, *FEWER["adapt"], "--set", "stages.distilled_copies.args.eval_steps=1"]
             )
             assert main([*shlex.split(code.replace("\\\n", ""))[1:], *small]) == 0
         elif cell["cell_type"] == "code":
@@ -335,6 +339,16 @@ def test_the_example_of_an_onnx_graph_runs(tower_folders, tmp_path, monkeypatch)
     exec(example, names)
     expected = names["model"].encode(["A man is eating.", "Someone has a meal."])
     assert abs(names["embeddings"] - expected).max() < 1e-5
+
+
+def test_the_tables_of_keys_are_those_of_the_schema():
+    """Made by docs/recipe_tables.py; every key that it says more of is there."""
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "recipe_tables.py")
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    page = tables.PAGE.read_text(encoding="utf-8")
+    assert tables.made(page) == page, "run python docs/recipe_tables.py"
+    assert all(f"| `{key}` |" in page for key in tables.MORE)
 
 
 def test_the_diagnostics_example_runs(tower_folders, capsys):

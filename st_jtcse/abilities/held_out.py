@@ -84,8 +84,8 @@ class HeldOut(Ability):
         from st_jtcse.training.stage_inputs import evaluator_of
 
         inputs, held_out = job.inputs, job.inputs.kept_out
-        if held_out is None or inputs.sentences is None:
-            return
+        if held_out is None or inputs.sentences is None or job.stage.loss is None:
+            return  # What is not trained is compared in a contest.
         taught = load_teachers(job)
         has_teachers = bool(taught.models)
         if not has_teachers:
@@ -120,7 +120,6 @@ def _can_hold_out(stage: StageSpec) -> bool:
     chooses = stage.evaluate is not None and stage.evaluate.dev is not None
     if stage.loss is None or stage.model.scores_pairs or not evaluates or chooses:
         return False
-    on_sentences = stage.data is not None and stage.data.train is not None
     # Teachers that are partly live are a fault that the checks tell.
     all_kept = all(teacher.cache for teacher in Teaching().of(stage))
-    return on_sentences and all_kept and not is_streamed(stage)
+    return stage.has_sentences and all_kept and not is_streamed(stage)

@@ -21,7 +21,7 @@ class ImageRows(Ability):
 
     def used(self, stage: StageSpec) -> bool:
         """Wherever there is training data, which may be images."""
-        return stage.data is not None and stage.reads_rows
+        return stage.training_data is not None
 
     def read(self, stage: StageSpec, inputs: Inputs) -> None:
         """Refuse what is made of words, where a stage trains on images."""

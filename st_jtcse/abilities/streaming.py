@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -75,13 +75,12 @@ class Streaming(Ability):
         """Read all of them in an order of the seed."""
         job.stream = job.sentences.stream(job.seed)
 
-    def wrap(self, job: Job) -> None:
+    def arguments(self, stage: StageSpec) -> Mapping[str, Any]:
         """Let every process read, and take its own rows, in the order in which they come."""
-        from sentence_transformers.base.sampler import BatchSamplers
-
-        if "accelerator_config" not in job.stage.args:
-            job.arguments.accelerator_config.dispatch_batches = False
-        job.arguments.batch_sampler = BatchSamplers.BATCH_SAMPLER
+        found: dict[str, Any] = {"batch_sampler": "batch_sampler"}
+        if "accelerator_config" not in stage.args:
+            found["accelerator_config"] = {"dispatch_batches": False}
+        return found
 
 
 def is_streamed(stage: StageSpec) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,10 +93,13 @@ class Teaching(Ability):
 
     def wrap(self, job: Job) -> None:
         """Let a loss of the libraries read embeddings alone; this package's see to it."""
+        from st_jtcse.losses.views import in_length_chunks
         from st_jtcse.modules.first_row import first_row_alone
 
         if _form_of(job.stage) == "sum":
             job.during.append(lambda: first_row_alone(job.model))
+            if not type(job.own_loss).__module__.startswith("st_jtcse."):
+                job.during.append(lambda: in_length_chunks(job.model))
 
 
 @dataclass(frozen=True)
@@ -164,16 +167,21 @@ def taught_by(job: Job) -> Taught:
 
 def load_teachers(job: Job) -> Taught:
     """Load the teachers of a stage."""
+    return Taught(*loaded(job, Teaching().of(job.stage)), _form_of(job.stage))
+
+
+def loaded(job: Job, specs: Iterable[TeacherSpec]) -> tuple[list[Any], list[float]]:
+    """Load models that are not trained; return them and their weights."""
     from sentence_transformers.sentence_transformer.modules import Normalize
 
     models, weights = [], []
-    for spec in Teaching().of(job.stage):
+    for spec in specs:
         teacher = job.load(spec)
         if spec.normalize:
             teacher.append(Normalize())
         models.append(teacher)
         weights.append(spec.weight)
-    return Taught(models, weights, _form_of(job.stage))
+    return models, weights
 
 
 def _form_of(stage: StageSpec) -> Form:
@@ -199,7 +207,7 @@ def _loss_faults(placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
     from st_jtcse.losses.catalogue import losses_that
 
     loss, spec = placed.loss, placed.spec.loss
-    if loss is None or spec is None or not placed.has_sentences:
+    if loss is None or spec is None or not placed.spec.has_sentences:
         return
     name = placed.loss_name
     if not Teaching().given(placed.spec):

@@ -20,11 +20,12 @@ from st_jtcse.cli.arguments import (
     faults_of,
 )
 from st_jtcse.cli.exit_status import NO_DATA, command
+from st_jtcse.corpus_folder import is_judged_corpus
 from st_jtcse.errors import UserError
 from st_jtcse.reports.table import Table
 
 if TYPE_CHECKING:
-    from st_jtcse.evaluation.own_sets import OwnSetJob
+    from st_jtcse.evaluation.measured_sets import OwnSetJob
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -51,10 +52,12 @@ def _parser() -> argparse.ArgumentParser:
         "--task", dest="tasks", **REPEATED, metavar="NAME[:SUBSET][@SPLIT]", help=task
     )
     data = (
-        "a labelled file to measure on; or one folder with local copies of data sets, used before "
-        "the Hub's"
+        "a labelled file to measure on, or a folder with a corpus and its queries; or one folder "
+        "with local copies of data sets, used before the Hub's"
     )
     parser.add_argument("--data", type=Path, **REPEATED, metavar="PATH", help=data)
+    corpus = "documents, a folder or a file of them, that the queries of the --data file search"
+    parser.add_argument("--corpus", type=Path, metavar="PATH", help=corpus)
     columns = "what your files call the columns of a set, e.g. query=question,relevant=answer"
     parser.add_argument(
         "--columns", type=called_columns, default=(), metavar="NAME=YOURS,...", help=columns
@@ -101,14 +104,19 @@ def _check(options: argparse.Namespace) -> None:
     """Refuse options that do not go together, and complete them."""
     if not options.models:
         raise UserError("Give a model: a folder, a Hub id, or embedded.")
-    folders = [path for path in options.data if path.is_dir()]
-    options.files = [path for path in options.data if not path.is_dir()]
+    folders = [path for path in options.data if path.is_dir() and not is_judged_corpus(path)]
+    options.files = [path for path in options.data if path not in folders]
     if len(folders) > 1:
         raise UserError(
             f"--data: expected at most one folder, found {len(folders)}; name the files in the "
             "others."
         )
     options.folder = folders[0] if folders else None
+    if options.corpus is not None and len(options.files) != 1:
+        raise UserError(
+            f"--corpus: expected one --data file of queries beside it, found "
+            f"{len(options.files)}. Give one."
+        )
     if not options.suites and not options.tasks and not options.files:
         raise UserError(
             "Nothing to evaluate: give --suite, --task or --data FILE; st-eval --list shows the "
@@ -169,7 +177,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     own: dict[str, OwnSetJob] = {}
     if options.files:
         with faults_of("--data"):
-            table, own = own_sets(options.files, options.columns)
+            table, own = own_sets(options.files, options.corpus, options.columns)
         tables.append(table)
     with faults_of("--card" if options.card else "--output-dir"):
         for folder in filter(None, options.output_dirs):

@@ -16,13 +16,21 @@ from st_jtcse.cli import console
 from st_jtcse.cli.arguments import choices_by_flag, faults_of
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.given_models import load_model
-from st_jtcse.evaluation.own_sets import OwnSetJob
+from st_jtcse.evaluation.measured_sets import OwnSet, OwnSetJob, Statistic
 from st_jtcse.evaluation.results import PAGE, Results
+from st_jtcse.evaluation.searching import SearchJob
 from st_jtcse.evaluation.suites import Suite
-from st_jtcse.evaluation.verdict import compare
+from st_jtcse.evaluation.verdict import Verdict, compare
 from st_jtcse.hub.cards import update_card
-from st_jtcse.records import Beside
-from st_jtcse.reports.evaluation_report import FEW, suite_table, write_evaluation, write_markdown
+from st_jtcse.records import Beside, SuiteScores
+from st_jtcse.reports.evaluation_report import (
+    FEW,
+    search_table,
+    suite_table,
+    write_evaluation,
+    write_markdown,
+)
+from st_jtcse.reports.search_report import SearchedTwice, changed_results, search_section
 
 
 class WithoutScore(NamedTuple):
@@ -77,26 +85,67 @@ def evaluate_one(
 
         results.run(tables, jobs, options.batch_size, progress)
     for suite in tables:
-        console.show(suite_table(suite.name, results.data.suites[suite.name], most=FEW))
-    base = options.models[0]
-    both = [job for job in own if {base, model} <= job.statistics.keys()]
-    if at > 0 and both:
-        found = compare(
-            {job.own.name: (job.own, job.statistics[base], job.statistics[model]) for job in both}
-        )
-        told = [verdict.as_record() for verdict in found]
-        results.data.beside = Beside(model=Path(base).name, verdicts=told)
-        results.write()
-        for verdict in found:
-            console.verdict(verdict.sentence, verdict.word)
+        _show(suite.name, results.data.suites[suite.name])
+    changed = _beside_first(options, at, results, own)
     if folder is not None:
-        write_evaluation(folder, results.data)
+        write_evaluation(folder, results.data, [search_section(each) for each in changed])
         if options.card:
             update_card(Path(model))
         console.say(f"Wrote {folder}; open {folder / PAGE}.")
     # In a folder of earlier calls other tasks may be missing too.
     missing = [key for key in jobs if key in results.data.missing]
     return WithoutScore(missing, results.undefined)
+
+
+def _beside_first(
+    options: argparse.Namespace, at: int, results: Results, own: Sequence[OwnSetJob]
+) -> list[SearchedTwice]:
+    """Say how a model does beside the first, and return what they found where both searched."""
+    base, model = options.models[0], options.models[at]
+    both = [job for job in own if {base, model} <= job.statistics.keys()]
+    if at == 0 or not both:
+        return []
+    found = _verdicts(both, base, model)
+    told = [verdict.as_record() for verdict in found]
+    results.data.beside = Beside(model=Path(base).name, verdicts=told)
+    results.write()
+    for verdict in found:
+        console.verdict(verdict.sentence, verdict.word)
+    changed = _searches(both, base, model)
+    for each in changed:
+        console.show(changed_results(each))
+        console.say(f"{each.sentence}.")
+    return changed
+
+
+def _searches(jobs: Sequence[OwnSetJob], base: str, model: str) -> list[SearchedTwice]:
+    """Return the searches that both models were measured on."""
+    found = []
+    for job in jobs:
+        if isinstance(job, SearchJob):
+            before, after = (job.rankings[name][""] for name in (base, model))
+            found.append(SearchedTwice(job.own.name, job.own.corpus, before, after))
+    return found
+
+
+def _show(name: str, scores: SuiteScores) -> None:
+    console.show(suite_table(name, scores, most=FEW))
+    if scores.search:
+        console.show(search_table(scores))
+
+
+def _verdicts(jobs: Sequence[OwnSetJob], base: str, model: str) -> list[Verdict]:
+    """Compare a model with the base on sets and their mean, then on what else the sets have."""
+    sets: dict[str, tuple[OwnSet, Statistic, Statistic]] = {}
+    others: dict[str, tuple[OwnSet, Statistic, Statistic]] = {}
+    for job in jobs:
+        compared = job.compared(base, model)
+        sets[job.own.name] = compared.pop(job.own.name)
+        others |= compared
+    found = compare(sets)
+    for name, measured in others.items():
+        found += compare({name: measured})
+    return found
 
 
 @contextmanager

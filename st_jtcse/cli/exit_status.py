@@ -176,11 +176,9 @@ def _unexpected(error: BaseException) -> str:
     ]
     place = "{0.filename}:{0.lineno}".format((ours or frames)[-1])
     message = " ".join(str(error).split())
-    said = (
-        f" ({message if len(message) <= _LONGEST else f'{message[:_LONGEST]}...'})"
-        if message
-        else ""
-    )
+    if len(message) > _LONGEST:
+        message = f"{message[:_LONGEST]}..."
+    said = f" ({message})" if message else ""
     trace = "".join(traceback.format_exception(error))
     try:
         number, kept = tempfile.mkstemp(prefix="st-jtcse-", suffix=".txt")

@@ -8,6 +8,7 @@ import argparse
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from rich.table import Column
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from st_jtcse import processes
+from st_jtcse.abilities.watched import LOSES, watched_lines
 from st_jtcse.cli import console
+from st_jtcse.data.arrow_files import DEFAULT_CACHE
 from st_jtcse.errors import UserError
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.model_form import model_form
@@ -26,6 +29,7 @@ from st_jtcse.recipe.schema import STAGE_PREFIX, PushSpec, Recipe
 from st_jtcse.records import RunResults
 from st_jtcse.reports.run_report import PAGE, results_table
 from st_jtcse.training import runner, sweep
+from st_jtcse.training.agreement import check_agreement
 from st_jtcse.training.run_results import best_stage
 from st_jtcse.training.stage_lines import dev_of
 from st_jtcse.training.sweep import Run
@@ -40,7 +44,10 @@ def train(
     and push that.
     """
     # Every process must know which one writes, before the first of them does.
-    processes.join(use_cpu=bool(loaded.recipe.args.get("use_cpu")))
+    args = loaded.recipe.args
+    limit = timedelta(seconds=args["ddp_timeout"]) if "ddp_timeout" in args else None
+    processes.join(use_cpu=bool(args.get("use_cpu")), patience=limit)
+    check_agreement(loaded, loaded.cache_dir or DEFAULT_CACHE)
     speaks = processes.rank() == 0
     # Before the training, which may take days: without a token there would be no push after it.
     destination = _push_plan(loaded.recipe, options.push, names)
@@ -69,7 +76,7 @@ def _push_plan(recipe: Recipe, asked: bool, chosen: Sequence[str]) -> PushSpec |
     if recipe.push is None and not asked:
         return None
     plan = recipe.push or PushSpec(
-        repos={recipe.stages[-1].name: recipe.name}, private=True, collection=None
+        repos={recipe.stages_of_run[-1].name: recipe.name}, private=True, collection=None
     )
     if recipe.sweep or recipe.seeds:
         raise UserError(
@@ -108,6 +115,7 @@ def _tell_end(loaded: LoadedRecipe, results: RunResults) -> None:
     console.show(results_table(results))
     for told in results.verdicts:
         console.verdict(told.sentence, told.verdict)
+    _tell_purposes(results)
     if best := best_stage(results):
         place = folder / best
         console.say(f"Best model: {place}")
@@ -118,6 +126,15 @@ def _tell_end(loaded: LoadedRecipe, results: RunResults) -> None:
         models = shlex.join([*beside, str(place)])
         console.say(f"Next: st-eval {models} --data FILE, with labelled text of your own")
     console.say(f"Curves and examples: {folder / PAGE}")
+
+
+def _tell_purposes(results: RunResults) -> None:
+    """Say how the last stage that watches purposes does for each."""
+    for record in reversed(results.stages):
+        if told := watched_lines(record.name, record.spearman_start, record.spearman):
+            for line in told:
+                console.verdict(line, "worse" if LOSES in line else "equal")
+            return
 
 
 class _Display(TrainerCallback):

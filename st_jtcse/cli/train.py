@@ -27,7 +27,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Train sentence embeddings from a recipe: a YAML file, or the name of a "
         "bundled one.",
         epilog="Examples: st-train quickstart; st-train jtcse-mini --set data.train=my.txt "
-        "--output-dir runs/mine; st-train init, which writes a recipe for what you have",
+        "--output-dir runs/mine; st-train init, which writes a recipe for what you have; "
+        "st-train texts docs/ -o passages.jsonl, which cuts documents into passages",
     )
     recipe = parser.add_argument(
         "recipe", nargs="?", metavar="RECIPE", help="path, or name of a bundled recipe"
@@ -143,6 +144,11 @@ def _run_recipe(options: argparse.Namespace, loaded: LoadedRecipe) -> None:
         console.say(resolved_yaml(loaded.recipe).rstrip())
         return
     names = loaded.choose(options.stages)
+    if loaded.recipe.data is not None and loaded.recipe.data.vectors is not None:
+        from st_jtcse.cli import vectors
+
+        vectors.run(loaded, dry_run=options.dry_run)
+        return
     runs = sweep.plan_runs(loaded, options.recipe, _overrides(options))
     if options.dry_run:
         place, folders = Path(loaded.recipe.output_dir), [run.folder for run in runs]
@@ -150,6 +156,8 @@ def _run_recipe(options: argparse.Namespace, loaded: LoadedRecipe) -> None:
             if options.resume:
                 stages = [stage.name for stage in loaded.stages]
                 tell_if_nothing_to_resume(place, folders or [place], stages)
+                for folder in folders or [place]:
+                    RunFolder(folder).check_earlier(names, {s.name: s for s in loaded.stages})
             table, told = plan.plan([run.loaded for run in runs] or [loaded], names)
         files = folders or RunFolder(place).expected(names)
         console.show(table)
@@ -173,13 +181,17 @@ _train = command(_parser, _run, interrupted=_left)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a recipe, or write a first one."""
+    """Run a recipe, write a first one, or cut documents into passages."""
     given = sys.argv[1:] if argv is None else list(argv)
-    if given[:1] != ["init"]:
-        return _train(given)
-    from st_jtcse.cli import init
+    if given[:1] == ["init"]:
+        from st_jtcse.cli import init
 
-    return init.main(given[1:])
+        return init.main(given[1:])
+    if given[:1] == ["texts"]:
+        from st_jtcse.cli import texts
+
+        return texts.main(given[1:])
+    return _train(given)
 
 
 if __name__ == "__main__":

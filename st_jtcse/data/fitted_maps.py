@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from st_jtcse.data.neighbours import neighbourhood_means
+from st_jtcse.data.neighbours import TOPIC_NEIGHBOURS, neighbourhood_means, topic_weight
 from st_jtcse.errors import UserError
 from st_jtcse.modules.closed_forms import (
     AffineMap,
@@ -24,7 +24,8 @@ from st_jtcse.modules.closed_forms import (
     without_top,
 )
 
-FEWEST = 100
+# A tenth of a hundred may be held out.
+FEWEST = 90
 # Rows that are read and mapped at once.
 _CHUNK = 10_000
 
@@ -131,7 +132,7 @@ class Drawn:
 
     Args:
         count: How many neighbours.
-        weight: The neighbours' share of the target.
+        weight: The neighbours' share of the target; None: :func:`topic_weight` says it.
         ridge: λ.
         anchors: How much the anchors weigh together, as a share of all rows; their targets are
             themselves.
@@ -139,16 +140,18 @@ class Drawn:
     """
 
     count: int = 20
-    weight: float = 0.5
+    weight: float | None = 0.5
     ridge: float = 1.0
     anchors: float = 0.0
     most: int = 20_000
 
     def fit(self, text: Text) -> AffineMap:
         """Fit the map that draws vectors to their neighbours."""
-        vectors = text.some(self.most)
+        vectors, weight = text.some(self.most), self.weight
+        if weight is None:
+            weight = topic_weight(vectors, TOPIC_NEIGHBOURS)
         moments = Moments()
-        moments.add(vectors, neighbourhood_means(vectors, self.count, self.weight))
+        moments.add(vectors, neighbourhood_means(vectors, self.count, weight))
         if self.anchors:
             if text.anchors is None:
                 raise UserError("Anchors have a share of the rows, and there are none; give some.")
@@ -207,14 +210,52 @@ def fit_maps(
 
             append_maps(model, fit_maps(model.encode(sentences), [Centred(), Drawn()]))
     """
-    if len(vectors) < FEWEST:
-        raise UserError(
-            f"A map is fitted on {FEWEST} vectors or more, found {len(vectors)}; add text."
-        )
+    check_count(len(vectors))
     maps: list[AffineMap] = []
     for step in steps:
         maps = merged([*maps, step.fit(Text(vectors, maps, anchors))])
     return maps
+
+
+def held_in_place(
+    vectors: Any,
+    maps: Sequence[AffineMap],
+    anchors: npt.NDArray[Any],
+    share: float,
+    ridge: float = 1.0,
+) -> AffineMap:
+    """Return one linear map that does for a text what maps do, and leaves other sentences alone.
+
+    It is the :func:`regression` of the text's vectors on those that the maps give, and of the
+    anchors' on themselves, towards the identity. Maps that subtract a text's mean move every other
+    text as far; a map without a bias need not.
+
+    Args:
+        vectors: The text's, (n, H); read in parts.
+        maps: From H to H components.
+        anchors: Vectors of general sentences, (m, H).
+        share: How much the anchors weigh together, as a share of all rows.
+        ridge: λ.
+    """
+    moments = Moments()
+    for batch in Text(vectors).batches():
+        moments.add(batch, apply_maps(maps, batch))
+    general = Text(anchors).some(len(anchors))
+    moments.add(general, weight=share / (1 - share) * len(vectors) / len(general))
+    return regression(moments, ridge, towards_identity=True)
+
+
+def check_count(count: int) -> None:
+    """Refuse too few vectors."""
+    if count < FEWEST:
+        raise UserError(f"A map is fitted on {FEWEST} vectors or more, found {count}; add text.")
+
+
+def apply_maps(maps: Sequence[AffineMap], vectors: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return vectors after all maps; without any, as they are."""
+    for each in maps:
+        vectors = each(vectors)
+    return vectors
 
 
 def checked(vectors: Any, start: int = 0, step: int = 1) -> npt.NDArray[Any]:

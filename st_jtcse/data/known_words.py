@@ -13,6 +13,12 @@ _PLACES, _RUN = (
 )  # Where texts are looked at, spread over all, and how many there: neighbours lie on one page.
 
 
+def sample_of(texts: Sequence[str]) -> list[str]:
+    """Return about a thousand texts from all over a corpus."""
+    starts = range(0, len(texts), max(_RUN, len(texts) // _PLACES))
+    return [text for start in starts for text in texts[start : start + _RUN]]
+
+
 def unknown_share(tokenizer: Any, texts: Sequence[str]) -> float:
     """Return the share of a text's tokens that a tokenizer does not know; 0 for one that knows any.
 
@@ -22,8 +28,7 @@ def unknown_share(tokenizer: Any, texts: Sequence[str]) -> float:
     unknown = getattr(tokenizer, "unk_token_id", None)
     if unknown is None:
         return 0.0
-    starts = range(0, len(texts), max(_RUN, len(texts) // _PLACES))
-    sample = [text for start in starts for text in texts[start : start + _RUN]]
+    sample = sample_of(texts)
     tokens = [
         token for row in tokenizer(sample, add_special_tokens=False)["input_ids"] for token in row
     ]

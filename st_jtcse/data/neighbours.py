@@ -19,6 +19,8 @@ _COPY = 0.9999
 # Where the share of neighbours begins to shrink, and where it is nothing: see topic_weight.
 _TOPICS, _WORDINGS = 0.16, 0.20
 _SAMPLE = 3000
+# How many neighbours the share was set for.
+TOPIC_NEIGHBOURS = 10
 
 
 def neighbourhood_means(

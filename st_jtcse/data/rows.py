@@ -24,6 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets import Image, load_dataset
 
+from st_jtcse.data.document_text import documents_in, is_document, is_wildcard
+from st_jtcse.data.passages import read_passages
 from st_jtcse.errors import DataUnavailable, UserError
 from st_jtcse.table_files import DELIMITER_NAMES, delimiter_of, other_kind
 
@@ -59,6 +61,8 @@ class Source:
     limit: int | None = None  # how many of the first rows to keep; None for all
     streaming: bool = False  # whether `dataset` is read as its rows are asked for
     seed: int | None = None  # what the order of its rows follows from then; None for their own
+    corpus: Path | None = None  # documents that `file` has queries or judgements of
+    queries: Path | None = None  # the queries, where `file` has judgements of them by id
 
     @property
     def label(self) -> str:
@@ -202,7 +206,8 @@ def read_rows(source: Source) -> Iterator[Row]:
     """Read a source's rows, up to its limit.
 
     A text file's lines are the column ``sentence``; a folder's images ``image``, with ``label``,
-    their own folder.
+    their own folder; a folder's documents are passages, with the columns of
+    :class:`st_jtcse.data.passages.Passage` and the text as ``sentence`` too.
     """
     rows = _hub_rows(source) if source.file is None else _file_rows(source.file)
     return islice(_renamed(rows, source.called) if source.called else rows, source.limit)
@@ -229,9 +234,12 @@ def _file_rows(path: Path) -> Iterator[Row]:
         ".jsonl": _jsonl_rows,
         ".csv": _csv_rows,
         ".parquet": _parquet_rows,
+        ".tsv": _csv_rows,
     }
-    if path.is_dir():
+    if path.is_dir() and not is_of_documents(path):
         return _image_rows(path)
+    if path.is_dir() or is_wildcard(path) or (path.is_file() and is_document(path)):
+        return _document_rows(path)
     if not path.is_file():
         raise UserError(f"{path.absolute()} does not exist; check the path.")
     if path.stat().st_size == 0:
@@ -270,11 +278,21 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _image_rows(folder: Path) -> Iterator[Row]:
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _IMAGES)
-    if not paths:
-        raise UserError(f"{folder} is a folder without images; give a file, or a folder of images.")
     for path in paths:
         label = None if path.parent == folder else path.parent.name
         yield Row(str(path), {"image": {"path": str(path), "bytes": None}, "label": label})
+
+
+def is_of_documents(folder: Path) -> bool:
+    """Whether a folder is one of documents, beside images too; one may lie beside images alone."""
+    if len(documents_in(folder)) > 1:
+        return True
+    return not any(path.suffix.lower() in _IMAGES for path in folder.rglob("*"))
+
+
+def _document_rows(place: Path) -> Iterator[Row]:
+    for passage in read_passages(place):
+        yield Row(passage.name, {"sentence": passage.text, **passage.row})
 
 
 def _text_rows(path: Path) -> Iterator[Row]:

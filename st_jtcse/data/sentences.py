@@ -30,7 +30,7 @@ from st_jtcse.data.arrow_files import (
     write_whole,
 )
 from st_jtcse.data.images import IMAGE, image_column
-from st_jtcse.data.rows import Row, Source, checked_rows, read_rows
+from st_jtcse.data.rows import Row, Source, checked_rows, is_of_documents, read_rows
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import sha256
 from st_jtcse.ownership import check_lock
@@ -42,6 +42,8 @@ _LEAST, _MOST, _SHARE = 100, 1000, 0.1
 # Bytes of files from which on their sentences are converted once, and read from the disk.
 _LARGE = 16 << 20
 _LOOK = 1_000  # Sentences of a stream that are read before any is trained on
+# Columns of a file of passages, as `st-train texts` writes it and search has it.
+_PASSAGE = {"_id", "text"}
 _SCHEMA = pa.schema({"sentence": pa.string(), "document": pa.int64()})
 
 
@@ -220,8 +222,9 @@ class _Reader:
 
 
 def _holds_images(source: Source) -> bool:
-    if source.file is not None and not source.file.is_dir() and source.file.suffix != ".parquet":
-        return False
+    if source.file is not None and source.file.suffix != ".parquet":
+        if not source.file.is_dir() or is_of_documents(source.file):
+            return False
     first = next(read_rows(source), None)
     return first is not None and isinstance(first.values.get((source.columns or (IMAGE,))[0]), dict)
 
@@ -326,7 +329,8 @@ def texts_in(source: Source) -> Iterator[str]:
 
 def _columns(source: Source, row: Row) -> tuple[str, ...]:
     """Columns of a row's sentences; of a data set with one text column and none called
-    ``sentence``, that one, and none of a row that has no text there.
+    ``sentence``, that one, and none of a row that has no text there; of a file of passages
+    ``text``.
     """
     if source.columns and not source.is_text:
         return source.columns
@@ -335,4 +339,6 @@ def _columns(source: Source, row: Row) -> tuple[str, ...]:
         if not texts and None in row.values.values():
             return ()
         return (texts[0],) if len(texts) == 1 else ("sentence",)
+    if source.file is not None and "sentence" not in row.values and _PASSAGE <= row.values.keys():
+        return ("text",)
     return ("sentence",)

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Job:
+class Computation:
     """Columns to compute from every sentence."""
 
     kind: str  # what they are, in one word; the file's name starts with it
@@ -43,9 +43,11 @@ class Job:
     ]  # all that decides the result, as JSON: hashes of sentences and models, and the options
     sentences: Dataset  # with a column `sentence`
     compute: Callable[
-        [list[str]], pa.Table
+        [Any], pa.Table
     ]  # a shard's sentences to its columns, row by row, and from nothing else
     shard_size: int  # sentences a shard: what an interruption loses at most, in each process
+    # Whether `compute` is given the rows' numbers in place of the sentences.
+    by_rows: bool = False
     row_bytes: int = 0  # what a sentence's columns take on the disk, where that is known beforehand
 
     @property
@@ -61,7 +63,13 @@ class Job:
         return [rows[start : start + self.shard_size] for start in rows[:: self.shard_size]]
 
 
-def cached_columns(job: Job, cache_dir: Path) -> Dataset:
+def finished_file(job: Computation, cache_dir: Path) -> Path | None:
+    """Return the file of a job's columns, if it is whole."""
+    final = _file_of(job, cache_dir)
+    return final if is_whole(final, job.text) else None
+
+
+def cached_columns(job: Computation, cache_dir: Path) -> Dataset:
     """Return a job's columns, memory-mapped, a row a sentence; what an earlier or interrupted run
     has computed is used.
 
@@ -71,7 +79,7 @@ def cached_columns(job: Job, cache_dir: Path) -> Dataset:
     `cache_dir`, which is safe to delete, cannot be written or has too little space, or a file in it
     was made with other settings.
     """
-    final = cache_dir / f"{job.kind}-{hashlib.sha256(job.text.encode()).hexdigest()[:16]}.arrow"
+    final = _file_of(job, cache_dir)
     folder = final.with_suffix(".shards")
     found = is_whole(final, job.text)
     for step in (_compute, _join):
@@ -93,10 +101,15 @@ def cached_columns(job: Job, cache_dir: Path) -> Dataset:
     return Dataset.from_file(str(final))
 
 
-def _compute(job: Job, folder: Path, final: Path) -> None:
+def _file_of(job: Computation, cache_dir: Path) -> Path:
+    return cache_dir / f"{job.kind}-{hashlib.sha256(job.text.encode()).hexdigest()[:16]}.arrow"
+
+
+def _compute(job: Computation, folder: Path, final: Path) -> None:
     own = list(enumerate(job.shards))[processes.rank() :: processes.count()]
     left = [(shard, rows) for shard, rows in own if not _finished_shard(folder, shard)]
-    total, to_do = (sum(len(rows) for _, rows in shards) for shards in (own, left))
+    total = sum(len(rows) for _, rows in own)
+    to_do = sum(len(rows) for _, rows in left)
     _check_space(job, folder.parent, to_do * processes.count())
     working_folder(final)
     if to_do:
@@ -111,7 +124,7 @@ def _compute(job: Job, folder: Path, final: Path) -> None:
     }
     with tqdm(initial=total - to_do, total=total, **bar) as progress:
         for shard, rows in left:
-            table = job.compute(job.sentences[rows]["sentence"])
+            table = job.compute(rows if job.by_rows else job.sentences[rows]["sentence"])
             # The file of another process, or of one that was killed, must not be in the way.
             partial = claim_partial(folder, f"{shard:05d}")
             write_stream(partial, folder.parent, table.schema, table.combine_chunks().to_batches())
@@ -122,7 +135,7 @@ def _compute(job: Job, folder: Path, final: Path) -> None:
             logger.debug("%s: shard %d of %d is done", job.kind, shard + 1, len(job.shards))
 
 
-def _check_space(job: Job, cache_dir: Path, to_do: int) -> None:
+def _check_space(job: Computation, cache_dir: Path, to_do: int) -> None:
     """Refuse a disk that is too small for the shards to be computed and for the file that they are
     joined to.
     """
@@ -151,14 +164,11 @@ def _fits_its_name(path: Path) -> bool:
     return path.is_file() and sha256(path)[:16] == path.stem.split("-")[1]
 
 
-def _join(job: Job, folder: Path, final: Path) -> None:
+def _join(job: Computation, folder: Path, final: Path) -> None:
     if processes.rank() > 0 or is_whole(final, job.text):
         return
-    paths = [
-        path
-        for path in (_finished_shard(folder, shard) for shard in range(len(job.shards)))
-        if path
-    ]
+    shards = range(len(job.shards))
+    paths = [path for shard in shards if (path := _finished_shard(folder, shard))]
     if len(paths) < len(job.shards):
         raise UserError(
             f"{folder}: a shard was damaged while others were computed; run again to repair it."

@@ -10,16 +10,16 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from datasets import Dataset, Image, concatenate_datasets
+from datasets import Dataset, concatenate_datasets
 from sentence_transformers import SentenceTransformer
 
-from st_jtcse.data.shards import Job, cached_columns
+from st_jtcse.data.encoded import BATCH, kept_vectors, shard_of, split
+from st_jtcse.data.shards import Computation, cached_columns
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import embedding_sha256
 from st_jtcse.wording import shown
 
 Form = Literal["sum", "concatenation"]
-_BATCH = 64
 
 
 def with_teacher_labels(
@@ -46,17 +46,25 @@ def with_teacher_labels(
     teachers and weights. Raises UserError as :func:`encoder_of` does.
     """
     encode = encoder_of(teachers, weights, form, sentences["sentence"])
+    known = [kept_vectors(each, sentences, sentences_sha256, cache_dir) for each in teachers]
+
+    def compute(rows: range) -> pa.Table:
+        part = slice(rows.start, rows.stop)
+        return encode(sentences[rows]["sentence"], [each and each.rows[part] for each in known])
+
     settings = {
         "sentences": sentences_sha256,
         "teachers": [embedding_sha256(teacher) for teacher in teachers],
         "weights": list(weights),
         "form": form,
-        "batch_size": _BATCH,
+        "batch_size": BATCH,
     }
-    if shard_size is None:  # The images of a shard are open all at once.
-        shard_size = 256 if isinstance(sentences.features["sentence"], Image) else 10_000
+    if shard_size is None:
+        shard_size = shard_of(sentences)
     half_precision = 2 * label_size(teachers, form)
-    job = Job("teacher", settings, sentences, encode, shard_size, row_bytes=half_precision)
+    job = Computation(
+        "teacher", settings, sentences, compute, shard_size, by_rows=True, row_bytes=half_precision
+    )
     labels = cached_columns(job, cache_dir)
     return concatenate_datasets([sentences, labels], axis=1)
 
@@ -66,12 +74,12 @@ def encoder_of(
     weights: Sequence[float],
     form: Form,
     corpus: Sequence[str] | None = None,
-) -> Callable[[list[str]], pa.Table]:
+) -> Callable[..., pa.Table]:
     """Return what makes the column of :func:`with_teacher_labels` of some sentences, those of a
-    `corpus` or any.
+    `corpus` or any; it may be given what is known of the teachers' encoders too.
 
-    UserError where the weights do not fit, then where an embedding is not finite, beyond half
-    precision, or zero in a concatenation.
+    Teachers of one encoder share its work. UserError where the weights do not fit, then where an
+    embedding is not finite, beyond half precision, or zero in a concatenation.
     """
     if len(weights) != len(teachers):
         raise UserError(
@@ -84,13 +92,18 @@ def encoder_of(
             "teacher out."
         )
     label_size(teachers, form)
+    parts = [split(teacher) for teacher in teachers]
+    digests = [embedding_sha256(encoder) for encoder, _ in parts]
 
-    def encode(texts: list[str]) -> pa.Table:
-        vectors_of = (
-            teacher.encode(texts, batch_size=_BATCH, show_progress_bar=False)
-            for teacher in teachers
-        )
-        embeddings = [np.asarray(vectors) for vectors in vectors_of]
+    def encode(texts: list[str], known: Sequence[np.ndarray | None] = ()) -> pa.Table:
+        found = {digest: own for digest, own in zip(digests, known) if own is not None}
+        embeddings = []
+        for digest, (encoder, ending) in zip(digests, parts):
+            if digest not in found:
+                found[digest] = np.asarray(
+                    encoder.encode(texts, batch_size=BATCH, show_progress_bar=False)
+                )
+            embeddings.append(ending(found[digest]))
         for vectors in embeddings:
             check_embeddings(vectors, texts, "teacher", corpus, for_cosines=form == "concatenation")
         return pa.table({"label": _combined(embeddings, weights, form)})

@@ -25,7 +25,7 @@ class Evaluated:
     note: str = ""  # how a plain encoder is pooled that is known by its name
 
 
-class Job(Protocol):
+class EvaluationJob(Protocol):
     """A task with its data at hand."""
 
     @property

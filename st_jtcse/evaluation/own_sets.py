@@ -5,10 +5,9 @@ model does.
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,58 +23,18 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from st_jtcse.corpus_folder import is_judged_corpus
 from st_jtcse.correlation import pair_cosines, places, spearman_of_draws
 from st_jtcse.data.images import IMAGE, image_column
-from st_jtcse.data.pairs import Pairs, load_pairs
+from st_jtcse.data.pairs import load_pairs
 from st_jtcse.data.rows import Row, Source, checked_rows, number, rows_sha256, texts_of
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.jobs import Context
-from st_jtcse.evaluation.unique_texts import Vectors, encode_apart, encode_columns
-from st_jtcse.records import TaskRecord
+from st_jtcse.evaluation.measured_sets import OwnSet, Statistic
+from st_jtcse.evaluation.searching import search_set
+from st_jtcse.evaluation.unique_texts import Vectors
 
-# From indices of a set's items, (n,) int64, to the score on those: 0 to 1, or a correlation.
-Statistic = Callable[[npt.NDArray[np.int64]], float]
-# From the vectors of a set's columns to the statistic; they are at length 1 but for graded pairs.
-Measure = Callable[..., Statistic]
 NEIGHBOURS = 10
 FOLDS = 5
-
-
-@dataclass(frozen=True)
-class OwnSet:
-    """A set that was read.
-
-    Args:
-        name: What to call it.
-        metric: What its statistic is, as in the name of an evaluator's metric.
-        columns: Columns of texts, or of images, to encode.
-        items: How many items the statistic is over.
-        sha256: Hash of its rows.
-        measure: From the columns' vectors to the statistic; unit vectors but for graded pairs.
-        pairs: Graded pairs as they were read; None of a set of another kind.
-    """
-
-    name: str
-    metric: str
-    columns: tuple[Sequence[Any], ...]
-    items: int
-    sha256: str
-    measure: Measure
-    pairs: Pairs | None = None
-
-    def statistic(self, model: SentenceTransformer, batch_size: int = 64) -> Statistic:
-        """Return a model's statistic; raises UserError where its embeddings cannot be used."""
-        if self.pairs is not None:
-            # Each side by itself, as in Sentence-Transformers' evaluator of a training: where many
-            # cosines are equal, the last bit of an embedding decides their order.
-            return self.measure(*encode_apart(model, self.columns, batch_size))
-        return self.measure(
-            *(_unit(vectors) for vectors in encode_columns(model, self.columns, batch_size))
-        )
-
-    def score(self, statistic: Statistic) -> float:
-        """Return the statistic over all items."""
-        return statistic(np.arange(self.items))
 
 
 class OwnSetEvaluator(SentenceEvaluator):
@@ -126,22 +85,18 @@ def load_own_set(
 ) -> OwnSet:
     r"""Read a set, whose columns say what it is.
 
-    ==================================
-    ===================================================================== columns
-    score ==================================
-    ===================================================================== sentence1, sentence2,
-    score         Spearman correlation of cosine and score sentence1, sentence2, label
-    average precision of the cosine; label 1: the same, 0: not text, label
-    mean of P@1, P@10, accuracy of the 10 nearest others, and V-measure of
-                                        k-means with as many clusters as labels
-    image, label                        accuracy of a linear classifier on the embeddings, which are
-                                        left as they are: fitted on the source's `fit_split`, else
-                                        5-fold cross-validation
-    query, relevant                     nDCG@10 of the query's own texts among those of all; several
-                                        rows may share a query
-    anchor, positive, negative          share of anchors nearer to the positive
-    ==================================
-    =====================================================================
+    - sentence1, sentence2, score: Spearman correlation of cosine and score.
+    - sentence1, sentence2, label: average precision of the cosine; label 1: the same, 0: not.
+    - text, label: mean of P@1, P@10, accuracy of the 10 nearest others, and V-measure of k-means
+      with as many clusters as labels.
+    - image, label: accuracy of a linear classifier on the embeddings, which are left as they are:
+      fitted on the source's `fit_split`, else 5-fold cross-validation.
+    - query, relevant: nDCG@10 of the query's own texts among those of all; several rows may share
+      a query.
+    - anchor, positive, negative: share of anchors nearer to the positive.
+
+    A folder of a corpus with queries, or a source that names its `corpus`, is searched as a whole:
+    nDCG@10 (`st_jtcse.evaluation.searching`).
 
     Args:
         source: The file or data set. One that lists its columns is of graded pairs.
@@ -153,6 +108,8 @@ def load_own_set(
         UserError: The source is missing or faulty, has none of these columns, or too little to
             measure.
     """
+    if source.corpus is not None or (source.file and is_judged_corpus(source.file)):
+        return search_set(source, name)
     if source.columns is not None:
         return _graded(source, name, source.columns, score_range)
     first = next(checked_rows([source], "sets", (), lambda row, _: row), None)
@@ -222,17 +179,19 @@ def _labelled(
 
     rows = _rows(source, columns, parse)
     texts, labels = zip(*rows)
+    of_vectors = labelled_vectors(name, labels, rows_sha256(rows), source.label)
+    return replace(of_vectors, columns=(texts,))
+
+
+def labelled_vectors(name: str, labels: Sequence[str], sha256: str, place: str) -> OwnSet:
+    """Return the set of texts with these labels, of which its measure is given the vectors;
+    messages call it by its place.
+    """
     if not 1 < len(set(labels)) < len(labels):
         found = f"{len(set(labels))} labels in {len(labels)} rows have nothing to tell apart"
-        raise UserError(f"{source.label}: {found}; give two or more, one of them to several rows.")
-    return OwnSet(
-        name,
-        "labels",
-        (texts,),
-        len(rows),
-        rows_sha256(rows),
-        partial(_of_labels, np.array(labels)),
-    )
+        raise UserError(f"{place}: {found}; give two or more, one of them to several rows.")
+    measure = partial(_of_labels, np.array(labels))
+    return OwnSet(name, "labels", (labels,), len(labels), sha256, measure)
 
 
 def _labelled_images(
@@ -311,13 +270,6 @@ _KINDS: dict[
     ("query", "relevant"): _queries,
     ("anchor", "positive", "negative"): _triplets,
 }
-
-
-def _unit(vectors: Vectors) -> Vectors:
-    # A zero vector has no direction; it stays zero, at cosine 0 from all.
-    return vectors / np.maximum(
-        np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny
-    )
 
 
 def _cosines(first: Vectors, second: Vectors) -> npt.NDArray[np.float64]:
@@ -407,34 +359,3 @@ def nearest_others(texts: Vectors, count: int, chunk: int = 1024) -> npt.NDArray
         order = np.argsort(-np.take_along_axis(cosines, near, axis=1), axis=1, kind="stable")
         found.append(np.take_along_axis(near, order, axis=1))
     return np.concatenate(found)
-
-
-class OwnSetJob:
-    """A set of one's own as a task of `st-eval`; it keeps the statistics that are defined, by
-    model, for a verdict.
-    """
-
-    def __init__(self, own: OwnSet, source: str) -> None:
-        self.own, self.data, self._source = own, own.sha256, source
-        self.statistics: dict[str, Statistic] = {}
-
-    def run(
-        self, context: Context, earlier: TaskRecord | None, keep: Callable[[TaskRecord], object]
-    ) -> TaskRecord:
-        """Measure the model, also where an earlier run did: the verdict needs more than
-        its score.
-        """
-        began = time.perf_counter()
-        statistic = self.own.statistic(context.evaluated.model, context.batch_size)
-        score = self.own.score(statistic)
-        metrics = {}
-        if math.isfinite(score):
-            metrics[self.own.metric], self.statistics[context.evaluated.name] = score, statistic
-        seconds = round(time.perf_counter() - began, 1)
-        return TaskRecord(
-            source=self._source,
-            sha256=self.data,
-            main_score=self.own.metric,
-            scores={"test": {"default": metrics}},
-            seconds=seconds,
-        )

@@ -11,7 +11,7 @@ from st_jtcse.evaluation.suites import Row, Suite
 from st_jtcse.plugins import imported, installed
 
 if TYPE_CHECKING:
-    from st_jtcse.evaluation.jobs import Job
+    from st_jtcse.evaluation.jobs import EvaluationJob
 
 # The group under which packages name their protocols.
 ENTRY_POINTS = "st_jtcse.protocols"
@@ -38,7 +38,7 @@ class EvaluationProtocol:
         """
         return None
 
-    def job(self, row: Row, folder: Path | None) -> Job | None:
+    def job(self, row: Row, folder: Path | None) -> EvaluationJob | None:
         """Return what runs a row's task; None for one of another protocol.
 
         Args:

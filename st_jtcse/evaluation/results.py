@@ -13,7 +13,7 @@ from pathlib import Path
 from st_jtcse import ownership
 from st_jtcse.atomic import to_json
 from st_jtcse.errors import DataUnavailable, UserError
-from st_jtcse.evaluation.jobs import Context, Evaluated, Job
+from st_jtcse.evaluation.jobs import Context, Evaluated, EvaluationJob
 from st_jtcse.evaluation.suites import Suite, suite_scores
 from st_jtcse.records import EvaluatedModel, EvaluationResults, TaskRecord, read
 
@@ -130,7 +130,7 @@ class Results:
     def run(
         self,
         tables: Sequence[Suite],
-        jobs: Mapping[str, Job | str],
+        jobs: Mapping[str, EvaluationJob | str],
         batch_size: int,
         progress: Callable[[str, Outcome | None], None],
     ) -> None:
@@ -155,7 +155,7 @@ class Results:
             self.write()
             progress(key, outcome)
 
-    def _outcome(self, key: str, job: Job, context: Context) -> Outcome:
+    def _outcome(self, key: str, job: EvaluationJob, context: Context) -> Outcome:
         def keep(record: TaskRecord) -> None:
             if record.is_defined:
                 self.keep(key, record)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from st_jtcse.data import Source
 from st_jtcse.errors import DataUnavailable, UserError
-from st_jtcse.evaluation.jobs import Job
+from st_jtcse.evaluation.jobs import EvaluationJob
 from st_jtcse.evaluation.protocols import protocols, suites
 from st_jtcse.evaluation.suites import Row, Suite
 from st_jtcse.wording import unknown
 
 if TYPE_CHECKING:
-    from st_jtcse.evaluation.own_sets import OwnSetJob
+    from st_jtcse.evaluation.measured_sets import OwnSetJob
 
 
-def select(tables: Sequence[Suite], folder: Path | None) -> dict[str, Job | str]:
+def select(tables: Sequence[Suite], folder: Path | None) -> dict[str, EvaluationJob | str]:
     """Return what to run for tables by key, each once however many rows show it, with its local
     data read.
 
@@ -27,7 +27,7 @@ def select(tables: Sequence[Suite], folder: Path | None) -> dict[str, Job | str]
     rows: dict[str, list[Row]] = {}
     for row in (row for suite in tables for row in suite.rows):
         rows.setdefault(row.job, []).append(row)
-    jobs: dict[str, Job | str] = {}
+    jobs: dict[str, EvaluationJob | str] = {}
     for key, together in rows.items():
         try:
             jobs[key] = _job(together, folder)
@@ -62,13 +62,16 @@ def suite_of_tasks(tasks: Sequence[str]) -> Suite:
 
 
 def own_sets(
-    files: Sequence[Path], called: tuple[tuple[str, str], ...] = ()
+    files: Sequence[Path],
+    corpus: Path | None = None,
+    called: tuple[tuple[str, str], ...] = (),
 ) -> tuple[Suite, dict[str, OwnSetJob]]:
-    """Return a table of files' sets and their jobs by key; each is called by its file's name
-    without the ending.
+    """Return a table of sets and their jobs by key; each is called by its file's name without the
+    ending.
 
     Args:
-        files: Their files.
+        files: Files, and folders of a corpus with queries.
+        corpus: What the queries of the one file are searched in; None: the files say it.
         called: Columns of sets, each with what the files call it.
 
     Raises:
@@ -81,17 +84,22 @@ def own_sets(
             "name."
         )
     # After the cheap answers: the clustering takes seconds to import.
-    from st_jtcse.evaluation.own_sets import OwnSetJob, load_own_set
+    from st_jtcse.evaluation.own_sets import load_own_set
 
-    rows = [{"paper": name, "task": name} for name in names]
-    table = Suite.model_validate({"name": "data", "protocol": "data", "rows": rows})
-    sources = zip(table.rows, files)
     hint = ", or say what they are called: --columns query=question,relevant=answer"
-    jobs = {}
-    for row, file in sources:
-        own = load_own_set(Source(file, called=called), row.paper, hint=hint)
-        jobs[row.job] = OwnSetJob(own, file.name)
-    return table, jobs
+    own = []
+    for file in files:
+        source = Source(file, corpus=corpus, called=called)
+        own.append(load_own_set(source, file.stem, hint=hint))
+    rows = []
+    for each in own:
+        for label, metric in each.rows.items():
+            note = each.note if label == each.name else None
+            rows.append({"paper": label, "task": each.name, "metric": metric, "note": note})
+    table = Suite.model_validate({"name": "data", "protocol": "data", "rows": rows})
+    return table, {
+        f"{table.protocol}/{each.name}": each.job(file.name) for each, file in zip(own, files)
+    }
 
 
 def _row(task: str) -> Mapping[str, Any]:
@@ -112,7 +120,7 @@ def _row(task: str) -> Mapping[str, Any]:
     return {"paper": task, "task": name, **chosen}
 
 
-def _job(rows: list[Row], folder: Path | None) -> Job:
+def _job(rows: list[Row], folder: Path | None) -> EvaluationJob:
     """Return the job of rows that show the same task."""
     subsets = _together([row.subsets for row in rows])
     splits = _together([row.splits for row in rows])

@@ -21,6 +21,8 @@ from st_jtcse.records import (
 RETRIEVAL = tuple(
     f"{name}_at_{k}" for name in ("map", "mrr", "ndcg", "precision", "recall") for k in (1, 5, 10)
 )
+# The figures of a search over a corpus of one's own; the first is the main one.
+SEARCHED = ("ndcg@10", "map@100", "recall@10", "recall@100", "mrr@10")
 # One figure a model, in percent.
 Figures = dict[str, Annotated[float, Field(ge=-100, le=100)]]
 
@@ -151,6 +153,9 @@ def suite_scores(suite: Suite, records: Mapping[str, TaskRecord]) -> SuiteScores
             if row.metric == "spearman_all"
         },
         transfer={row.paper: found for row, record in finished if (found := _transfer(record))},
+        search={
+            row.paper: _search(row, record) for row, record in finished if _search(row, record)
+        },
     )
 
 
@@ -173,6 +178,16 @@ def _transfer(record: TaskRecord) -> TransferScores | None:
     names = ("accuracy", "dev_accuracy", "f1")
     known = {name: round(100 * metrics[name], 4) for name in names if name in metrics}
     return TransferScores(**{name: known.get(name) for name in names})
+
+
+def _search(row: Row, record: TaskRecord) -> dict[str, float]:
+    """Return the figures of a search over a corpus; none of any other task."""
+    metrics = record.scores.get("test", {}).get("default", {})
+    # One's own sets say by the metric what was searched by: the model, BM25 or both.
+    kind = (row.metric or "").removesuffix(SEARCHED[0])
+    if row.protocol != "data" or any(f"{kind}{name}" not in metrics for name in SEARCHED):
+        return {}
+    return {name: round(100 * metrics[f"{kind}{name}"], 4) for name in SEARCHED}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -46,7 +46,7 @@ class UniqueTexts:
             missing = list(dict.fromkeys(texts))
         found = {}
         if missing:
-            vectors = _checked(encode(missing), missing, self.dimension)
+            vectors = checked_vectors(encode(missing), missing, self.dimension)
             found = {(kind, text): vector for text, vector in zip(missing, vectors)}
         if len(self._known) + len(found) <= self.remembered:
             self._known.update(found)
@@ -81,7 +81,9 @@ def encode_apart(
     _check_kind(model, "text")
     how: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": False}
     dimension = model.get_embedding_dimension()
-    return [_checked(model.encode(list(texts), **how), texts, dimension) for texts in columns]
+    return [
+        checked_vectors(model.encode(list(texts), **how), texts, dimension) for texts in columns
+    ]
 
 
 def _check_kind(model: SentenceTransformer, kind: str) -> None:
@@ -97,10 +99,11 @@ def _of_images(
 ) -> Iterator[Vectors]:
     for at in range(0, len(images), _OPEN):
         part = list(images[at : at + _OPEN])
-        yield _checked(model.encode(part, **how), part, model.get_embedding_dimension())
+        yield checked_vectors(model.encode(part, **how), part, model.get_embedding_dimension())
 
 
-def _checked(vectors: Any, texts: Sequence[Any], dimension: int | None) -> Vectors:
+def checked_vectors(vectors: Any, texts: Sequence[Any], dimension: int | None) -> Vectors:
+    """Return what a model gave for texts, (n, H) float32; UserError as `UniqueTexts` does."""
     rows: Vectors = np.asarray(
         vectors.float().cpu() if isinstance(vectors, Tensor) else vectors, dtype=np.float32
     )

@@ -4,13 +4,17 @@ trained on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
+from sentence_transformers import SentenceTransformer
 
-from st_jtcse.evaluation.own_sets import NEIGHBOURS, OwnSet, Statistic, nearest_others
+from st_jtcse.data.neighbours import TOPIC_NEIGHBOURS, neighbourhood_means, topic_weight
+from st_jtcse.evaluation.measured_sets import OwnSet, Statistic
+from st_jtcse.evaluation.own_sets import NEIGHBOURS, OwnSetEvaluator, nearest_others
 from st_jtcse.evaluation.unique_texts import Vectors
 
 
@@ -34,6 +38,73 @@ def neighbours_set(texts: Sequence[str], reference: Vectors, sha256: str) -> Own
     count = min(NEIGHBOURS, (len(texts) - 1) // 2)
     measure = partial(_shared, nearest_others(reference, count))
     return OwnSet("unlabelled", "shared_neighbours", (texts,), len(texts), sha256, measure)
+
+
+def agreed_set(
+    texts: Sequence[str],
+    sha256: str,
+    start: Vectors,
+    held: Sequence[Vectors],
+    among: Sequence[Vectors] | None = None,
+) -> OwnSet:
+    """Return the set whose score is how many nearest neighbours a model shares with what several
+    candidates, itself among them, agree on.
+
+    The reference of :func:`neighbours_set` is here the mean of the candidates' cosines. Their
+    vectors are first drawn to their neighbours, as far as the text has topics by the start. Where
+    it has none, nothing says which candidate is better, and the neighbours are the start's own.
+
+    Args:
+        texts: Texts that are held out.
+        sha256: Their hash.
+        start: The start's unit vectors of texts to fit on.
+        held: Each candidate's unit vectors of the held-out texts, (n, H_k), the start's first.
+        among: Likewise of texts to fit on, in which neighbours are found; None: they are found in
+            the held-out ones.
+    """
+    weight = topic_weight(start, TOPIC_NEIGHBOURS)
+    if not weight:
+        return neighbours_set(texts, held[0], sha256)
+    drawn = [
+        neighbourhood_means(own, TOPIC_NEIGHBOURS, weight, others)
+        for own, others in zip(held, among or repeat(None))
+    ]
+    return neighbours_set(texts, np.concatenate(drawn, axis=1) / len(drawn) ** 0.5, sha256)
+
+
+class RememberingEvaluator(OwnSetEvaluator):
+    """An evaluator of a set of one column that does not encode for a model whose vectors are known.
+
+    Args:
+        own: The set.
+        name: Prefix of the metric.
+        recall: From a model to its unit vectors of the column; None where they are not known.
+        batch_size: Texts encoded at once.
+    """
+
+    def __init__(
+        self,
+        own: OwnSet,
+        name: str,
+        recall: Callable[[SentenceTransformer], Vectors | None],
+        batch_size: int = 64,
+    ) -> None:
+        super().__init__(own, name, batch_size)
+        self._recall = recall
+
+    def __call__(
+        self,
+        model: SentenceTransformer,
+        output_path: str | None = None,
+        epoch: int = -1,
+        steps: int = -1,
+    ) -> dict[str, float]:
+        """Evaluate the model."""
+        vectors = self._recall(model)
+        if vectors is None:
+            return super().__call__(model, output_path, epoch, steps)
+        score = self.own.score(self.own.measure(vectors))
+        return self.prefix_name_to_metrics({self.own.metric: score}, self.name)
 
 
 def _shared(expected: npt.NDArray[np.int64], texts: Vectors) -> Statistic:

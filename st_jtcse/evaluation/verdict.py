@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.stats import bootstrap
 from sentence_transformers import SentenceTransformer
 
-from st_jtcse.evaluation.own_sets import OwnSet, Statistic
+from st_jtcse.evaluation.measured_sets import OwnSet, Statistic
 from st_jtcse.records import VerdictRecord
 
 WHOLE = "all sets"
@@ -96,9 +96,8 @@ def compare(measured: Mapping[str, tuple[OwnSet, Statistic, Statistic]]) -> list
         draws.append(drawn)
         found.append(_verdict(name, 100 * own.score(before), 100 * own.score(after), drawn))
     if len(found) > 1:
-        base, score = (
-            float(np.mean([getattr(one, key) for one in found])) for key in ("base", "score")
-        )
+        base = float(np.mean([one.base for one in found]))
+        score = float(np.mean([one.score for one in found]))
         found.append(_verdict(WHOLE, base, score, np.mean(draws, axis=0)))
     return found
 

@@ -149,8 +149,12 @@ def _check_file(path: Path) -> None:
 def _strings(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [found for part in parts for found in _strings(part)]
+    if isinstance(value, dict):
+        value = list(value.values())
+    found: list[str] = []
+    for part in value if isinstance(value, list) else ():
+        found += _strings(part)
+    return found
 
 
 def _is_of_model(parts: tuple[str, ...], named: set[str]) -> bool:

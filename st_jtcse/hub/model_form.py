@@ -93,14 +93,14 @@ def model_form(folder: Path) -> ModelForm:
         loading = "own_modules"
     elif model_type in JOINED_TYPES:
         loading = "registered"
+    modules = names[:-1] if normalize else names
+    pooling = None if images else _POOLINGS.get(" ".join([*modules, *map(str, modes)]))
     return ModelForm(
         architecture=model_type or own,
         cross_encoder="ForSequenceClassification" in str(config.get("architectures")),
         own_module=own,
         loading=loading,
-        pooling=None
-        if images
-        else _POOLINGS.get(" ".join([*(names[:-1] if normalize else names), *map(str, modes)])),
+        pooling=pooling,
         prompt=prompt,
         normalize=normalize,
         images=images,

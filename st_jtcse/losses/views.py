@@ -10,9 +10,10 @@ whole embedding, and adds up the weighted results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -146,6 +147,7 @@ def encode_views(
     model: nn.Module,
     features: dict[str, Any],
     length_chunks: int | None = None,
+    embed: Callable[[dict[str, Any]], dict[str, Tensor]] | None = None,
     **requests: Any,
 ) -> dict[str, Tensor]:
     """Encode a tokenised batch of B sentences twice, or its 2B views where they are made; dropout
@@ -157,25 +159,50 @@ def encode_views(
     Every per-sentence output of the model has 2B rows: 0..B-1 are view a, B..2B-1 view b. They are
     encoded in chunks of similar length, each padded to its own longest row only: the same rows and
     the same loss as in one pass. None: 4 on the CPU, where padding costs most, 1 elsewhere, where
-    small launches do. Flattened sentences have no padding, and go in one pass. `requests` are
-    further features, such as ``tower_outputs=True``.
+    small launches do. Flattened sentences have no padding, and go in one pass. `embed` runs the
+    model; None: :func:`encode`. `requests` are further features, such as ``tower_outputs=True``.
     """
+    embed = partial(encode, model) if embed is None else embed
     if not has_rows(features):
         passes = 1 if BOTH_VIEWS in features else 2
-        return _joined([encode(model, features | requests) for _ in range(passes)])
+        return _joined([embed(features | requests) for _ in range(passes)])
     if length_chunks is None:
         length_chunks = _chunks_here(features)
     rows = rows_of(features, length_chunks > 1)
     if rows.back is None:
-        return encode(model, rows.features | requests)
+        return embed(rows.features | requests)
     size = -(-rows.count // length_chunks) if rows.lengths else rows.count
     starts = range(0, rows.count, size)
     parts = [rows.part(begin, min(begin + size, rows.count)) for begin in starts]
     with ExitStack() as lookup:
         if len(parts) > 1 and "input_ids" in rows.padded:
             lookup.enter_context(words_looked_up_once(model, rows.features["input_ids"]))
-        whole = _joined([encode(model, part | requests) for part in parts])
+        whole = _joined([embed(part | requests) for part in parts])
     return without_biases({key: value[rows.back] for key, value in whole.items()}, features)
+
+
+@contextmanager
+def in_length_chunks(model: nn.Module) -> Iterator[None]:
+    """Have a model in training encode each batch in chunks of similar length, as
+    :func:`encode_views` does: a loss that knows nothing of it gets the same embeddings.
+
+    The loss then reads embeddings alone, no states of tokens.
+    """
+    whole = model.forward
+
+    def read(part: dict[str, Any]) -> dict[str, Tensor]:
+        return _read(whole(part))
+
+    def forward(features: dict[str, Any], **given: Any) -> dict[str, Any]:
+        if not model.training or given or not has_rows(features) or PIXELS in features:
+            return whole(features, **given)
+        return encode_views(model, {**features, BOTH_VIEWS: True}, embed=read)
+
+    model.forward = forward
+    try:
+        yield
+    finally:
+        del model.forward
 
 
 def _chunks_here(features: dict[str, Any]) -> int:
@@ -200,7 +227,10 @@ def without_biases(encoded: dict[str, Tensor], features: dict[str, Any]) -> dict
 def encode(model: nn.Module, features: dict[str, Any]) -> dict[str, Tensor]:
     """Return what losses read of a model's output."""
     with first_row_alone(model):
-        output = model(features)
+        return _read(model(features))
+
+
+def _read(output: dict[str, Any]) -> dict[str, Tensor]:
     return {key: output[key] for key in OUTPUTS if key in output}
 
 

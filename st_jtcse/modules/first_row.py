@@ -5,7 +5,7 @@ no other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from st_jtcse.modules.pooler_head import PoolerModulusHead
 from st_jtcse.modules.training_head import TrainingHead
-from st_jtcse.towers.modeling_tower_layers import LAYERS, FirstRow, in_forward
+from st_jtcse.towers.modeling_tower_layers import LAYERS, FirstRow, in_forward, with_forward
 
 # Modules that read of the tokens nothing but what they are pooled to.
 _BEHIND = (Pooling, PoolerModulusHead, TrainingHead, Normalize)
@@ -49,11 +49,8 @@ def first_row_alone(model: nn.Module) -> Iterator[None]:
             )
         return whole(**inputs)
 
-    tower.forward = forward
-    try:
+    with with_forward(tower, forward):
         yield
-    finally:
-        del tower.forward
 
 
 def checkpoints_activations(model: nn.Module) -> bool:
@@ -124,19 +121,20 @@ class _FirstRow(FirstRow):
 
 @contextmanager
 def _drawing_all_rows(layer: nn.Module, tokens: int) -> Iterator[None]:
-    dropouts = [module for module in layer.modules() if isinstance(module, nn.Dropout)]
-    for dropout in dropouts:
+    """Have a layer's dropouts draw for all rows, and give the first alone."""
 
-        def forward(row: Tensor, own: nn.Dropout = dropout) -> Tensor:
-            shape = (row.shape[0], tokens, row.shape[2])
-            return row * _kept(row, shape, own.p, own.training)[:, : row.shape[1]]
+    def widened(dropout: nn.Module, given: tuple[Tensor]) -> Tensor:
+        return F.pad(given[0], (0, 0, 0, tokens - 1))
 
-        dropout.forward = forward  # type: ignore[assignment,method-assign]
-    try:
+    def first(dropout: nn.Module, given: Any, rows: Tensor) -> Tensor:
+        return rows[:, :1]
+
+    with ExitStack() as hooks:
+        for module in layer.modules():
+            if isinstance(module, nn.Dropout):
+                hooks.enter_context(module.register_forward_pre_hook(widened))
+                hooks.enter_context(module.register_forward_hook(first))
         yield
-    finally:
-        for dropout in dropouts:
-            del dropout.forward
 
 
 def _kept(like: Tensor, shape: tuple[int, ...], rate: float, training: bool) -> Tensor:

@@ -58,7 +58,9 @@ def save_for_inference(
     Path(path, MODULES).write_text(json.dumps(kept, indent=2), encoding="utf-8")
     # By name: a class that was loaded from a model's own folder is another one.
     is_joined = getattr(model.config, "model_type", None) in JOINED_TYPES
-    sentence = FLAG_NEEDED if own_class(path) else IMPORT_OR_FLAG if is_joined else ""
+    sentence = IMPORT_OR_FLAG if is_joined else ""
+    if own_class(path):
+        sentence = FLAG_NEEDED
     card = Path(path, "README.md")
     text = card.read_text(encoding="utf-8") if card.exists() else sentence
     if sentence not in text:

@@ -83,9 +83,7 @@ def twin_of(
     without tokenizer.
     """
     towers = [_load(tower, "A tower", load_kwargs) for tower in (tower_1, tower_2)]
-    first, second = (
-        {k: getattr(t.config, k, None) for k in _SHAPE_KEYS} | {"dtype": t.dtype} for t in towers
-    )
+    first, second = map(_shape, towers)
     for key, value in first.items():
         if value != second[key]:
             raise UserError(
@@ -247,6 +245,11 @@ def transformer_of(
     # The folder is gone: an adapter that named it as its base could not be loaded.
     built.model.name_or_path = ""
     return built
+
+
+def _shape(tower: Any) -> dict[str, Any]:
+    """Return what must be the same in both towers."""
+    return {key: getattr(tower.config, key, None) for key in _SHAPE_KEYS} | {"dtype": tower.dtype}
 
 
 def _load(source: Encoder, role: str, load_kwargs: dict[str, Any]) -> PreTrainedModel:

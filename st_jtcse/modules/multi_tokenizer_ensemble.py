@@ -21,7 +21,7 @@ from st_jtcse.modules.ensemble_encoder import EnsembleEncoder
 from st_jtcse.modules.inference import save_for_inference
 from st_jtcse.modules.joining import tokenizer_difference, told_by_the_user
 from st_jtcse.modules.loading import load_sentence_transformer
-from st_jtcse.modules.tower_form import TowerForm
+from st_jtcse.modules.saved_form import SavedForm
 from st_jtcse.modules.whole_models import check_length
 from st_jtcse.pooling_names import PoolingName
 from st_jtcse.towers.modeling_ensemble_encoder import check_weights
@@ -253,7 +253,7 @@ def _joined(
     weights: Sequence[float] | None,
     max_seq_length: int | None,
 ) -> SentenceTransformer:
-    form = _shared_form(members)
+    form = _form_of_all(members)
     if form is not None and _share_a_tokenizer(members):
         # Typed as Any: the modules of an nn.Sequential are of no class that mypy knows.
         encoders: list[Any] = [member[0] for member in members]
@@ -273,18 +273,16 @@ def _joined(
     return SentenceTransformer(modules=[ensemble])
 
 
-def _shared_form(members: Sequence[SentenceTransformer]) -> TowerForm | None:
+def _form_of_all(members: Sequence[SentenceTransformer]) -> SavedForm | None:
     """Return how all members pool their encoders, if an ensemble encoder can do so."""
     forms = [_form_of(member) for member in members]
     # An ensemble encoder has no poolers.
-    return (
-        forms[0]
-        if forms and forms[0] not in (None, TowerForm("pooler")) and len(set(map(str, forms))) == 1
-        else None
-    )
+    if not forms or forms[0] == SavedForm(pooling="pooler"):
+        return None
+    return forms[0] if all(form == forms[0] for form in forms) else None
 
 
-def _form_of(member: SentenceTransformer) -> TowerForm | None:
+def _form_of(member: SentenceTransformer) -> SavedForm | None:
     kinds = [Transformer, Pooling, Normalize][: len(member)]
     is_plain = member.default_prompt_name is None and member.truncate_dim is None
     if not is_plain or len(member) < 2 or [type(module) for module in member][1:] != kinds[1:]:
@@ -295,14 +293,19 @@ def _form_of(member: SentenceTransformer) -> TowerForm | None:
     normalize, config = len(member) == 3, encoder.model.config
     if isinstance(config, SumConfig):
         # What it sums is not what a normalisation behind it makes of the sum.
-        own = TowerForm(config.pooling, config.normalize, config.include_prompt)
-        return (
-            None if normalize or pooling.pooling_mode != "cls" or config.pooling == "none" else own
-        )
+        if normalize or pooling.pooling_mode != "cls" or config.pooling == "none":
+            return None
+        modules = _modules(config.normalize)
+        return SavedForm(modules, config.pooling, config.include_prompt)
     if pooling.pooling_mode not in ("cls", "mean", "lasttoken") or config.is_encoder_decoder:
         return None
-    is_known = config.model_type in CONFIG_MAPPING
-    return TowerForm(pooling.pooling_mode, normalize, pooling.include_prompt) if is_known else None
+    if config.model_type not in CONFIG_MAPPING:
+        return None
+    return SavedForm(_modules(normalize), pooling.pooling_mode, pooling.include_prompt)
+
+
+def _modules(normalize: bool) -> tuple[str, ...]:
+    return ("Pooling", "Normalize") if normalize else ("Pooling",)
 
 
 def _share_a_tokenizer(members: Sequence[SentenceTransformer]) -> bool:

@@ -18,7 +18,8 @@ class PoolerModulusHead(Module):
     When a loss asks for it with the feature ``tower_outputs``, the features also hold
     ``tower_pooler``, (B, K, H), for the K = 2 towers of a twin or the one of an ordinary encoder
     (and then ``tower_embedding`` too, (B, 1, H): what the Pooling behind the head makes of its
-    tokens). h_t is a tower's pooled state; where the pooler itself makes it, p_t is h_t. Otherwise
+    tokens). h_t is a tower's pooled state; where the pooler itself makes it, or the twin's last
+    layers have no LayerNorms, p_t is h_t. Otherwise
     the module does nothing, so it costs nothing at inference.
 
     The poolers are the encoder's own: the head holds no weights, and trains and saves those of the
@@ -84,7 +85,9 @@ class PoolerModulusHead(Module):
                 states = module(states)
             pooled = states.get("sentence_embedding", states["token_embeddings"][:, 0])
             features["tower_embedding"] = pooled[:, None]
-        if getattr(self._encoder[0].config, "pooling", None) == "pooler":
+        config = self._encoder[0].config
+        # Without its last LayerNorms a state has a modulus of its own, which the term then reads.
+        if getattr(config, "pooling", None) == "pooler" or getattr(config, "bare_layers", 0):
             features["tower_pooler"] = features["tower_embedding"]
             return features
         # A pooler reads the first token of a sequence: give it the pooled state as a sequence of

@@ -20,7 +20,7 @@ from st_jtcse.modules.joining import Encoder, JoinedEncoder, tokenizer_of, trans
 from st_jtcse.modules.loading import load_config, reading, saved_as, try_out
 from st_jtcse.modules.model_folders import PLAIN
 from st_jtcse.modules.padding import check_padding
-from st_jtcse.modules.tower_form import TowerForm, shared_form
+from st_jtcse.modules.saved_form import SavedForm, shared_form
 from st_jtcse.modules.whole_models import check_length
 from st_jtcse.towers import TwinEncoderConfig
 from st_jtcse.towers.modeling_tower_pooling import TowerPooling
@@ -181,7 +181,7 @@ def join_towers(
     with new_folder(output) as folder:
         towers = [tower_1, tower_2]
         are_plain = all(saved_as(tower) == PLAIN for tower in towers)
-        form = TowerForm() if are_plain else shared_form(towers)
+        form = SavedForm() if are_plain else shared_form(towers)
         own: dict[str, Any] = {"pooler_seed": pooler_seed, "max_seq_length": form.max_seq_length}
         options = form.of_towers | own | options
         encoder = TwinCrossAttentionEncoder.from_towers(tower_1, tower_2, **options)
@@ -204,6 +204,11 @@ def split_twin(twin: str | os.PathLike[str], output: str | os.PathLike[str]) -> 
             raise UserError(f"{twin} holds a {found} model, not a twin encoder.")
         with reading(twin) as place:
             model = AutoModel.from_pretrained(place, trust_remote_code=False)
+        if model.config.bare_layers:
+            raise UserError(
+                f"{twin} has no LayerNorms in its last layers, which no plain encoder can say; its "
+                "towers cannot be taken apart."
+            )
         tokenizer = tokenizer_of(twin, {})
         for name, tower in zip(("tower_1", "tower_2"), model.to_towers()):
             tower.save_pretrained(folder / name)

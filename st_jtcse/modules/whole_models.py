@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,46 +54,76 @@ def loading_whole() -> Iterator[None]:
     """Refuse with a UserError each model that transformers loads meanwhile from other weights than
     its own.
 
-    What is missing transformers draws at random, and says so in a report that Sentence-Transformers
-    does not hand on. So it is asked for here, of each load, whoever calls for it.
+    What is missing transformers draws at random, and says so in a report that it gives to whoever
+    asks for it. Sentence-Transformers, which makes most of the calls, does not ask. So the call is
+    completed here: ``PreTrainedModel.from_pretrained`` is replaced as long as any thread loads a
+    model so, and does in all others what it did.
     """
     if _checking.get():
         yield
         return
-    plain = vars(PreTrainedModel)["from_pretrained"]
-
-    def from_pretrained(
-        kind: Any, /, *args: Any, output_loading_info: bool = False, **kwargs: Any
-    ) -> Any:
-        # Sizes that differ are in the report too, where they have names.
-        asked = {"ignore_mismatched_sizes": True} | kwargs | {"output_loading_info": True}
-        place = args[0] if args else kwargs.get("pretrained_model_name_or_path")
-        if not kwargs.get("trust_remote_code"):
-            # A model's own files may ask for it, by way of Sentence-Transformers: to run what its
-            # weights are pickled with, or anyone's kernels, and to write wherever they like.
-            asked |= {"weights_only": True, "allow_all_kernels": False}
-            if "offload_folder" in asked:
-                raise UserError(
-                    f"{place} says where weights are to be written (offload_folder), which only a "
-                    "model that is trusted may (trust_remote_code)."
-                )
-        with within_files(place):
-            model, report = plain.__func__(kind, *args, **asked)
-        _check_weights(model, report)
-        check_finite(model, model.name_or_path)
-        return (model, report) if output_loading_info else model
-
-    # Its table of the same report would only repeat what is refused, and worry of what may be.
-    logger, token = logging.getLogger("transformers.modeling_utils"), _checking.set(True)
-    logger.addFilter(_is_no_table)
-    # By setattr: to mypy a method is nothing to assign to.
-    setattr(PreTrainedModel, "from_pretrained", classmethod(from_pretrained))  # noqa: B010
+    token = _checking.set(True)
+    _replacement.enter()
     try:
         yield
     finally:
-        setattr(PreTrainedModel, "from_pretrained", plain)  # noqa: B010
-        logger.removeFilter(_is_no_table)
+        _replacement.leave()
         _checking.reset(token)
+
+
+class _Replacement:
+    """Counts the threads that load under :func:`loading_whole`; the last one puts back what was."""
+
+    def __init__(self) -> None:
+        self._threads, self._lock = 0, threading.Lock()
+        self.plain: Any = None
+
+    def enter(self) -> None:
+        with self._lock:
+            self._threads += 1
+            if self._threads == 1:
+                self.plain = vars(PreTrainedModel)["from_pretrained"]
+                # By setattr: to mypy a method is nothing to assign to.
+                setattr(PreTrainedModel, "from_pretrained", classmethod(_from_pretrained))  # noqa: B010
+                # Its table of the report would only repeat what is refused.
+                logging.getLogger(_REPORTS).addFilter(_is_no_table)
+
+    def leave(self) -> None:
+        with self._lock:
+            self._threads -= 1
+            if not self._threads:
+                setattr(PreTrainedModel, "from_pretrained", self.plain)  # noqa: B010
+                logging.getLogger(_REPORTS).removeFilter(_is_no_table)
+
+
+_REPORTS = "transformers.modeling_utils"
+_replacement = _Replacement()
+
+
+def _from_pretrained(
+    kind: Any, /, *args: Any, output_loading_info: bool = False, **kwargs: Any
+) -> Any:
+    """Load a model and check the report, where a thread is to load whole ones."""
+    plain = _replacement.plain.__func__
+    if not _checking.get():
+        return plain(kind, *args, output_loading_info=output_loading_info, **kwargs)
+    # Sizes that differ are in the report too, where they have names.
+    asked = {"ignore_mismatched_sizes": True} | kwargs | {"output_loading_info": True}
+    place = args[0] if args else kwargs.get("pretrained_model_name_or_path")
+    if not kwargs.get("trust_remote_code"):
+        # A model's own files may ask for it, by way of Sentence-Transformers: to run what its
+        # weights are pickled with, or anyone's kernels, and to write wherever they like.
+        asked |= {"weights_only": True, "allow_all_kernels": False}
+        if "offload_folder" in asked:
+            raise UserError(
+                f"{place} says where weights are to be written (offload_folder), which only a "
+                "model that is trusted may (trust_remote_code)."
+            )
+    with within_files(place):
+        model, report = plain(kind, *args, **asked)
+    _check_weights(model, report)
+    check_finite(model, model.name_or_path)
+    return (model, report) if output_loading_info else model
 
 
 @contextmanager
@@ -109,10 +140,12 @@ def within_files(place: str | os.PathLike[str] | None) -> Iterator[None]:
     most_weights = _SLACK + size // _LEAST_ENTRY if files else _MOST_WEIGHTS
     most_numbers = _SLACK_NUMBERS + size * _NUMBERS_OF_A_BYTE if files else None
     weights = numbers = 0
+    here = threading.get_ident()
 
     def count(module: nn.Module, name: str, weight: Any) -> None:
         nonlocal weights, numbers
-        if weight is None:
+        # The hook is of all threads.
+        if weight is None or threading.get_ident() != here:
             return
         weights += 1
         numbers += weight.numel()
@@ -144,7 +177,7 @@ def _weight_files(place: str | os.PathLike[str] | None) -> list[Path]:
 
 
 def _is_no_table(record: logging.LogRecord) -> bool:
-    return "LOAD REPORT" not in str(record.msg)
+    return not _checking.get() or "LOAD REPORT" not in str(record.msg)
 
 
 def _check_weights(model: PreTrainedModel, report: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import torch
@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from st_jtcse.towers.modeling_tower_layers import LAYERS
+from st_jtcse.towers.modeling_tower_layers import LAYERS, with_forward
 
 
 @contextmanager
@@ -27,13 +27,11 @@ def words_looked_up_once(model: nn.Module, input_ids: Tensor) -> Iterator[None]:
         {} if _sharded(model) or not torch.is_grad_enabled() else dict.fromkeys(_lookups(model))
     )
     words = input_ids.unique() if lookups else input_ids
-    for lookup in lookups:
-        lookup.forward = partial(_embeddings, words, lookup(words))  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
+    with ExitStack() as replaced:
         for lookup in lookups:
-            del lookup.forward
+            forward = partial(_embeddings, words, lookup(words))
+            replaced.enter_context(with_forward(lookup, forward))
+        yield
 
 
 def _embeddings(words: Tensor, table: Tensor, input_ids: Tensor) -> Tensor:

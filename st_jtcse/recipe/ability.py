@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from functools import cache
 from graphlib import TopologicalSorter
@@ -109,6 +109,12 @@ class Ability:
         """Return the stage with what follows from the rest of it, where nothing is said."""
         return stage
 
+    def leave_out(self, stage: Stage, names: Collection[str]) -> Stage:
+        """Return the stage without other stages that the run leaves out, where it can do without
+        them.
+        """
+        return stage
+
     def faults(self, placed: Placed) -> Iterator[tuple[Loc, str]]:
         """Yield what does not go together in any stage of a recipe: the place, and a sentence
         ``expected X, found Y. Do Z.``.
@@ -141,11 +147,18 @@ class Ability:
     def stand_in(self, job: Job) -> None:
         """Make something up in place of what :meth:`prepare` computes, for a rehearsal."""
 
+    def arguments(self, stage: Stage) -> Mapping[str, Any]:
+        """Return training arguments that follow from it, instead of the recipe's."""
+        return {}
+
     def wrap(self, job: Job) -> None:
         """Change the model, the loss, the collator or the callbacks of a training."""
 
     def finish(self, job: Job) -> None:
         """Change the model after training, or the stage's model where nothing is trained."""
+
+    def saved(self, job: Job, found: Mapping[str, Any]) -> None:
+        """Say what there is to say of the model as it was saved; `found` is the stage's record."""
 
     def card(self, record: Mapping[str, Any]) -> str:
         """Return a sentence for the model card, by the stage's record."""

@@ -4,7 +4,7 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +13,11 @@ from st_jtcse.errors import UserError
 from st_jtcse.losses.declaration import LossDeclaration
 from st_jtcse.recipe.ability import Need, abilities, given
 from st_jtcse.recipe.blocks import WeightedModelSpec
+from st_jtcse.recipe.choices import CHOICES, left_out_of
 from st_jtcse.recipe.data_blocks import DataSpec
 from st_jtcse.recipe.faults import Fault
 from st_jtcse.recipe.named_arguments import argument_faults, loss_faults, model_faults
-from st_jtcse.recipe.schema import BATCH_SIZE, STAGE_PREFIX, ModelSpec, StageSpec
+from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
 from st_jtcse.recipe.yaml_source import Loc
 from st_jtcse.wording import dotted, nearest, shown, unknown
 
@@ -49,11 +50,6 @@ class PlacedStage:
     def loss_name(self) -> str:
         """Name of the loss; empty if there is none."""
         return self.spec.loss.type if self.spec.loss else ""
-
-    @property
-    def has_sentences(self) -> bool:
-        """Whether the stage trains on sentences."""
-        return self.spec.data is not None and self.spec.data.train is not None
 
     @property
     def needs(self) -> list[Mapping[Need, str]]:
@@ -98,11 +94,35 @@ def names(stages: Sequence[Any]) -> Iterator[Fault]:
         first.setdefault(folded, index)
 
 
-def references(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault]:
-    """Tell models of a stage that no earlier one makes; `all_names` are those of the recipe's
-    stages, in order.
+def choices(stages: Sequence[StageSpec | None], recipe: Mapping[str, Any]) -> Iterator[Fault]:
+    """Tell stages that ask for a choice that the recipe, as written, does not make, and a choice
+    that leaves no stage.
     """
-    earlier = all_names[: stage.index]
+    read = [stage for stage in stages if stage is not None]
+    asked: dict[str, Loc] = {}
+    for index, stage in enumerate(stages):
+        for key in stage.only.given if stage is not None and stage.only is not None else ():
+            asked.setdefault(key, ("stages", index, "only", key))
+    missing = {key: loc for key, loc in asked.items() if recipe.get(key) is None}
+    for key, loc in missing.items():
+        text = f"expected the recipe to choose '{key}', found none. Add '{key}' to its keys."
+        yield Fault(loc, text)
+    for key in CHOICES:
+        if recipe.get(key) is not None and read and key not in asked:
+            text = "expected stages whose 'only' names it, found none. Remove it."
+            yield Fault((key,), text)
+    if not missing and read and len(left_out_of(read, recipe)) == len(stages):
+        told = " and ".join(f"{key}: {recipe[key]}" for key in asked)
+        yield Fault(("stages",), f"expected a stage for '{told}', found none. Choose another.")
+
+
+def references(
+    stage: PlacedStage, all_names: Sequence[str], left_out: Collection[str] = ()
+) -> Iterator[Fault]:
+    """Tell models of a stage that no earlier one makes; `all_names` are those of the recipe's
+    stages, in order, and `left_out` those of them that the run of this stage is without.
+    """
+    earlier = [name for name in all_names[: stage.index] if name not in left_out]
     for below, reference in stage.spec.models.items():
         target = reference.removeprefix(STAGE_PREFIX)
         if not reference.startswith(STAGE_PREFIX) or target in earlier:
@@ -110,6 +130,8 @@ def references(stage: PlacedStage, all_names: Sequence[str]) -> Iterator[Fault]:
         found = "a later stage" if target in all_names[stage.index :] else "no stage of this recipe"
         if target == stage.spec.name:
             found = "this stage itself"
+        elif target in left_out:
+            found = "a stage that its 'only' leaves out of this run"
         way = (
             f"Use one of: {', '.join(earlier)}."
             if earlier
@@ -166,7 +188,7 @@ def push(repos: Any, all_names: Sequence[str]) -> Iterator[Fault]:
 def _mini_batches(stage: PlacedStage) -> Iterator[Fault]:
     given = stage.spec.loss.arguments if stage.spec.loss else {}
     size = given.get("mini_batch_size")
-    batch = stage.spec.args.get("per_device_train_batch_size", BATCH_SIZE)
+    batch = stage.spec.batch_size
     if isinstance(size, int) and isinstance(batch, int) and size > batch:
         way = "Lower it, or raise args.per_device_train_batch_size."
         yield Fault(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from st_jtcse.recipe.ability import abilities, with_abilities
-from st_jtcse.recipe.blocks import DEV, Block, Source, Sources, SourceSpec, shorthand
+from st_jtcse.recipe.blocks import DEV, Block, Source, Sources, SourceSpec, Text, shorthand
 from st_jtcse.recipe.extends import FOREIGN
 from st_jtcse.wording import shown
 
@@ -15,14 +15,38 @@ from st_jtcse.wording import shown
 _TAKEN = (DEV, "train", *(name for ability in abilities() for name in ability.data_names))
 
 
+class SetSpec(SourceSpec):
+    """A set to measure on: a source of rows, or a corpus with queries."""
+
+    kinds = SourceSpec.kinds | {"dataset": ("corpus", "queries")}
+
+    corpus: Text | None = Field(
+        None,
+        description="Documents that are searched, a file of them or a folder; `file` then has the "
+        "queries and what is relevant to each (columns query, relevant), or beside `queries` the "
+        "judgements ([query-id, corpus-id, score]).",
+    )
+    queries: Text | None = Field(
+        None, description="Queries with ids (_id, text), where `file` names them by id."
+    )
+
+    def _foreign(self) -> tuple[str, ...]:
+        return self.kinds["dataset" if self.file is None else "file"]
+
+    def _check_origin(self) -> None:
+        super()._check_origin()
+        if self.queries is not None and self.corpus is None:
+            raise ValueError("expected 'corpus' beside 'queries', found none. Give the documents.")
+
+
 @with_abilities("dev")
-class DevSpec(SourceSpec):
+class DevSpec(SetSpec):
     """What chooses the checkpoint: a set, or what an ability makes of the training data."""
 
     @classmethod
     def can_make(cls) -> set[str]:
         """Return the keys of the abilities that make such a set."""
-        return cls.model_fields.keys() - SourceSpec.model_fields.keys()
+        return cls.model_fields.keys() - SetSpec.model_fields.keys()
 
     @property
     def made(self) -> str | None:
@@ -35,7 +59,7 @@ class DevSpec(SourceSpec):
         return None if self.made is None else type(self).model_fields[self.made].title
 
     def _foreign(self) -> tuple[str, ...]:
-        return super()._foreign() if self.made is None else tuple(SourceSpec.model_fields)
+        return super()._foreign() if self.made is None else tuple(SetSpec.model_fields)
 
     def _check_origin(self) -> None:
         if self.made is None:
@@ -44,6 +68,9 @@ class DevSpec(SourceSpec):
             raise ValueError(
                 f"expected no '{key}' beside '{self.made}', found one. Remove one of them."
             )
+
+
+MeasuredSet = Annotated[SetSpec, shorthand("file")]
 
 
 def _dev_shorthand(value: Any) -> Any:
@@ -73,6 +100,11 @@ class DataSpec(Block):
         None,
         description="Sentences or images: a source, or a list of sources to read one after the "
         "other.",
+    )
+    vectors: Source | None = Field(
+        None,
+        description="Vectors of any model, one a text, in place of the text: a .npy, .safetensors "
+        "or .parquet file. The run then fits the recipe's `maps` on them and nothing else.",
     )
     pairs: Sources | None = Field(
         None,
@@ -145,10 +177,10 @@ class EvaluateSpec(Block):
         description="Set whose score chooses the checkpoint; for graded pairs, the Spearman "
         "correlation of their cosines. 'unlabelled': held-out training sentences.",
     )
-    test: dict[str, Source] = Field(
+    test: dict[str, MeasuredSet] = Field(
         default_factory=dict, description="Sets to report, by the name to show."
     )
-    general: dict[str, Source] = Field(
+    general: dict[str, MeasuredSet] = Field(
         default_factory=dict,
         description="Sets that `retention` protects, by the name to show; they are reported too.",
     )
@@ -196,7 +228,8 @@ class EvaluateSpec(Block):
     @property
     def sets(self) -> dict[str, SourceSpec]:
         """All sets by name."""
-        return ({DEV: self.dev} if self.dev else {}) | self.general | self.test
+        found: dict[str, SourceSpec] = {DEV: self.dev} if self.dev else {}
+        return {**found, **self.general, **self.test}
 
     @model_validator(mode="after")
     def _ordered(self) -> EvaluateSpec:

@@ -12,7 +12,7 @@ from pathlib import Path
 from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import yaml_source
-from st_jtcse.recipe.yaml_source import Source
+from st_jtcse.recipe.yaml_source import WrittenTree
 from st_jtcse.wording import dotted, shown, unknown
 
 _OF_TWINS = ("cross_attention_every", "cross_residual", "random_pooler")
@@ -43,7 +43,7 @@ _SOURCES = {"file", "dataset"}
 SUFFIXES = (".yaml", ".yml")
 
 
-def load(path: Path, name: str | None = None) -> Source:
+def load(path: Path, name: str | None = None) -> WrittenTree:
     """Read a recipe, which messages call `name`, and lay it over the one that it extends, that over
     its own, and so on.
 
@@ -55,8 +55,8 @@ def load(path: Path, name: str | None = None) -> Source:
 
 
 def lay_defaults(
-    source: Source, usable: Collection[str], of_training: Collection[str] = ()
-) -> Source:
+    source: WrittenTree, usable: Collection[str], of_training: Collection[str] = ()
+) -> WrittenTree:
     """Return the tree with the recipe's `model` laid under the model of each stage.
 
     A key that does not go with the stage's kind of model is left out, and so are the default's
@@ -71,8 +71,8 @@ def lay_defaults(
 
 
 def _with_defaults(
-    stage: Source, common: Source, usable: Collection[str], of_training: Collection[str]
-) -> Source:
+    stage: WrittenTree, common: WrittenTree, usable: Collection[str], of_training: Collection[str]
+) -> WrittenTree:
     own = stage.keys.get("model", replace(stage, value=None, own=False))
     if not isinstance(stage.value, dict) or (own.value and not own.keys):
         return stage
@@ -92,7 +92,7 @@ def _with_defaults(
     return stage.having(model=replace(own, value={**laid, **own.keys}))
 
 
-def _whole(source: Source, path: Path, seen: Mapping[str, str]) -> Source:
+def _whole(source: WrittenTree, path: Path, seen: Mapping[str, str]) -> WrittenTree:
     """Return a recipe laid over the one that it extends; `seen` are those that extend it,
     by path.
     """
@@ -114,7 +114,7 @@ def _whole(source: Source, path: Path, seen: Mapping[str, str]) -> Source:
     return _laid(base.without(_OWN), source, ()).without({"extends"})
 
 
-def _below(source: Source, path: Path) -> tuple[Path, str]:
+def _below(source: WrittenTree, path: Path) -> tuple[Path, str]:
     """Return the file of the recipe that a recipe extends, and how messages call it."""
     place, reference = source.place(("extends",)), source.data["extends"]
     known = bundled.recipes()
@@ -138,7 +138,7 @@ def _below(source: Source, path: Path) -> tuple[Path, str]:
     return file, os.path.normpath(os.path.join(os.path.dirname(source.name), relative))
 
 
-def _laid(base: Source, over: Source, path: tuple[str, ...]) -> Source:
+def _laid(base: WrittenTree, over: WrittenTree, path: tuple[str, ...]) -> WrittenTree:
     """Return a value laid over the base's; `path` is its keys from the top, stages' positions left
     out.
     """
@@ -172,7 +172,7 @@ def _in_block(path: tuple[str, ...]) -> tuple[str, ...]:
     return path[1:] if path[:1] == ("stages",) else path
 
 
-def _displaced(base: Source, over: Source, path: tuple[str, ...]) -> Collection[str]:
+def _displaced(base: WrittenTree, over: WrittenTree, path: tuple[str, ...]) -> Collection[str]:
     """Name the keys of a block that do not go with what the recipe makes of it: another loss, model
     or kind of data.
     """
@@ -188,7 +188,7 @@ def _displaced(base: Source, over: Source, path: tuple[str, ...]) -> Collection[
     return of_one_model if path == ("model",) else {*kinds, *kinds[kind], *of_one_model} - {kind}
 
 
-def _stages(base: list[Source], over: list[Source]) -> list[Source]:
+def _stages(base: list[WrittenTree], over: list[WrittenTree]) -> list[WrittenTree]:
     """Return the base's stages, those of a known name changed or dropped in their place, new ones
     after them.
     """
@@ -198,7 +198,7 @@ def _stages(base: list[Source], over: list[Source]) -> list[Source]:
         if isinstance(stage.plain("name"), str)
     }
     names, left = list(known), dict(known)
-    merged: list[Source | None] = list(base)
+    merged: list[WrittenTree | None] = list(base)
     for index, stage in enumerate(over):
         name = stage.plain("name")
         drop = stage.plain("drop") is True and set(stage.keys) == {"name", "drop"}

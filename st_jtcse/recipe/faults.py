@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from st_jtcse.recipe.blocks import SourceSpec
 from st_jtcse.recipe.schema import Recipe
-from st_jtcse.recipe.yaml_source import Loc, Source
+from st_jtcse.recipe.yaml_source import Loc, WrittenTree
 from st_jtcse.wording import misfit, nearest, shown, unknown
 
 # Arguments of transformers that people write a level too high; all are known once it is imported.
@@ -105,7 +105,7 @@ def from_pydantic(error: ValidationError) -> list[Fault]:
     return [Fault(details["loc"], _text(details)) for details in error.errors(include_url=False)]
 
 
-def tell(source: Source, faults: Iterable[Fault]) -> list[str]:
+def tell(source: WrittenTree, faults: Iterable[Fault]) -> list[str]:
     """Write faults as sentences in the order of the file, those inherited after it, those of the
     command line last.
     """

@@ -5,13 +5,14 @@ libraries it names; each of the two tells all its faults at once.
 from __future__ import annotations
 
 import copy
+import glob
 import hashlib
 import json
 import os.path
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -19,19 +20,23 @@ from st_jtcse import bundled
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import consistency, extends, yaml_source
 from st_jtcse.recipe.ability import Need, abilities
+from st_jtcse.recipe.choices import BY_TEXT, left_out_of, purpose_of
 from st_jtcse.recipe.consistency import PlacedStage
 from st_jtcse.recipe.data_blocks import DataSpec, DevSpec, EvaluateSpec
 from st_jtcse.recipe.faults import Fault, SchemaPlace, from_pydantic, schema_place, tell
 from st_jtcse.recipe.overrides import apply
 from st_jtcse.recipe.schema import OF_ONE_STAGE, ModelDefaults, Recipe, StageSpec
-from st_jtcse.recipe.yaml_source import Loc, Source
+from st_jtcse.recipe.yaml_source import Loc, WrittenTree
 from st_jtcse.wording import nearest, unknown
 
 _FOLDER_PREFIXES = ("./", "../", "~/")
 # Keys of blocks that can name something local, and whether they always do; a model or dataset may
 # also be a Hub id.
 _MAY_BE_LOCAL = ("dataset", "base", "towers", "cross_encoder", "model", "forward", "back")
-_LOCAL = {"file": True, **dict.fromkeys(_MAY_BE_LOCAL, False)}
+_LOCAL = {
+    **dict.fromkeys(("file", "corpus", "queries"), True),
+    **dict.fromkeys(_MAY_BE_LOCAL, False),
+}
 _NO_SOURCE = "expected exactly one of 'train' and 'pairs', found neither. Give one of them."
 BlockType = TypeVar("BlockType", bound=BaseModel)
 
@@ -41,11 +46,16 @@ class LoadedRecipe:
     """A valid recipe and where it came from."""
 
     recipe: Recipe  # The recipe as written; every local file and folder in it is absolute
-    stages: tuple[
-        StageSpec, ...
-    ]  # Its stages, each with the data, arguments and evaluation that it has of the recipe
+    # All its stages, each with the data, arguments and evaluation that it has of the recipe
+    placed: tuple[PlacedStage, ...]
     path: Path
-    source: Source  # The tree behind it
+    source: WrittenTree  # The tree behind it
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The stages of the run."""
+        left_out = self.recipe.left_out
+        return tuple(stage.spec for stage in self.placed if stage.spec.name not in left_out)
 
     @property
     def cache_dir(self) -> Path | None:
@@ -112,32 +122,32 @@ def read_recipe(
         )
         given = usable.model_fields_set if usable else ()
         source = extends.lay_defaults(source, given, _of_training())
-    faults = list(_faults_of_shape(source.data))
+    if source.plain("purpose") == BY_TEXT:
+        source = source.having(purpose=_purpose(source))
     try:
         recipe = Recipe.model_validate(source.data)
     except ValidationError as error:
+        # So that no fault hides another, what can be read is checked all the same.
+        _, faults = _placed(source.data, _Common.readable(source.data))
         raise UserError(*tell(source, [*from_pydantic(error), *faults]), *refused) from None
-    if faults or refused:
-        raise UserError(*tell(source, faults), *refused)
     # The keys of the recipe's own model stand in the stages now.
     whole = _anchored(recipe, (), source).model_copy(
         update={"model": None, "sweep": _anchored_sweep(recipe, source.at(("sweep",)).folder)}
     )
-    stages = tuple(
-        resolved(stage, whole.data, whole.args, whole.evaluate) for stage in whole.stages
-    )
-    return LoadedRecipe(whole, stages, path, source)
+    common = _Common(whole.stages, whole.data, whole.args, whole.evaluate)
+    placed, faults = _placed(source.data, common)
+    if faults or refused:
+        raise UserError(*tell(source, faults), *refused)
+    return LoadedRecipe(whole, tuple(placed), path, source)
 
 
 def check_recipe(loaded: LoadedRecipe) -> None:
     """Check a recipe that was read against the libraries that it names, and its blocks against one
     another; a UserError tells every fault.
     """
-    tree = loaded.source.data
-    faults = list(consistency.arguments(tree.get("args"), ("args",)))
-    for stage in _placed(tree):
-        if isinstance(stage, PlacedStage):
-            faults += consistency.stage_faults(stage)
+    faults = list(consistency.arguments(loaded.source.data.get("args"), ("args",)))
+    for stage in loaded.placed:
+        faults += consistency.stage_faults(stage)
     if faults:
         raise UserError(*tell(loaded.source, faults))
 
@@ -147,7 +157,8 @@ def missing_paths(block: Any, key: str = "") -> Iterator[str]:
     and that are not there.
     """
     if isinstance(block, str):
-        if key in _LOCAL and os.path.isabs(block) and not os.path.exists(block):
+        is_pattern = glob.has_magic(block)
+        if key in _LOCAL and os.path.isabs(block) and not is_pattern and not os.path.exists(block):
             yield block
     elif isinstance(block, list):
         for item in block:
@@ -159,6 +170,14 @@ def missing_paths(block: Any, key: str = "") -> Iterator[str]:
             yield from missing_paths(getattr(block, field), field)
 
 
+def _purpose(source: WrittenTree) -> WrittenTree:
+    """Return the purpose that the recipe's text decides."""
+    data = source.data.get("data")
+    train = data.get("train") if isinstance(data, dict) else None
+    folder = source.at(("data", "train")).folder
+    return replace(source.keys["purpose"], value=purpose_of(train, folder))
+
+
 def resolved_yaml(recipe: Recipe) -> str:
     """Write a loaded recipe with every default spelt out; loading the text gives an equal
     recipe.
@@ -167,12 +186,17 @@ def resolved_yaml(recipe: Recipe) -> str:
 
 
 def resolved(
-    stage: StageSpec, data: DataSpec | None, args: Mapping[str, Any], evaluate: EvaluateSpec | None
+    stage: StageSpec,
+    data: DataSpec | None,
+    args: Mapping[str, Any],
+    evaluate: EvaluateSpec | None,
+    left_out: Collection[str] = (),
 ) -> StageSpec:
     """Return a stage that carries all it has of the recipe's data, arguments and evaluation.
 
     Data without a source are laid over the recipe's key by key, as arguments are. Abilities add
-    what follows from the rest. Raises ValidationError if its data do not go together.
+    what follows from the rest, and do without the stages that the run leaves out, where they can.
+    Raises ValidationError if its data do not go together.
     """
     own = stage.data
     if own is not None and data is not None and not own.sources:
@@ -187,7 +211,7 @@ def resolved(
         }
     )
     for ability in abilities():
-        whole = ability.resolve(whole)
+        whole = ability.resolve(ability.leave_out(whole, left_out))
     return whole
 
 
@@ -200,41 +224,62 @@ def _of_training() -> set[str]:
     return found
 
 
-def _faults_of_shape(tree: dict[str, Any]) -> Iterator[Fault]:
-    """Tell what is wrong with names and references, and with data that do not go together."""
-    written = tree["stages"] if isinstance(tree.get("stages"), list) else []
-    yield from consistency.names(written)
-    data = _readable(DataSpec, tree.get("data"))
-    if data is not None and not data.sources:
-        yield Fault(("data",), _NO_SOURCE)
-    names = [str(stage.get("name")) if isinstance(stage, dict) else "" for stage in written]
-    for stage in _placed(tree):
-        if isinstance(stage, Fault):
-            yield stage
-        else:
-            yield from consistency.references(stage, names)
-    push = tree.get("push")
-    yield from consistency.push(push.get("repos") if isinstance(push, dict) else None, names)
+class _Common(NamedTuple):
+    """A recipe's stages, and what they have in common; None for what cannot be read."""
+
+    stages: Sequence[StageSpec | None]
+    data: DataSpec | None
+    args: dict[str, Any]
+    evaluate: EvaluateSpec | None
+
+    @classmethod
+    def readable(cls, tree: dict[str, Any]) -> _Common:
+        """Return what can be read of a recipe with faults."""
+        args = tree.get("args")
+        return cls(
+            [_readable(StageSpec, block) for block in _written(tree)],
+            _readable(DataSpec, tree.get("data")),
+            args if isinstance(args, dict) else {},
+            _readable(EvaluateSpec, tree.get("evaluate")),
+        )
 
 
-def _placed(tree: dict[str, Any]) -> Iterator[PlacedStage | Fault]:
-    """Resolve what of a recipe's stages can be read, so that no fault hides another."""
-    args: dict[str, Any] = tree["args"] if isinstance(tree.get("args"), dict) else {}
-    data = _readable(DataSpec, tree.get("data"))
-    evaluate = _readable(EvaluateSpec, tree.get("evaluate"))
-    for index, block in enumerate(tree["stages"] if isinstance(tree.get("stages"), list) else []):
-        if (stage := _readable(StageSpec, block)) is None:
+def _written(tree: dict[str, Any]) -> list[Any]:
+    """Return a recipe's stages as they are written."""
+    return tree["stages"] if isinstance(tree.get("stages"), list) else []
+
+
+def _placed(tree: dict[str, Any], common: _Common) -> tuple[list[PlacedStage], list[Fault]]:
+    """Return a recipe's stages, resolved, and what is wrong with their names, their references and
+    the data that they have of the recipe.
+    """
+    written = _written(tree)
+    placed: list[PlacedStage] = []
+    faults = list(consistency.names(written))
+    if common.data is not None and not common.data.sources:
+        faults.append(Fault(("data",), _NO_SOURCE))
+    names = [str(block.get("name")) if isinstance(block, dict) else "" for block in written]
+    faults += consistency.choices(common.stages, tree)
+    left_out = left_out_of(filter(None, common.stages), tree)
+    for index, (block, stage) in enumerate(zip(written, common.stages)):
+        if stage is None:
             continue
+        others = () if stage.name in left_out else left_out
+        place = ("stages", index, "data")
         if stage.data is not None and not stage.data.sources and tree.get("data") is None:
-            yield Fault(("stages", index, "data"), _NO_SOURCE)
+            faults.append(Fault(place, _NO_SOURCE))
         try:
-            whole = resolved(stage, data, args, evaluate)
+            whole = resolved(stage, common.data, common.args, common.evaluate, others)
         except ValidationError as error:
             for fault in from_pydantic(error):
-                text = f"{fault.text} The rest is the recipe's 'data'."
-                yield Fault(("stages", index, "data"), text)
+                faults.append(Fault(place, f"{fault.text} The rest is the recipe's 'data'."))
             continue
-        yield PlacedStage(index, whole, block)
+        placed.append(PlacedStage(index, whole, block))
+        faults += consistency.references(placed[-1], names, others)
+    push = tree.get("push")
+    repos = push.get("repos") if isinstance(push, dict) else None
+    in_run = [name for name in names if name not in left_out]
+    return placed, [*faults, *consistency.push(repos, in_run)]
 
 
 def _readable(kind: type[BlockType], tree: Any) -> BlockType | None:
@@ -288,7 +333,7 @@ def _find(reference: str) -> tuple[Path, str]:
     )
 
 
-def _anchored(value: Any, loc: Loc, source: Source, always: bool | None = None) -> Any:
+def _anchored(value: Any, loc: Loc, source: WrittenTree, always: bool | None = None) -> Any:
     """Return a part of the recipe with local files and folders made absolute; `always` is as in the
     table above.
     """
@@ -311,13 +356,13 @@ def _anchored_sweep(recipe: Recipe, folder: Path) -> list[dict[str, list[Any]]] 
     if recipe.sweep is None:
         return None
     names = [stage.name for stage in recipe.stages]
-    return [
-        {
-            key: [_anchored_value(value, _swept_place(key, names), key, folder) for value in values]
-            for key, values in block.items()
-        }
-        for block in recipe.sweep
-    ]
+    blocks: list[dict[str, list[Any]]] = []
+    for block in recipe.sweep:
+        blocks.append({})
+        for key, values in block.items():
+            place = _swept_place(key, names)
+            blocks[-1][key] = [_anchored_value(value, place, key, folder) for value in values]
+    return blocks
 
 
 def _swept_place(key: str, names: Sequence[str]) -> SchemaPlace | None:

@@ -14,13 +14,13 @@ from typing import Any
 
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.faults import schema_place
-from st_jtcse.recipe.yaml_source import Loc, Source, Written, grown, parse_value
+from st_jtcse.recipe.yaml_source import Loc, Written, WrittenTree, grown, parse_value
 from st_jtcse.wording import dotted, shown, unknown
 
 
 def apply(
-    source: Source, overrides: Iterable[str], point: Mapping[str, Any] | None = None
-) -> tuple[Source, list[str]]:
+    source: WrittenTree, overrides: Iterable[str], point: Mapping[str, Any] | None = None
+) -> tuple[WrittenTree, list[str]]:
     """Return the tree with texts ``KEY=VALUE``, then a point of its sweep laid over, and a sentence
     for each refused.
 
@@ -53,7 +53,7 @@ def _read(override: str) -> tuple[str, Any]:
     return key, parse_value(text, f"--set {key}")
 
 
-def _put(above: Source, parts: list[str], new: Source, loc: Loc) -> Source:
+def _put(above: WrittenTree, parts: list[str], new: WrittenTree, loc: Loc) -> WrittenTree:
     """Return a tree in which the last of a key's parts is new, making mappings that the file left
     out.
     """
@@ -64,7 +64,7 @@ def _put(above: Source, parts: list[str], new: Source, loc: Loc) -> Source:
         below = above.value[part] if is_list else above.keys.get(part)
         if below is None or below.value is None:
             # What is told of a mapping that the option made is told of the option.
-            below = Source({}, new.written)
+            below = WrittenTree({}, new.written)
         elif isinstance(below.value, str) and (place := schema_place(loc)) and place.source:
             # The short form of a source, about to get a second key.
             below = replace(below, value={"file": replace(below, own=False)})
@@ -81,7 +81,7 @@ def _put(above: Source, parts: list[str], new: Source, loc: Loc) -> Source:
     return replace(above, value=held)
 
 
-def _item(node: Source, parts: list[str], option: str, loc: Loc) -> int:
+def _item(node: WrittenTree, parts: list[str], option: str, loc: Loc) -> int:
     """Take the name of a stage, or a position, off the parts of a key, and return the position."""
     count, names = (
         len(node.value),

@@ -28,6 +28,7 @@ from st_jtcse.recipe.blocks import (
     WeightedModelSpec,
     list_shorthand,
 )
+from st_jtcse.recipe.choices import CHOICES, Effort, OnlySpec, Purpose, left_out_of
 from st_jtcse.recipe.data_blocks import DataSpec, EvaluateSpec
 from st_jtcse.recipe.extends import FOREIGN
 from st_jtcse.recipe.yaml_source import Loc
@@ -245,6 +246,9 @@ class StageSpec(Block):
     evaluate: EvaluateSpec | None = Field(
         None, description="Evaluation sets; default: the recipe's."
     )
+    only: OnlySpec | None = Field(
+        None, description="The runs that the stage is part of; default: all."
+    )
     reported_as: str | None = Field(
         None,
         description="This model's name in the papers' tables; its card shows their figures beside "
@@ -281,6 +285,16 @@ class StageSpec(Block):
     def reads_rows(self) -> bool:
         """Whether training data are read for the stage."""
         return self.loss is not None or any(Need.ROWS in own.needs(self) for own in given(self))
+
+    @property
+    def training_data(self) -> DataSpec | None:
+        """The data that are read for the stage; None where nothing is."""
+        return self.data if self.reads_rows else None
+
+    @property
+    def has_sentences(self) -> bool:
+        """Whether its data are sentences."""
+        return self.data is not None and self.data.train is not None
 
     @property
     def batch_size(self) -> int:
@@ -377,6 +391,16 @@ class Recipe(Block):
         None, description="What a run needs, in a few words by which `st-train --list` groups."
     )
     seed: int = Field(42, ge=0, lt=2**32, description="Seed of every random choice in the run.")
+    effort: Effort | None = Field(
+        None,
+        description="How much a run does, of a recipe whose stages say so by 'only': seconds, "
+        "minutes or full.",
+    )
+    purpose: Purpose | None = Field(
+        None,
+        description="What the model is for, in a recipe whose stages say so by 'only': topics or "
+        "search; by_text: search for documents and passages of them, topics for lines of text.",
+    )
     output_dir: Folder = Field(
         description="Folder of the run; a relative path starts at the current folder. Default: "
         "runs/NAME."
@@ -432,3 +456,14 @@ class Recipe(Block):
         if isinstance(data, dict) and data.get("output_dir") is None:
             return {**data, "output_dir": f"runs/{data.get('name')}"}
         return data
+
+    @property
+    def left_out(self) -> set[str]:
+        """Names of the stages that are not part of the run."""
+        return left_out_of(self.stages, self.model_dump(include=set(CHOICES)))
+
+    @property
+    def stages_of_run(self) -> list[StageSpec]:
+        """The stages that are part of the run."""
+        left_out = self.left_out
+        return [stage for stage in self.stages if stage.name not in left_out]

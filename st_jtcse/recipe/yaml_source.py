@@ -91,7 +91,7 @@ class Written(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Source:
+class WrittenTree:
     """A value of a recipe that knows where it was written; mappings and lists hold such values."""
 
     value: Any
@@ -111,7 +111,7 @@ class Source:
         return self.written.name
 
     @property
-    def keys(self) -> dict[str, Source]:
+    def keys(self) -> dict[str, WrittenTree]:
         """What the value holds as a mapping; nothing if it is none."""
         return self.value if isinstance(self.value, dict) else {}
 
@@ -119,25 +119,25 @@ class Source:
         """Return the value of a key; None if there is no such key."""
         return self.keys[key].value if key in self.keys else None
 
-    def having(self, **items: Source) -> Source:
+    def having(self, **items: WrittenTree) -> WrittenTree:
         """Return the mapping with other values of some keys."""
         return replace(self, value={**self.keys, **items})
 
-    def without(self, dropped: Collection[str]) -> Source:
+    def without(self, dropped: Collection[str]) -> WrittenTree:
         """Return the mapping without some of its keys."""
         return replace(
             self, value={key: item for key, item in self.keys.items() if key not in dropped}
         )
 
-    def _walk(self, loc: Loc) -> tuple[Loc, Source, bool]:
+    def _walk(self, loc: Loc) -> tuple[Loc, WrittenTree, bool]:
         """Follow `loc` without list positions that exist only because one item stands for a list of
         one.
 
         Returns it, the last value on it that there is, and whether that is at its end.
         """
         spelt: list[str | int] = []
-        last: Source = self
-        node: Source | None = self
+        last: WrittenTree = self
+        node: WrittenTree | None = self
         for part in loc:
             held: Any = node.value if node else None
             if isinstance(part, int) and not isinstance(held, list):
@@ -161,18 +161,18 @@ class Source:
         return f"{name if line is None else f'{name}:{line}'} {dotted(spelt)}".rstrip()
 
 
-def grown(data: Any, written: Written, own: bool = True) -> Source:
+def grown(data: Any, written: Written, own: bool = True) -> WrittenTree:
     """Return plain data that was written as a whole."""
     if isinstance(data, dict):
-        return Source(
+        return WrittenTree(
             {key: grown(item, written, own=False) for key, item in data.items()}, written, own
         )
     if isinstance(data, list):
-        return Source([grown(item, written, own=False) for item in data], written, own)
-    return Source(data, written, own)
+        return WrittenTree([grown(item, written, own=False) for item in data], written, own)
+    return WrittenTree(data, written, own)
 
 
-def load(path: Path, name: str | None = None) -> Source:
+def load(path: Path, name: str | None = None) -> WrittenTree:
     """Read a recipe file that messages call by a name, by default its path; raises UserError if it
     is none.
     """
@@ -255,7 +255,7 @@ class _Tree:
     numbered: bool = True
     faults: list[tuple[int, str]] = field(default_factory=list)
 
-    def read(self, text: str) -> Source:
+    def read(self, text: str) -> WrittenTree:
         source = self._source(None, 1)
         try:
             self._scan(text)
@@ -275,8 +275,8 @@ class _Tree:
         self._stop_at_faults()
         return source
 
-    def _source(self, value: Any, line: int) -> Source:
-        return Source(value, Written(self.name, line, self.folder))
+    def _source(self, value: Any, line: int) -> WrittenTree:
+        return WrittenTree(value, Written(self.name, line, self.folder))
 
     def _refuse(self, line: int, problem: str) -> None:
         way = "Correct the indentation, or quote the text." if self.numbered else "Quote the text."
@@ -329,7 +329,7 @@ class _Tree:
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
 
-    def _value(self, node: yaml.Node, loc: Loc, line_of_key: int | None = None) -> Source:
+    def _value(self, node: yaml.Node, loc: Loc, line_of_key: int | None = None) -> WrittenTree:
         line = node.start_mark.line + 1
         value: Any = None
         if isinstance(node, yaml.MappingNode) and node.tag == _MAP:
@@ -371,8 +371,8 @@ class _Tree:
         )
         return None
 
-    def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, Source]:
-        data: dict[str, Source] = {}
+    def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, WrittenTree]:
+        data: dict[str, WrittenTree] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):

@@ -4,7 +4,7 @@ beside ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.results import MARKDOWN, PAGE
+from st_jtcse.evaluation.suites import SEARCHED
 from st_jtcse.ownership import replace_ours
 from st_jtcse.records import Beside, EvaluatedModel, EvaluationResults, SuiteScores
 from st_jtcse.reports.drawing import (
@@ -72,6 +73,12 @@ def suite_table(
     return Table(["task", "metric", OURS, *models], cells, title, names=2, best=best)
 
 
+def search_table(suite: SuiteScores) -> Table:
+    """Return all figures of searches over a corpus."""
+    rows = [[label, *map(number, found.values())] for label, found in suite.search.items()]
+    return Table(["search", *SEARCHED], rows, "search over the whole corpus")
+
+
 def write_markdown(folder: Path, data: EvaluationResults) -> None:
     """Leave the results as Markdown."""
     replace_ours(folder / MARKDOWN, evaluation_markdown(data))
@@ -93,6 +100,8 @@ def evaluation_markdown(data: EvaluationResults) -> str:
         parts += [f"## {as_text(name)}", as_text(beside), table.markdown()]
         if others:
             parts.append(f"Further means reported: {as_text(_listed(others))}.")
+        if suite.search:
+            parts += ["Search over the whole corpus:", search_table(suite).markdown()]
         for told, more in _further_tables(suite):
             parts += [told, more.markdown()]
         parts.append("\n".join(f"- {as_text(note)}" for note in notes))
@@ -107,9 +116,11 @@ def evaluation_markdown(data: EvaluationResults) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def write_evaluation(folder: Path, data: EvaluationResults) -> None:
+def write_evaluation(
+    folder: Path, data: EvaluationResults, changed: Sequence[Section] = ()
+) -> None:
     """Leave Markdown, and a page with a table of each suite and, with matplotlib, a picture of each
-    with a score.
+    with a score; `changed` are sections about what changed beside the first model.
     """
     model = data.model
     called = model.name
@@ -119,16 +130,19 @@ def write_evaluation(folder: Path, data: EvaluationResults) -> None:
         f"{model.name}: {_size(model)}. Scores are in percent. SHA-256 of the model: "
         f"{model.sha256}."
     )
-    sections = []
+    sections: list[Section] = []
     if data.beside is not None:
         own = verdict_section(f"Verdict beside {data.beside.model}", data.beside.verdicts)
         sections.append(replace(own, table=_beside_table(called, data.beside)))
+    sections += changed
     for name, suite in data.suites.items():
         beside, notes = _notes(suite)
         text = "\n\n".join(filter(None, [beside, *notes]))
         sections.append(
             Section(name, text, suite_table(name, suite), _picture(folder, name, suite))
         )
+        if suite.search:
+            sections.append(Section("Search", "Over the whole corpus.", search_table(suite)))
     if data.missing:
         sections.append(Section("Without a result", "\n\n".join(_missing(data))))
     sections.append(Section("The model", about))

@@ -194,17 +194,13 @@ class EnsembleEncoderModel(PreTrainedModel):
         """
         pooling = pooling or self.config.pooling
         if cu_seq_lens_q is not None:
-            attention_mask = padded(torch.ones_like(input_ids), cu_seq_lens_q, 0)
-            input_ids, token_type_ids = (
-                padded(input_ids, cu_seq_lens_q, self.config.pad_token_id or 0),
-                None,
-            )
+            flat, token_type_ids = input_ids, None
+            attention_mask = padded(torch.ones_like(flat), cu_seq_lens_q, 0)
+            input_ids = padded(flat, cu_seq_lens_q, self.config.pad_token_id or 0)
         attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        counted = (
-            attention_mask
-            if self.config.include_prompt
-            else without_prompt(attention_mask, prompt_length)
-        )
+        counted = attention_mask
+        if not self.config.include_prompt:
+            counted = without_prompt(attention_mask, prompt_length)
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
         parts = []
         for member, takes, weight in zip(self.members, self._take_segments, self.config.weights):

@@ -7,7 +7,8 @@ may import torch and transformers only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -257,14 +258,25 @@ def in_forward(layers: Iterable[Any], run: Callable[..., Any]) -> Callable[..., 
 
 def _as_forward(layer: Any, run: Callable[..., Any]) -> Callable[..., Any]:
     def call(*states: Tensor) -> Any:
-        layer.forward = run
-        try:
+        with with_forward(layer, run):
             # The plain call: older transformers checkpoint a layer's forward in a call of its own.
             return nn.Module.__call__(layer, *states)
-        finally:
-            del layer.forward
 
     return call
+
+
+@contextmanager
+def with_forward(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
+    """Have one module, and no other of its class, compute something else for a while.
+
+    What wraps a module (hooks, DDP, FSDP2) acts around its forward, and a hook cannot stand in for
+    it: so the instance gets another, by an attribute that ``nn.Module.__call__`` finds first.
+    """
+    module.forward = forward
+    try:
+        yield
+    finally:
+        del module.forward
 
 
 class LayerAttention:

@@ -62,6 +62,7 @@ class TwinEncoderConfig(SumConfig):
             state; ``"layers"``: the cross stream's own state, which also runs through the ordinary
             layers between two CAELs, all rows of it.
         added_poolers: Whether the twin has poolers of its own, for towers whose type has none.
+        bare_layers: How many of the towers' last layers have no LayerNorms.
         **kwargs: How the towers are pooled, see
             :class:`~st_jtcse.towers.modeling_tower_pooling.SumConfig`.
 
@@ -81,6 +82,7 @@ class TwinEncoderConfig(SumConfig):
         cross_attention_every: int | None = 2,
         cross_residual: CrossResidual = "stream",
         added_poolers: bool = False,
+        bare_layers: int = 0,
         **kwargs: Any,
     ) -> None:
         # transformers builds a config without arguments to learn its defaults.
@@ -95,6 +97,7 @@ class TwinEncoderConfig(SumConfig):
         self.cross_attention_every = cross_attention_every
         self.cross_residual = cross_residual
         self.added_poolers = added_poolers
+        self.bare_layers = bare_layers
         super().__init__(
             **kwargs
             | {key: getattr(self.tower, key) for key in MIRRORED_KEYS if hasattr(self.tower, key)}
@@ -206,6 +209,8 @@ class TwinEncoderModel(PreTrainedModel):
         )
         if config.added_poolers:
             self.add_poolers()
+        if config.bare_layers:
+            self.remove_layer_norms(config.bare_layers)
         self._takes_segments = takes_segments(self.towers[0])
         self._no_split_modules = unsplit_modules(self.towers)
         self.post_init()
@@ -230,6 +235,15 @@ class TwinEncoderModel(PreTrainedModel):
         """Give towers without poolers some of the twin's own."""
         self.config.added_poolers = True
         self.poolers = nn.ModuleList(TowerPooler(self.config.hidden_size) for _ in range(2))
+
+    def remove_layer_norms(self, layers: int) -> None:
+        """Do without the LayerNorms of so many last layers of both towers (JTCSE Fig. 8)."""
+        self.config.bare_layers = layers
+        for tower in self.towers:
+            depth = len(tower.encoder.layer)
+            for layer in tower.encoder.layer[max(depth - layers, 0) :]:
+                layer.attention.output.LayerNorm = nn.Identity()
+                layer.output.LayerNorm = nn.Identity()
 
     def tower_poolers(self) -> tuple[Any, ...]:
         """Return the towers' poolers, or those that were added; none where there are neither."""
@@ -278,17 +292,13 @@ class TwinEncoderModel(PreTrainedModel):
         """
         pooling = pooling or self.config.pooling
         if cu_seq_lens_q is not None:
-            attention_mask = padded(torch.ones_like(input_ids), cu_seq_lens_q, 0)
-            input_ids, token_type_ids = (
-                padded(input_ids, cu_seq_lens_q, self.config.pad_token_id or 0),
-                None,
-            )
+            flat, token_type_ids = input_ids, None
+            attention_mask = padded(torch.ones_like(flat), cu_seq_lens_q, 0)
+            input_ids = padded(flat, cu_seq_lens_q, self.config.pad_token_id or 0)
         attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        counted = (
-            attention_mask
-            if self.config.include_prompt
-            else without_prompt(attention_mask, prompt_length)
-        )
+        counted = attention_mask
+        if not self.config.include_prompt:
+            counted = without_prompt(attention_mask, prompt_length)
         inputs: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
         inputs |= {"token_type_ids": token_type_ids} if self._takes_segments else {}
         if self.config.tower.model_type in LAYERS:

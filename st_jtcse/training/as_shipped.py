@@ -20,8 +20,7 @@ from st_jtcse.errors import UserError, ways_out
 from st_jtcse.evaluation.verdict import verdicts
 from st_jtcse.modules.loading import saved_as
 from st_jtcse.modules.model_folders import PLAIN
-from st_jtcse.modules.shipped_form import ShippedForm, shipped_form
-from st_jtcse.modules.tower_form import shared_form
+from st_jtcse.modules.saved_form import SavedForm, saved_form, shared_form
 from st_jtcse.pooling_names import SPOKEN
 from st_jtcse.recipe.blocks import WeightedModelSpec
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
@@ -99,7 +98,7 @@ def _way(name: str, spec: ModelSpec) -> str:
     own = own if spec.template is None else f"mask token in {spec.template!r} (template)"
     if name.startswith(STAGE_PREFIX):
         return own or "as that stage leaves it"
-    form = shipped_form(name, revision=spec.revision)
+    form = saved_form(name, revision=spec.revision)
     if form is None:
         kind = saved_as(name, spec.revision)
         return f"{own or 'no pooling'}, a {kind if kind == PLAIN else f'{kind} by its encoder'}"
@@ -107,7 +106,7 @@ def _way(name: str, spec: ModelSpec) -> str:
         return ", ".join(
             filter(None, (str(form), "as shipped"))
         )  # Static embeddings are all there is
-    return f"{own}, {'as' if form == ShippedForm(('Pooling',), spec.pooling) else 'not as'} shipped"
+    return f"{own}, {'as' if form == SavedForm(pooling=spec.pooling) else 'not as'} shipped"
 
 
 def _short(name: str) -> str:
@@ -165,7 +164,7 @@ class ShippedScores:
             }
             missing = {key: found for key, found in inputs.evaluators.items() if key not in known}
             try:
-                if missing and shipped_form(start.model, revision=start.revision) is not None:
+                if missing and saved_form(start.model, revision=start.revision) is not None:
                     known |= kind_of(stage.model).scores(
                         load_frozen(start, embedded.place), missing
                     )
@@ -243,9 +242,9 @@ def _examples(
         return {}
     order = np.argsort(pairs.scores, kind="stable")
     chosen = order[np.linspace(0, len(order) - 1, min(_EXAMPLES, len(order))).round().astype(int)]
-    sides = [[side[row] for row in chosen] for side in (pairs.sentences1, pairs.sentences2)]
+    sides = [pairs.sentences1[row] for row in chosen], [pairs.sentences2[row] for row in chosen]
     found: dict[str, Any] = {"set": name, "rows": chosen.tolist()}
     for when, one in (("before", base), ("after", model)):
-        first, second = (unit_vectors(one.encode(side, show_progress_bar=False)) for side in sides)
+        first, second = [unit_vectors(one.encode(side, show_progress_bar=False)) for side in sides]
         found[when] = (first * second).sum(axis=1).astype(float).round(4).tolist()
     return found

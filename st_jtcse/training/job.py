@@ -20,8 +20,6 @@ from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.models import Resolve, load_frozen
 from st_jtcse.training.stage_inputs import Inputs, check_batch
 
-Collate = Callable[[list[dict[str, Any]]], dict[str, Any]]
-
 
 @dataclass
 class Job:

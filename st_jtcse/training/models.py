@@ -29,12 +29,11 @@ from st_jtcse.modules.joined_pooling import rows_behind
 from st_jtcse.modules.joining import tokenizer_of, transformer_of
 from st_jtcse.modules.loading import load_sentence_transformer, pooling_of
 from st_jtcse.modules.model_folders import check_counts
-from st_jtcse.modules.tower_form import TowerForm, shared_form
+from st_jtcse.modules.saved_form import SavedForm, shared_form
 from st_jtcse.modules.whole_models import check_length
 from st_jtcse.recipe.blocks import WeightedModelSpec
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
 from st_jtcse.towers import TwinEncoderConfig
-from st_jtcse.towers.modeling_tower_pooling import TowerPooling
 from st_jtcse.training.run_folder import RunFolder
 
 # How a recipe says what a model leaves open.
@@ -204,7 +203,7 @@ def _model_kwargs(spec: ModelSpec | WeightedModelSpec) -> dict[str, Any]:
 def _twin(spec: ModelSpec, resolve: Resolve, seed: int) -> SentenceTransformer:
     first, second = (resolve(name) for name in spec.towers or ())
     if spec.pooling is not None:
-        form = TowerForm(cast(TowerPooling, spec.pooling))
+        form = SavedForm(pooling=spec.pooling)
     else:
         form = shared_form((first, second), revision=spec.revision)
     encoder = TwinCrossAttentionEncoder.from_towers(

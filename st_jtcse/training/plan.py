@@ -10,8 +10,9 @@ import torch
 from st_jtcse.errors import ways_out
 from st_jtcse.modules import loading
 from st_jtcse.modules.model_folders import CONFIG, located, read_listing
+from st_jtcse.recipe.choices import CHOICES
 from st_jtcse.recipe.load import LoadedRecipe
-from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
+from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, Recipe, StageSpec
 from st_jtcse.reports.table import Table, millions
 from st_jtcse.training.as_shipped import begins_as
 from st_jtcse.training.forecast import rows_of, sizes, steps_of
@@ -54,11 +55,26 @@ def plan(recipes: Sequence[LoadedRecipe], names: list[str]) -> tuple[Table, dict
     for other in recipes[1:]:
         rehearse(other, names, None, done)
     columns = ["stage", "loss", "parameters", "sentences", "steps", "evaluated on"]
-    table = Table(columns, rows, "plan (nothing is written)", names=len(columns))
+    purpose = f" for {loaded.recipe.purpose}" if loaded.recipe.purpose else ""
+    table = Table(columns, rows, f"plan{purpose} (nothing is written)", names=len(columns))
     return table, {
         "Models": models,
-        "Notes": [*notes, sizes(parameters, Path(loaded.recipe.output_dir))],
+        "Notes": [
+            *_choices(loaded.recipe),
+            *notes,
+            sizes(parameters, Path(loaded.recipe.output_dir)),
+        ],
     }
+
+
+def _choices(recipe: Recipe) -> list[str]:
+    chosen = recipe.model_dump(include=set(CHOICES), exclude_none=True)
+    told = ", ".join(f"{key}: {value}" for key, value in chosen.items())
+    # In the recipe's order.
+    without = [stage.name for stage in recipe.stages if stage.name in recipe.left_out]
+    if not without:
+        return [told] if told else []
+    return [f"{told}; without the stage{'s'[: len(without) - 1]} {', '.join(without)}"]
 
 
 def _parameters(spec: ModelSpec, stages: dict[str, StageSpec]) -> int:

@@ -126,12 +126,18 @@ def _look_at_words(run: SmallRun, stage: StageSpec, model: Any, sentences: data.
         )
     if sentences.modality != "text":
         return
-    share = data.unknown_share(getattr(model, "tokenizer", None), sentences.dataset["sentence"])
+    tokenizer, texts = getattr(model, "tokenizer", None), sentences.dataset["sentence"]
+    share = data.unknown_share(tokenizer, texts)
+    remarks = data.text_remarks(tokenizer, texts, model.max_seq_length)
     if share >= _REMARKABLE:
-        run.remarks[stage.name] = (
+        remarks.append(
             f"the model's tokenizer does not know {100 * share:.0f} % of the text's tokens and "
             "reads all of them alike"
         )
+    # Once for all stages that say the same.
+    new = [remark for remark in remarks if remark not in "; ".join(run.remarks.values())]
+    if new:
+        run.remarks[stage.name] = "; ".join(new)
 
 
 def _told(
@@ -147,7 +153,7 @@ def _told(
     reason = run.as_written(
         f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(": ")
     )
-    index = [other.name for other in loaded.stages].index(stage.name)
+    index = [other.name for other in loaded.recipe.stages].index(stage.name)
     # The one that the reason names comes first.
     for key in sorted(stage.args.keys() - REPLACED, key=lambda key: (key not in str(error), key)):
         without = {other: value for other, value in stage.args.items() if other != key}

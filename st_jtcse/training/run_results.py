@@ -55,13 +55,13 @@ def _examples(told: Examples, pairs: Pairs) -> list[Example]:
 
 def results_of(recipe: Recipe, folder: RunFolder, shipped: ShippedScores) -> RunResults:
     """Return the results of a run's finished stages, beside the models that they start from."""
-    records = [record for stage in recipe.stages if (record := folder.record(stage.name))]
+    records = [record for stage in recipe.stages_of_run if (record := folder.record(stage.name))]
     for record in records:
         shipped.take(record.as_shipped, record.data_sha256)
     return RunResults(
         recipe=recipe.name,
         seed=recipe.seed,
-        finished=len(records) == len(recipe.stages),
+        finished=len(records) == len(recipe.stages_of_run),
         written=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         environment=environment(),
         as_shipped=shipped.scores,

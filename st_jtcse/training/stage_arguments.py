@@ -12,6 +12,7 @@ from accelerate.utils import parse_flag_from_env
 from transformers.utils.import_utils import is_torch_bf16_gpu_available
 
 from st_jtcse.errors import UserError, short_of_memory
+from st_jtcse.recipe.ability import used
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.length_groups import LengthGroupedBatchSampler
 from st_jtcse.training.model_kinds import kind_of
@@ -20,11 +21,17 @@ from st_jtcse.training.row_order import random_batches
 _FLAGS = Path("/proc/cpuinfo")
 
 
-def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
-    """Return the stage's arguments, completed by what follows from it; raises UserError if they
-    contradict each other.
+def training_arguments(stage: StageSpec, seed: int, output_dir: Path, **known: Any) -> Any:
+    """Return the stage's arguments, completed by what follows from it; nothing changes them later.
 
-    Checkpoints go into `output_dir`.
+    Args:
+        stage: The stage.
+        seed: Seed of its training and its data.
+        output_dir: Where checkpoints go.
+        known: What follows from its model and its dev set; nothing where they are not known yet.
+
+    Raises:
+        UserError: They contradict each other.
     """
     # Without an accelerator there is nothing to pin memory for, and torch warns at every loader. A
     # loss that is not finite ends the training: to leave it out of the log, an accelerator would be
@@ -40,11 +47,17 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
     strategy = stage.args.get("eval_strategy", "no")
     if strategy != "no":
         # The checkpoint that scores best on dev is the result, so each evaluation needs one.
-        settings = {"save_strategy": strategy, "save_total_limit": 1} | settings
+        settings = {"save_strategy": strategy} | settings
         # Where nothing says how often it evaluates, the trainer does as often as it logs.
         if steps := stage.args.get("eval_steps") or stage.args.get("logging_steps"):
             settings = {"save_steps": steps} | settings
         settings |= {"load_best_model_at_end": True, "greater_is_better": True}
+    if _is_grouped(stage):
+        settings["batch_sampler"] = LengthGroupedBatchSampler
+    for ability in used(stage):
+        settings |= ability.arguments(stage)
+    # Checkpoints are removed by what knows whether they are whole: see `most_checkpoints`.
+    settings |= {"save_total_limit": None, **known}
     if settings.get("fsdp") or parse_flag_from_env("ACCELERATE_USE_FSDP"):
         raise UserError(
             f"Stage {stage.name!r}: FSDP was chosen, but Sentence-Transformers' trainer neither "
@@ -59,14 +72,12 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
             f"Stage {stage.name!r}: args do not fit together: {told}. Correct them."
             f"{_bf16_hint(told)}"
         ) from error
-    if arguments.train_sampling_strategy != "random":
-        if arguments.train_sampling_strategy != "group_by_length" or "batch_sampler" in stage.args:
-            raise UserError(
-                f"Stage {stage.name!r}: Sentence-Transformers' trainer takes its rows as "
-                "args.batch_sampler says; of args.train_sampling_strategy it can have "
-                "'group_by_length', without a batch_sampler."
-            )
-        arguments.batch_sampler = LengthGroupedBatchSampler
+    if arguments.train_sampling_strategy != "random" and not _is_grouped(stage):
+        raise UserError(
+            f"Stage {stage.name!r}: Sentence-Transformers' trainer takes its rows as "
+            "args.batch_sampler says; of args.train_sampling_strategy it can have "
+            "'group_by_length', without a batch_sampler."
+        )
     if strategy == "no" and stage.evaluate is not None and stage.evaluate.patience is not None:
         raise UserError(
             f"Stage {stage.name!r}: evaluate.patience counts evaluations in training, and there "
@@ -82,6 +93,20 @@ def training_arguments(stage: StageSpec, seed: int, output_dir: Path) -> Any:
             f"{arguments.eval_steps}; remove save_steps, or say 'save_strategy: best'."
         )
     return arguments
+
+
+def _is_grouped(stage: StageSpec) -> bool:
+    """Tell whether a stage's batches are of sentences of similar length."""
+    strategy = stage.args.get("train_sampling_strategy")
+    return strategy == "group_by_length" and "batch_sampler" not in stage.args
+
+
+def most_checkpoints(stage: StageSpec) -> int | None:
+    """Return how many checkpoints a stage keeps; None for all."""
+    if "save_total_limit" in stage.args:
+        limit: int | None = stage.args["save_total_limit"]
+        return limit
+    return None if stage.args.get("eval_strategy", "no") == "no" else 1
 
 
 def _bf16_hint(message: str) -> str:

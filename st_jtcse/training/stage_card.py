@@ -70,7 +70,7 @@ def describe(
         recipe=yaml_source.dump(
             _without_places(recipe.model_dump(mode="json", exclude={"cache_dir", "push"}))
         ),
-        base_models=hub_ids(stage, {other.name: other for other in recipe.stages}),
+        base_models=hub_ids(stage, {other.name: other for other in recipe.stages_of_run}),
         license=recipe.card.license if recipe.card else None,
         languages=recipe.card.language if recipe.card else (),
         notes=list(filter(None, (ability.card(record) for ability in used(stage)))),
@@ -82,7 +82,7 @@ def title(recipe: Recipe, stage: StageSpec) -> str:
     """Return the name of a stage's model: the recipe's, with the stage's where there are
     several.
     """
-    return recipe.name if len(recipe.stages) == 1 else f"{recipe.name}, {stage.name}"
+    return recipe.name if len(recipe.stages_of_run) == 1 else f"{recipe.name}, {stage.name}"
 
 
 def reported_as(loaded: LoadedRecipe, stage: StageSpec) -> str | None:

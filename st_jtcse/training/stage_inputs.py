@@ -10,10 +10,11 @@ from typing import Any
 
 from st_jtcse import data, processes
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.own_sets import OwnSet, OwnSetEvaluator, load_own_set
+from st_jtcse.evaluation.measured_sets import OwnSet
+from st_jtcse.evaluation.own_sets import OwnSetEvaluator, load_own_set
 from st_jtcse.recipe.ability import used
 from st_jtcse.recipe.blocks import SourceSpec
-from st_jtcse.recipe.data_blocks import DevSpec
+from st_jtcse.recipe.data_blocks import DevSpec, SetSpec
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.model_kinds import EVALUATION_BATCH, kind_of
 
@@ -64,8 +65,8 @@ def _inputs_of(
     stage: StageSpec, texts: dict[str, Rows], known: _Known, cache_dir: Path | None
 ) -> Inputs:
     inputs = Inputs(None, {}, {}, cache_dir=cache_dir)
-    if stage.reads_rows and stage.data is not None:
-        key = stage.data.model_dump_json()
+    if stage.training_data is not None:
+        key = stage.training_data.model_dump_json()
         if key not in texts:
             texts[key] = _read(stage, cache_dir)
         inputs.sentences = texts[key]
@@ -80,7 +81,7 @@ def _inputs_of(
 
 def is_local(stage: StageSpec) -> bool:
     """Whether all data of a stage are files; others are on the Hub, or may be."""
-    trained_on = stage.data.sources if stage.reads_rows and stage.data else []
+    trained_on = stage.training_data.sources if stage.training_data else []
     evaluated_on = stage.evaluate.sets.values() if stage.evaluate else []
     return not any(spec.dataset for spec in (*trained_on, *evaluated_on))
 
@@ -180,10 +181,13 @@ def evaluator_of(stage: StageSpec, name: str, own: OwnSet) -> Any:
 
 def source_of(spec: SourceSpec) -> data.Source:
     """Return what is read by a source of a recipe."""
-    given = {key: getattr(spec, key) for key in SourceSpec.model_fields}
-    file, columns = given.pop("file"), given.pop("columns")
+    kind = SetSpec if isinstance(spec, SetSpec) else SourceSpec
+    given = {key: getattr(spec, key) for key in kind.model_fields}
+    for key in given.keys() & {"file", "corpus", "queries"}:
+        given[key] = Path(given[key]) if given[key] else None
+    columns = given.pop("columns")
     if isinstance(columns, dict):
         given["called"] = tuple(columns.items())
     elif columns:
         given["columns"] = tuple(columns)
-    return data.Source(file=Path(file) if file else None, **given)
+    return data.Source(**given)

@@ -4,6 +4,7 @@ described.
 
 from __future__ import annotations
 
+import copy
 import logging
 import shutil
 from collections.abc import Callable, Mapping
@@ -55,8 +56,10 @@ def save_stage(
     found["parameters"] = sum(parameter.numel() for parameter in saved.parameters())
     found["gmac"] = round(gmac(saved), 4)
     found["spearman"] = kind.scores(saved, inputs.evaluators)
+    for ability in job.abilities:
+        ability.saved(job, found)
     found |= beside_start(
-        loaded.recipe.stages, stage, inputs, saved, any(found["as_shipped"].values())
+        loaded.recipe.stages_of_run, stage, inputs, saved, any(found["as_shipped"].values())
     )
     # What the card knows of the training is in the trained model; its form is the saved one's.
     saved.model_card_data = trained.model_card_data
@@ -133,9 +136,7 @@ def keep_general(
         {} if found.get("best_dev") is None else {DEV: 0.0}
     )
     sets = {name: inputs.evaluators[name] for name in allowed}
-    first, last = (
-        {name: value.clone() for name, value in own.state_dict().items()} for own in (start, model)
-    )
+    first, last = copy.deepcopy(start.state_dict()), copy.deepcopy(model.state_dict())
     for share in SHARES:
         model.load_state_dict(_mixed(first, last, share))
         after = kind.scores(model, sets)

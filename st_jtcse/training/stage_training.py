@@ -35,7 +35,7 @@ from st_jtcse.training.checkpoints import (
 from st_jtcse.training.job import Job
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.row_order import ReleaseRows
-from st_jtcse.training.stage_arguments import memory_told, training_arguments
+from st_jtcse.training.stage_arguments import memory_told, most_checkpoints, training_arguments
 
 # Rows that the examples of a model card are drawn from.
 _ROWS_OF_CARD = 100_000
@@ -71,16 +71,15 @@ def train(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
         FiniteLoss(stage.name, job.loss),
         own_weights,
         mean_loss,
-        Checkpoints(job.inputs.hashes, job.arguments.save_total_limit),
+        Checkpoints(job.inputs.hashes, most_checkpoints(stage)),
         clock,
         ReleaseRows(getattr(job.inputs.sentences, "release", None)),
     ]
-    job.arguments.save_total_limit = None
     # A card's examples are else drawn from all rows, which are read from the disk for it.
     if len(job.dataset) > _ROWS_OF_CARD:
         model.model_card_data.set_widget_examples(job.dataset.select(range(_ROWS_OF_CARD)))
     with Interrupt() as interrupt, memory_told(stage, job.own_loss, job.arguments):
-        trainer = _trainer(job, [*callbacks, interrupt, *beside, *job.callbacks])
+        trainer = _trainer(job, [*callbacks, interrupt, *job.callbacks, *beside])
         # Dropout must not depend on what was evaluated before: a resumed stage starts the same way.
         set_seed(job.seed)
         began = time.perf_counter()
@@ -109,14 +108,14 @@ def _no_batch(stage: StageSpec) -> str:
 
 def _arguments(job: Job) -> Any:
     """Return a stage's training arguments, with what follows from its model and its dev set."""
-    arguments = training_arguments(job.stage, job.seed, job.folder)
+    known: dict[str, Any] = {}
     # A model that puts a prompt before every sentence is trained as it is used.
-    if arguments.prompts is None:
-        arguments.prompts = job.model.prompts.get(job.model.default_prompt_name) or None
-    if arguments.load_best_model_at_end:
+    if job.stage.args.get("prompts") is None:
+        known["prompts"] = job.model.prompts.get(job.model.default_prompt_name) or None
+    if job.stage.args.get("eval_strategy", "no") != "no":
         metric = kind_of(job.stage.model).metric_of(job.inputs.evaluators[DEV])
-        arguments.metric_for_best_model = f"eval_{DEV}_{metric}"
-    return arguments
+        known["metric_for_best_model"] = f"eval_{DEV}_{metric}"
+    return training_arguments(job.stage, job.seed, job.folder, **known)
 
 
 def _trainer(job: Job, callbacks: Sequence[TrainerCallback]) -> Any:

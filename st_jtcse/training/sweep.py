@@ -140,7 +140,7 @@ def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:
     for run in runs:
         records = {
             stage.name: RunFolder(run.folder).record(stage.name)
-            for stage in run.loaded.recipe.stages
+            for stage in run.loaded.recipe.stages_of_run
         }
         found = {name: record for name, record in records.items() if record is not None}
         for record in found.values():

@@ -369,6 +369,44 @@ def test_own_files_are_measured_and_the_second_model_has_its_verdicts(
         assert verdict["sentence"] in (output / "other" / "results.md").read_text()
 
 
+def test_a_corpus_is_searched_by_models_words_and_both(model_folders, tmp_path, capsys):
+    texts = list(dict.fromkeys(pair["sentence1"] for pair in make_pairs(60, 5)))[:30]
+    folder, other, output = tmp_path / "mine", tmp_path / "other", tmp_path / "out"
+    folder.mkdir()
+    write_rows(
+        folder / "corpus.jsonl", [{"_id": str(at), "text": text} for at, text in enumerate(texts)]
+    )
+    lines = [f"{text.partition(' ')[2]},{at}" for at, text in enumerate(texts[:12])]
+    (folder / "queries.csv").write_text("\n".join(["query,relevant", *lines]) + "\n")
+    shutil.copytree(model_folders[1], other)
+    models = model_folders[0], other
+    code, told = run(capsys, *models, "--data", folder, "--output-dir", output)
+    assert code == 0
+    base, found = results(output / model_folders[0].name), results(output / "other")
+    labels = [row["label"] for row in found["suites"]["data"]["rows"]]
+    assert labels == ["mine", "mine BM25", "mine with BM25"]
+    rows = [each["suites"]["data"]["search"] for each in (base, found)]
+    assert rows[0]["mine BM25"] == rows[1]["mine BM25"]
+    assert list(rows[0]["mine"]) == ["ndcg@10", "map@100", "recall@10", "recall@100", "mrr@10"]
+    alone, summed = found["beside"]["verdicts"]
+    assert [alone["set"], summed["set"]] == ["mine", "mine with BM25"]
+    for verdict in (alone, summed):
+        figures = [each[verdict["set"]]["ndcg@10"] for each in rows]
+        assert [verdict["base"], verdict["score"]] == pytest.approx(figures, abs=1e-3)
+        assert verdict["sentence"] in told.out
+    assert "the relevant results that moved most" in told.out
+    html = (output / "other" / "index.html").read_text()
+    assert "What changed for mine" in html and "are equal. Below, the relevant" in html
+    assert "What changed" not in (output / model_folders[0].name / "index.html").read_text()
+    page = (output / "other" / "results.md").read_text()
+    assert "12 queries, 30 documents" in page and "recall@100" in page
+    # The same by naming both files.
+    pair = "--data", folder / "queries.csv", "--corpus", folder / "corpus.jsonl"
+    assert run(capsys, *models, *pair)[1].out.count(f"{alone['score']:.2f}")
+    code, told = run(capsys, models[0], "--corpus", folder, "--task", "STS12")
+    assert code == 2 and "--corpus: expected one --data file of queries beside it" in told.err
+
+
 def test_a_model_beside_itself_is_equal(model_folders, own_files, tmp_path, capsys):
     same = tmp_path / "same"
     shutil.copytree(model_folders[0], same)

@@ -125,7 +125,7 @@ def faulty(value):
     [
         (faulty(np.nan), "Vector 111 is not finite; leave its text out"),
         (faulty(0), "Vector 111 is zero, so it has no direction"),
-        (np.ones((99, 4), dtype=np.float32), "on 100 vectors or more, found 99"),
+        (np.ones((89, 4), dtype=np.float32), "on 90 vectors or more, found 89"),
         ([[1.0, 2.0]] * 119 + [[1.0]], "vectors of one size, found 1 to 2 components"),
         (np.ones((120, 4), dtype=int), "a matrix of floats, found int64"),
         (np.ones(120), r"found float64 of shape \(120,\)"),

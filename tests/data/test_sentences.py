@@ -104,9 +104,9 @@ def test_a_dataset_folder_is_read_by_load_dataset(tmp_path, monkeypatch):
         ),
         ("a.parquet", "no parquet", "a.parquet: not a Parquet file"),
         (
-            "a.docx",
+            "a.odt",
             "x",
-            "expected a file ending in .txt, .jsonl, .csv, .parquet, found '.docx'; rename or "
+            "expected a file ending in .txt, .jsonl, .csv, .parquet, .tsv, found '.odt'; rename or "
             "convert it.",
         ),
     ],
@@ -118,7 +118,7 @@ def test_faults_name_the_place_and_the_way_out(tmp_path, name, content, message)
 def test_missing_files_folders_and_datasets_are_told(tmp_path):
     assert "none.txt does not exist; check the path" in fault_of(tmp_path / "none.txt")
     (tmp_path / "d.txt").mkdir()
-    assert "d.txt is a folder without images; give a file, or a folder of images." in fault_of(
+    assert "d.txt: expected files of documents (.md, .txt, .html, .pdf, .docx, .rst)" in fault_of(
         tmp_path / "d.txt"
     )
     assert "cannot be loaded" in fault_of(Source(dataset=str(tmp_path / "nothing")))

@@ -11,7 +11,7 @@ from conftest import make_sentences
 from datasets import Dataset
 
 from st_jtcse.data.arrow_files import _first_difference
-from st_jtcse.data.shards import Job, cached_columns
+from st_jtcse.data.shards import Computation, cached_columns
 from st_jtcse.errors import UserError
 from st_jtcse.ownership import LIST
 
@@ -28,7 +28,7 @@ def job():
         computed.append(texts)
         return pa.table({"length": [len(text) for text in texts]})
 
-    job = Job(
+    job = Computation(
         "length",
         {"unit": "character"},
         Dataset.from_dict({"sentence": SENTENCES}),
@@ -48,7 +48,9 @@ def interrupt(job, cache, at):
         return compute(texts)
 
     with pytest.raises(KeyboardInterrupt):
-        cached_columns(Job(job.kind, job.settings, job.sentences, stop, job.shard_size), cache)
+        cached_columns(
+            Computation(job.kind, job.settings, job.sentences, stop, job.shard_size), cache
+        )
     (shards,) = cache.glob("*.shards")
     return shards
 
@@ -106,7 +108,7 @@ def test_a_file_made_with_other_settings_is_never_used(job, tmp_path):
     job, _ = job
     cached_columns(job, tmp_path)
     (path,) = tmp_path.iterdir()
-    other = Job(job.kind, {"unit": "word"}, job.sentences, job.compute, job.shard_size)
+    other = Computation(job.kind, {"unit": "word"}, job.sentences, job.compute, job.shard_size)
     cached_columns(other, tmp_path)
     (second,) = set(tmp_path.iterdir()) - {path}
     path.replace(second)

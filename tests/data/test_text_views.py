@@ -5,7 +5,8 @@ from random import Random
 import pytest
 
 from st_jtcse.data import Source, kept_whole, load_sentences, with_next
-from st_jtcse.data.text_views import OF_WORDS, chosen, crop, delete, negate, repeat
+from st_jtcse.data.text_views import chosen, crop, delete
+from st_jtcse.papers.data.word_changes import negate, repeat
 
 SHARES = (0.15, 0.32, 0.5, 0.6, 0.95)
 
@@ -44,13 +45,13 @@ def test_a_repetition_keeps_the_order_and_writes_each_word_twice_at_most(share):
     assert lengths == set(range(max(2, int(share * 20)) + 1))
 
 
-@pytest.mark.parametrize("name", sorted(OF_WORDS.keys() - {"negate"}))
-def test_every_place_is_drawn_and_the_seed_decides(name):
-    views = [drawn(OF_WORDS[name], 12, 0.5, seed)[1] for seed in range(200)]
-    assert views == [drawn(OF_WORDS[name], 12, 0.5, seed)[1] for seed in range(200)]
-    wanted = 2 if name == "repeat" else 1
+@pytest.mark.parametrize("change", [crop, delete, repeat])
+def test_every_place_is_drawn_and_the_seed_decides(change):
+    views = [drawn(change, 12, 0.5, seed)[1] for seed in range(200)]
+    assert views == [drawn(change, 12, 0.5, seed)[1] for seed in range(200)]
+    wanted = 2 if change is repeat else 1
     assert all(any(view.count(f"w{place}") == wanted for view in views) for place in range(12))
-    assert len(set(map(tuple, views))) > (6 if name == "crop" else 100)
+    assert len(set(map(tuple, views))) > (6 if change is crop else 100)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_every_place_is_drawn_and_the_seed_decides(name):
     ],
 )
 def test_a_negation_puts_not_behind_the_first_auxiliary_or_takes_it_away(sentence, opposite):
-    assert " ".join(negate(sentence.split(), 1.0, Random(0))) == opposite
+    assert " ".join(negate(sentence.split())) == opposite
 
 
 def test_a_neighbour_is_the_next_sentence_of_its_document(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from st_jtcse.evaluation.own_sets import OwnSet
+from st_jtcse.evaluation.measured_sets import OwnSet
 from st_jtcse.evaluation.verdict import WHOLE, Verdict, verdicts
 
 

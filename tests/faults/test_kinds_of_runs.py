@@ -54,6 +54,7 @@ KINDS = {
     "whitening": ({"whitening": {"dimensions": 4}, "loss": None}, {}),
 }
 ADAPT = {
+    "effort": "full",
     "model": "./a",
     "model.pooling": "mean",
     "data.train": "text.txt",
@@ -61,8 +62,8 @@ ADAPT = {
     "args.use_cpu": "true",
     "args.bf16": "false",
     "args.per_device_train_batch_size": "32",
-    "stages.adapted.args.max_steps": "4",
-    "stages.adapted.args.eval_steps": "2",
+    "stages.distilled_copies.args.max_steps": "4",
+    "stages.distilled_copies.args.eval_steps": "2",
 }
 
 
@@ -139,11 +140,12 @@ def test_adapt_that_is_killed_resumes_to_the_same_bytes(runs, tmp_path, every, r
     how = {"recipe": "adapt"}
     options += ["--output-dir", "run"]
     straight = Undisturbed(runs, project, *options, **how)
-    moments = moments_of(straight, every, ["run/ranked_cls", "run/adapted/checkpoint-2"])
+    moments = moments_of(straight, every, ["run/ranked_cls", "run/distilled_copies/checkpoint-2"])
     check_resumes(runs, straight, moments, *options, order=how)
     finished = shutil.copytree(straight.folder, project, dirs_exist_ok=True)
     ended = runs(finished, *options, "--resume", **how)
     assert ended.status == 0, ended.said
     stages = json.loads((project / "run" / "results.json").read_text())["stages"]
-    assert [stage["name"] for stage in stages][-1] == "adapted" and stages[-1]["steps"] == 4
+    assert [stage["name"] for stage in stages][-2:] == ["distilled_copies", "adapted"]
+    assert stages[-2]["steps"] == 4
     record_property("cases", len(moments) + 1)

@@ -15,8 +15,8 @@ SAVING = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
 LOSS = {"type": "SimCSELoss", "gather_across_devices": True}
 STAGE = {**ENCODER, "loss": LOSS, "args": SAVING}
 LOST = (
-    "Another process of this run has ended, as one does that is killed; to go on from the last "
-    "checkpoint, repeat the command with --resume."
+    "Another process of this run has ended, as one does that is killed, or cannot be reached; "
+    "to go on from the last checkpoint, repeat the command with --resume."
 )
 INTERRUPTED = "to go on from the last checkpoint, repeat the command with --resume."
 CHECKPOINT, SAVED = "run/encoder/checkpoint-2", "run/.encoder.new"
@@ -52,6 +52,14 @@ def test_a_folder_that_holds_something_is_refused_once(runs, project):
 def test_a_fault_of_the_recipe_is_told_once(runs, project):
     ended = runs.of_two(project, "--set", "stages.encoder.nope=1")
     assert ended.status == [2, 2] and said_once(ended, "expected a known key, found 'nope'")
+
+
+def test_other_recipes_are_told_once_with_what_differs(runs, project):
+    each = to(1, {"arguments": ["recipe.yaml", "--set", "seed=8"]})
+    ended = runs.of_two(project, each=each)
+    assert ended.status == [2, 2], ended.said
+    assert said_once(ended, "have different recipes (line 3: 'seed: 7' and 'seed: 8'); give all")
+    assert not (project / "run").exists()
 
 
 @pytest.mark.parametrize("path", [CHECKPOINT, SAVED])

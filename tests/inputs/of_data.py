@@ -74,7 +74,7 @@ ROWS = [
     Row(
         "a folder of sentences",
         "st-train {recipe} --output-dir out --set data.train=folder",
-        "folder is a folder without images; give a file, or a folder of images.",
+        "folder: expected files of documents (.md, .txt, .html, .pdf, .docx, .rst), found none",
         files={"folder/a.txt": "a\n"},
     ),
     Row(

@@ -29,7 +29,7 @@ from inputs.of_folders import (
 )
 from st_jtcse.errors import UserError
 from st_jtcse.hub.model_form import model_form
-from st_jtcse.modules.shipped_form import shipped_form
+from st_jtcse.modules.saved_form import saved_form
 
 # Those of which a few changes are tried in every run of the tests.
 USUAL = ("st", "plain", "twin")
@@ -79,7 +79,7 @@ def loads_or_is_refused(families, copies, change):
     with bounded():
         try:
             found = load(change.family, folder)
-            shipped_form(folder)
+            saved_form(folder)
             model_form(folder)
         except UserError as error:
             for fault in error.faults:

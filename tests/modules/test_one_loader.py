@@ -31,7 +31,7 @@ from st_jtcse.modules import (
     save_for_inference,
 )
 from st_jtcse.modules.loading import load_cross_encoder
-from st_jtcse.modules.shipped_form import shipped_form
+from st_jtcse.modules.saved_form import saved_form
 from st_jtcse.modules.twin_encoder import join_towers
 from st_jtcse.recipe.schema import ModelSpec, WeightedModelSpec
 from st_jtcse.training.as_shipped import begins_as
@@ -320,7 +320,7 @@ def test_a_cross_encoder_says_nothing_of_embeddings(cross, shipped, tower_folder
     ):
         with pytest.raises(UserError, match=re.escape(told)):
             refused()
-    assert shipped_form(cross) is None and not (tmp_path / "joined").exists()
+    assert saved_form(cross) is None and not (tmp_path / "joined").exists()
     with pytest.raises(UserError, match="or train it as 'cross_encoder' if it shall score pairs"):
         build(base=str(cross))
     # Its encoder has states as any other.

@@ -5,6 +5,8 @@ formed passes.
 import json
 import os
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,14 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling
-from transformers import BertConfig, BertForMaskedLM, PreTrainedModel, RobertaConfig, RobertaModel
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+    PreTrainedModel,
+    RobertaConfig,
+    RobertaModel,
+)
 
 import st_jtcse
 from st_jtcse.errors import UserError
@@ -35,7 +44,7 @@ from st_jtcse.modules import (
     save_for_inference,
 )
 from st_jtcse.modules.loading import load_cross_encoder
-from st_jtcse.modules.whole_models import is_unreadable
+from st_jtcse.modules.whole_models import is_unreadable, loading_whole
 from st_jtcse.papers.data.frozen_generator import FrozenGenerator
 
 ASSETS = Path(__file__).parents[1] / "assets"
@@ -594,6 +603,49 @@ def test_what_is_loaded_outside_is_left_to_the_libraries(saved, tmp_path):
         load_sentence_transformer(folder, device="cpu")
     assert vars(PreTrainedModel)["from_pretrained"] is plain
     assert len(SentenceTransformer(str(folder), device="cpu")[0].model.encoder.layer) == 8
+
+
+def test_two_threads_load_side_by_side_and_leave_the_library_as_it_was(saved, tmp_path):
+    """One begins to load whole models, another as well, and the first ends first: meanwhile what a
+    third loads is its own business, and what the second loads is still checked.
+    """
+    plain = vars(PreTrainedModel)["from_pretrained"]
+    folder = shutil.copytree(saved / "plain", tmp_path / "lacks")
+    weights = load_file(folder / "model.safetensors")
+    weights.pop("encoder.layer.0.output.dense.bias")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    first_is_in, second_is_in, first_is_out = (threading.Event() for _ in range(3))
+
+    def first():
+        with loading_whole():
+            first_is_in.set()
+            assert second_is_in.wait(60)
+        first_is_out.set()
+
+    def second():
+        assert first_is_in.wait(60)
+        with loading_whole():
+            second_is_in.set()
+            assert first_is_out.wait(60)
+            BertModel.from_pretrained(folder)
+
+    with ThreadPoolExecutor(3) as threads:
+        _, two = threads.submit(first), threads.submit(second)
+        assert second_is_in.wait(60)
+        assert threads.submit(BertModel.from_pretrained, folder).result(60) is not None
+        with pytest.raises(
+            UserError, match=r"lacks the weight 'encoder\.layer\.0\.output\.dense\.bias'"
+        ):
+            two.result(60)
+    assert vars(PreTrainedModel)["from_pretrained"] is plain
+
+
+def test_sentence_transformers_takes_no_report_of_a_load(tower_folders):
+    """What would make the replacement needless: a loading argument of Sentence-Transformers for it,
+    or the report in what it gives.
+    """
+    with pytest.raises(AttributeError, match="'tuple' object has no attribute"):
+        Transformer(str(tower_folders[0]), model_kwargs={"output_loading_info": True})
 
 
 def test_a_length_without_positions_is_refused_where_it_is_named(tower_folders, tmp_path):

@@ -126,11 +126,11 @@ def test_files_in_a_sweep_start_where_they_did(tmp_path, monkeypatch):
 
 def test_what_extends_a_recipe_is_read_again_without_it(tmp_path):
     path = written(
-        tmp_path, extends="adapt", stages=[{"name": "adapted", "args": {"max_steps": 9}}]
+        tmp_path, extends="adapt", stages=[{"name": "distilled", "args": {"max_steps": 9}}]
     )
     again = read_again(load_recipe(path), tmp_path / "elsewhere" / "recipe.yaml")
     assert "extends" not in load(again.path).data
-    assert [stage.args.get("max_steps") for stage in again.stages] == [None, None, None, 9]
+    assert [stage.args.get("max_steps") for stage in again.stages] == [None, None, 9, None]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import yaml_source
-from st_jtcse.recipe.yaml_source import Source, Written, dump, grown, load, parse_value
+from st_jtcse.recipe.yaml_source import Written, WrittenTree, dump, grown, load, parse_value
 
 
 def write(tmp_path, text):
@@ -100,7 +100,7 @@ def test_places_read_like_sentences(tmp_path):
 
 def test_overridden_places_name_the_option():
     file, option = Written("r.yaml", 1, Path()), Written("--set args.k", None, Path())
-    source = Source({"args": Source({"k": grown({"l": 1}, option)}, file)}, file)
+    source = WrittenTree({"args": WrittenTree({"k": grown({"l": 1}, option)}, file)}, file)
     assert source.place(("args", "k")) == "--set args.k"
     assert source.place(("args", "k", "l")) == "--set args.k args.k.l"
     assert source.at(("args", "k", "l")).line is None

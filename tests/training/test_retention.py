@@ -10,7 +10,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from test_run import project, refusal, results, train  # noqa: F401  # project is a fixture
 
-from st_jtcse.evaluation.own_sets import OwnSet, OwnSetEvaluator
+from st_jtcse.evaluation.measured_sets import OwnSet
+from st_jtcse.evaluation.own_sets import OwnSetEvaluator
 from st_jtcse.recipe.data_blocks import EvaluateSpec
 from st_jtcse.recipe.schema import ModelSpec
 from st_jtcse.training.model_kinds import kind_of

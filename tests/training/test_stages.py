@@ -345,12 +345,18 @@ def test_round_trips_replace_the_sentences_or_are_their_second_view(project):
         "augment": trip["augment"] | {"mode": "pair"},
         "loss": {"type": "MultipleNegativesRankingLoss"},
     }
+    add = {"augment": trip["augment"] | {"mode": "add"}, "views": "delete"}
     write(
-        project, ENCODER, ENCODER | trip | {"name": "replaced"}, ENCODER | pair | {"name": "paired"}
+        project,
+        ENCODER,
+        ENCODER | trip | {"name": "replaced"},
+        ENCODER | pair | {"name": "paired"},
+        ENCODER | add | {"name": "expanded"},
     )
     assert train(project, "--dry-run") == 0
     assert train(project) == 0
-    plain, replaced, paired = results(project)["stages"]
+    plain, replaced, paired, expanded = results(project)["stages"]
+    assert expanded["sentences"] == 40 + replaced["sentences"]
     assert "round_trip" not in plain
     assert (
         replaced["round_trip"] == paired["round_trip"]

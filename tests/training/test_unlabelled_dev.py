@@ -163,10 +163,19 @@ def undisturbed(folder):
 
 
 def adapt(folder, out, *options):
-    own = {"data.train": folder / "my.txt", "model": folder / "model", "args.max_steps": 3}
+    own = {
+        "effort": "full",
+        "stages.adapted.candidates.form": "same",
+        "data.train": folder / "my.txt",
+        "model": folder / "model",
+        "args.max_steps": 3,
+    }
     own |= {"args.save_strategy": "steps", "args.save_steps": 2, "args.use_cpu": "true"}
-    own |= {"stages.adapted.args.max_steps": 3, "stages.adapted.args.eval_steps": 1}
-    own |= {"cache_dir": folder / "cache", "stages.adapted.args.save_steps": 1}
+    own |= {
+        "stages.distilled_copies.args.max_steps": 3,
+        "stages.distilled_copies.args.eval_steps": 1,
+    }
+    own |= {"cache_dir": folder / "cache", "stages.distilled_copies.args.save_steps": 1}
     changes = [part for key, value in own.items() for part in ("--set", f"{key}={value}")]
     return main(["adapt", *changes, "--output-dir", str(folder / out), *options])
 
@@ -175,8 +184,10 @@ def test_adapt_ends_with_a_plain_model_of_the_same_modules(adapted):
     found = undisturbed(adapted)
     assert [stage["name"] for stage in found["stages"]] == [
         "start",
+        "mapped",
         "ranked_cls",
         "ranked_first_last",
+        "distilled_copies",
         "adapted",
     ]
     assert [verdict["set"] for verdict in found["verdicts"]] == ["everyday_test"]
@@ -201,10 +212,10 @@ def test_adapt_that_was_interrupted_resumes_to_the_same_bytes(adapted, capsys):
 
         return save_and_interrupt
 
-    for at in (("ranked_cls", 2), ("adapted", 1)):
+    for at in (("ranked_cls", 2), ("distilled_copies", 1)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Checkpoints, "on_save", interrupt(at))
-            resume = ["--resume"] if at[0] == "adapted" else []
+            resume = ["--resume"] if at[0] == "distilled_copies" else []
             assert adapt(adapted, "cut", *resume) == 130
         assert (adapted / "cut" / at[0] / f"checkpoint-{at[1]}").is_dir()
     assert adapt(adapted, "cut", "--resume") == 0

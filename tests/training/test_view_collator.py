@@ -341,7 +341,7 @@ def test_a_loss_of_two_columns_gets_a_view_in_each(project, model, loss):
         ("crop", {"loss": None}, "expected a loss beside 'views', found null."),
         (
             "crop",
-            {"augment": {"pivots": ["fr"]}},
+            {"augment": {"pivots": ["fr"], "mode": "pair"}},
             "expected the sentences themselves beside 'views', found 'augment'.",
         ),
     ],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from st_jtcse.abilities.sentence_views.view_blocks import Views
+from st_jtcse.abilities.sentence_views.view_kinds import kinds
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.ability import Ability, Need, given
 from st_jtcse.recipe.yaml_source import Loc
@@ -32,9 +33,8 @@ class SentenceViews(Ability):
             Field(
                 None,
                 description="How the two views of a sentence are made: one name for both, or two: "
-                "dropout (the default), crop, delete, repeat, negate, neighbour, shuffle, mask, "
-                "token_cutoff, feature_cutoff, template. A third is for losses that compare them "
-                "with one, such as SNCSELoss.",
+                f"{', '.join(kinds())}; dropout is the default. A third is for losses that compare "
+                "them with one, such as SNCSELoss.",
             ),
         )
     }
@@ -55,7 +55,7 @@ class SentenceViews(Ability):
     def faults(self, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
         """Refuse views that the loss does not take, and their lack where it needs them."""
         loss, spec = placed.loss, placed.spec.loss
-        if loss is None or spec is None or not placed.has_sentences:
+        if loss is None or spec is None or not placed.spec.has_sentences:
             return
         yield from self._loss_faults(placed, loss)
         yield from self._third_view_faults(placed, loss, spec.arguments)
@@ -113,7 +113,10 @@ class SentenceViews(Ability):
         from st_jtcse import data
 
         names = names_of(job.stage)
-        if names & {"crop", "delete", "repeat"} and job.sentences.count is not None:
+        keeps_words = any(
+            kinds()[name].changes == "words" and kinds()[name].fewest > 1 for name in names
+        )
+        if keeps_words and job.sentences.count is not None:
             self._tell_kept_whole(job, data.kept_whole(job.dataset))
         if "neighbour" in names:
             job.columns_of = data.with_next

@@ -2,47 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from st_jtcse.abilities.sentence_views.view_kinds import Broken, View, described, kinds
 from st_jtcse.recipe.blocks import Block, Text, list_shorthand, shorthand
 
-OF_TOKENS = ("shuffle", "mask", "token_cutoff", "feature_cutoff")
-# What a view has a share of, and how much by default.
-_SHARES = {
-    "crop": 0.5,
-    "delete": 0.6,
-    "repeat": 0.32,
-    "mask": 0.15,
-    "token_cutoff": 0.15,
-    "feature_cutoff": 0.2,
-}
+if TYPE_CHECKING:
+    Name = str
+else:  # Which are found at run time.
+    Name = Literal[tuple(kinds())]
 
 
 class ViewSpec(Block):
     """One of a sentence's views; its name alone stands for it."""
 
-    type: Literal[
-        "dropout",
-        "crop",
-        "delete",
-        "repeat",
-        "negate",
-        "neighbour",
-        "shuffle",
-        "mask",
-        "token_cutoff",
-        "feature_cutoff",
-        "template",
-    ]
+    type: Name = Field(description="Which view: its name.")
     share: float | None = Field(
         None,
         gt=0,
         lt=1,
-        description="How much of a sentence the view changes: the share of words that crop keeps "
-        "(default 0.5), delete drops (0.6) or repeat doubles at most (0.32), of tokens that mask "
-        "and token_cutoff hide (0.15), of components that feature_cutoff hides (0.2).",
+        description="How much of a sentence the view changes. Default: " + described() + ".",
     )
 
     text: Text | None = Field(
@@ -53,7 +34,9 @@ class ViewSpec(Block):
 
     @model_validator(mode="after")
     def _share_of_something(self) -> ViewSpec:
-        if self.share is not None and self.type not in _SHARES:
+        if isinstance(self.kind, Broken):
+            raise ValueError(self.kind.fault)
+        if self.share is not None and self.kind.share is None:
             raise ValueError(
                 f"expected no 'share' beside '{self.type}', found {self.share:g}. Remove 'share'."
             )
@@ -62,9 +45,14 @@ class ViewSpec(Block):
         return self
 
     @property
+    def kind(self) -> View:
+        """What makes it."""
+        return kinds()[self.type]
+
+    @property
     def portion(self) -> float:
         """The share, also where it is not given; 1 for a view that has none."""
-        return self.share if self.share is not None else _SHARES.get(self.type, 1.0)
+        return self.share or self.kind.share or 1.0
 
 
 Views = Annotated[

@@ -25,8 +25,9 @@ from transformers import (
     TrainingArguments,
 )
 
-from st_jtcse.abilities.sentence_views.view_blocks import OF_TOKENS, ViewSpec
-from st_jtcse.data.text_views import OF_WORDS, chosen
+from st_jtcse.abilities.sentence_views.view_blocks import ViewSpec
+from st_jtcse.abilities.sentence_views.view_kinds import TokenBatch
+from st_jtcse.data.text_views import chosen
 from st_jtcse.errors import UserError
 from st_jtcse.losses.views import BIASES, BOTH_VIEWS, STARTS
 from st_jtcse.modules.mask_prompts import template_lengths, written_around
@@ -35,7 +36,6 @@ from st_jtcse.recipe.schema import StageSpec
 COLUMN, NEIGHBOUR, SECOND = "sentence", "neighbour", "view_b"
 # Of features: which components of each token's input embedding are kept, (B, T, H).
 _KEPT = "kept_components"
-CUTOFFS = {"token_cutoff", "feature_cutoff"}
 _PADDED = ("input_ids", "attention_mask", "token_type_ids")
 
 
@@ -78,10 +78,9 @@ class ViewCollator(SentenceTransformerDataCollator, TrainerCallback):
             {key: row[key] for key in row if key not in (COLUMN, NEIGHBOUR)} for row in features
         ]
         batch: dict[str, Any] = super().__call__(labels)
-        views = [
-            [self._drawn(number, view, row) for row in features]
-            for number, view in enumerate(self.views)
-        ]
+        views = []
+        for number, view in enumerate(self.views):
+            views.append([self._drawn(number, view, row) for row in features])
         if self.templates is not None:
             batch |= self.templates.tokens(
                 super().__call__, [[text for *_, text in view] for view in views]
@@ -99,37 +98,29 @@ class ViewCollator(SentenceTransformerDataCollator, TrainerCallback):
     def _drawn(
         self, number: int, view: ViewSpec, row: dict[str, Any]
     ) -> tuple[ViewSpec, Random, str]:
-        text = row[COLUMN]
+        text, kind = row[COLUMN], view.kind
         draw = Random(f"{self.seed}/{int(self._epoch)}/{number}/{text}")
         if view.type == "neighbour":
             text = row[NEIGHBOUR]
-        elif view.type in OF_WORDS and len(words := text.split()) >= (
-            1 if view.type == "negate" else 2
-        ):
-            text = " ".join(OF_WORDS[view.type](words, view.portion, draw))
+        if kind.changes == "words" and len(text.split()) >= kind.fewest:
+            text = " ".join(kind.words(text.split(), view.portion, draw))
         return view, draw, text
 
     def _tokens(self, drawn: Sequence[tuple[ViewSpec, Random, str]]) -> dict[str, Any]:
         batch: dict[str, Any] = super().__call__([{COLUMN: text} for _, _, text in drawn])
-        if not any(view.type in OF_TOKENS for view in self.views):
+        if all(view.kind.changes != "tokens" for view in self.views):
             return batch
-        ids, kept = batch[f"{COLUMN}_input_ids"], None
-        if any(view.type in CUTOFFS for view in self.views):
-            kept = torch.ones(*ids.shape, _tables(self.model)[0].embedding_dim, dtype=torch.bool)
+        width = _tables(self.model)[0].embedding_dim
+        mask_id = self.model.tokenizer.mask_token_id
+        tokens = TokenBatch(batch[f"{COLUMN}_input_ids"], width, mask_id)
         for (view, draw, _), (row, places) in zip(drawn, self._words_of(batch)):
-            n = len(places)
-            if view.type not in OF_TOKENS or n < 2:
-                continue
-            some = places[chosen(n, view.portion, draw)]
-            if view.type == "shuffle":
-                ids[row, places] = ids[row, places[draw.sample(range(n), n)]]
-            elif view.type == "mask":
-                ids[row, some] = self.model.tokenizer.mask_token_id
-            elif kept is not None and view.type == "token_cutoff":
-                kept[row, some] = False
-            elif kept is not None:
-                kept[row, places[:, None], chosen(kept.shape[-1], view.portion, draw)] = False
-        return batch if kept is None else batch | {f"{COLUMN}_{_KEPT}": kept}
+            kind, n = view.kind, len(places)
+            if kind.changes == "tokens" and n >= kind.fewest:
+                some = places[chosen(n, view.portion, draw)]
+                kind.tokens(tokens, row, places, some, view.portion, draw)
+        if tokens.kept is not None:
+            batch[f"{COLUMN}_{_KEPT}"] = tokens.kept
+        return batch
 
     def _words_of(self, batch: dict[str, Any]) -> Iterator[tuple[int, Tensor]]:
         """Yield the row of each sentence and its places there, without padding, prompt and special
@@ -169,8 +160,9 @@ def collator_of(
     made = stage.declaration.views == "made"
     if names <= {"dropout"} and len(views) == 2 and made:
         return None
-    _check_tokens(stage.name, model, names)
-    if names & CUTOFFS:
+    for view in sorted(views, key=lambda view: view.type):
+        _check_tokens(stage.name, model, view)
+    if any(view.kind.hides for view in views):
         take_cut_off(model)
     if "template" in names and (names != {"template"} or not made):
         raise UserError(
@@ -189,17 +181,16 @@ def collator_of(
     )
 
 
-def _check_tokens(stage: str, model: SentenceTransformer, names: set[str]) -> None:
-    of_tokens = sorted(names & {*OF_TOKENS})
-    if of_tokens and not isinstance(model[0], Transformer):
+def _check_tokens(stage: str, model: SentenceTransformer, view: ViewSpec) -> None:
+    if view.kind.changes == "tokens" and not isinstance(model[0], Transformer):
         raise UserError(
-            f"Stage {stage!r}: the view '{of_tokens[0]}' changes rows of tokens, which "
+            f"Stage {stage!r}: the view '{view.type}' changes rows of tokens, which "
             f"{type(model[0]).__name__} does not read; choose one of words, such as 'crop'."
         )
-    if "mask" in names and model.tokenizer.mask_token_id is None:
+    if view.kind.needs_mask and model.tokenizer.mask_token_id is None:
         raise UserError(
-            f"Stage {stage!r}: the view 'mask' needs a mask token in the model's vocabulary, found "
-            "none; choose another view."
+            f"Stage {stage!r}: the view '{view.type}' needs a mask token in the model's "
+            "vocabulary, found none; choose another view."
         )
 
 

@@ -58,10 +58,10 @@ class AugmentSpec(Block):
         min_length=1,
         description="Languages to go through; each adds its round trips of all sentences.",
     )
-    mode: Literal["replace", "pair"] = Field(
+    mode: Literal["replace", "add", "pair"] = Field(
         "replace",
-        description="replace: train on the round trips; pair: on columns sentence and round_trip, "
-        "the two views.",
+        description="replace: train on the round trips; add: on the sentences and then their "
+        "round trips; pair: on columns sentence and round_trip, the two views.",
     )
     beam_size: int = Field(1, ge=1, description="Beams of the search; 1 is greedy.")
     max_length: int = Field(
@@ -73,7 +73,7 @@ class AugmentSpec(Block):
 
 def views_beside(ability: Ability, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
     """Refuse views beside an ability that needs the sentences of the file."""
-    trains = placed.loss is not None and placed.has_sentences
+    trains = placed.loss is not None and placed.spec.has_sentences
     if trains and placed.has("views") and ability.given(placed.spec):
         yield (
             placed.at(ability.key),
@@ -90,11 +90,17 @@ class RoundTrips(Ability):
             Field(None, description="Round-trip translation of the training sentences."),
         )
     }
+    # Views are made of what the stage trains on.
+    before = ("SentenceViews",)
     needing = (Need.LOSS, Need.SENTENCES, Need.TEXT, Need.ALL_ROWS)
 
     def faults(self, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
-        """Refuse views beside it, and pairs for a loss that makes both views itself."""
-        yield from views_beside(self, placed)
+        """Refuse views beside it that it would take from the loss or that need the text's order,
+        and pairs for a loss that makes both views itself.
+        """
+        views = getattr(placed.spec, "views", None) or ()
+        if self.pairs_views(placed.spec) or "neighbour" in {view.type for view in views}:
+            yield from views_beside(self, placed)
         loss = placed.loss
         if self.pairs_views(placed.spec) and loss is not None and loss.views == "made":
             yield (
@@ -110,7 +116,8 @@ class RoundTrips(Ability):
 
     def expected_rows(self, stage: StageSpec, rows: int) -> int:
         """Return the most there can be: a round trip may come back empty."""
-        return rows * len(self.of(stage).pivots)
+        augment = self.of(stage)
+        return rows * (len(augment.pivots) + (augment.mode == "add"))
 
     def prepare(self, job: Job) -> None:
         """Translate what was not translated before, and tell how often that failed."""

@@ -19,7 +19,7 @@ from sentence_transformers.util import semantic_search
 from transformers import BatchEncoding, GenerationConfig
 
 from st_jtcse.data.nearest import EXACT, index_of, needs_index
-from st_jtcse.data.shards import Job, cached_columns
+from st_jtcse.data.shards import Computation, cached_columns
 from st_jtcse.data.teachers import check_embeddings
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import weights_sha256
@@ -182,9 +182,9 @@ def judged_scores(
 
     settings = {"pairs": hashlib.sha256("\n".join(rows).encode()).hexdigest(), **judge.settings()}
     dataset = Dataset.from_dict({"sentence": rows})
-    answers = cached_columns(Job("judge", settings, dataset, compute, shard_size), cache_dir)[
-        "answer"
-    ]
+    answers = cached_columns(
+        Computation("judge", settings, dataset, compute, shard_size), cache_dir
+    )["answer"]
     return [score_of(answer) for answer in answers]
 
 

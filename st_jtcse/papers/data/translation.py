@@ -18,7 +18,7 @@ import torch
 from datasets import Dataset
 from transformers import GenerationConfig
 
-from st_jtcse.data.shards import Job, cached_columns
+from st_jtcse.data.shards import Computation, cached_columns
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import weights_sha256
 from st_jtcse.papers.data.frozen_generator import FrozenGenerator, settings_text
@@ -186,7 +186,7 @@ def round_trip(
     sentences: Dataset,
     sentences_sha256: str,
     pivots: Sequence[Pivot],
-    mode: Literal["replace", "pair"],
+    mode: Literal["replace", "add", "pair"],
     cache_dir: Path,
     *,
     beam_size: int = 1,
@@ -199,7 +199,8 @@ def round_trip(
     and is left out.
 
     Mode ``"replace"`` gives the round trips as the one column ``sentence``, as EDFSE and TNCSE
-    train; ``"pair"`` gives the columns ``sentence`` and ``round_trip``, two views. Pivots follow
+    train; ``"add"`` the sentences themselves and then those, a text that is expanded; ``"pair"``
+    gives the columns ``sentence`` and ``round_trip``, two views. Pivots follow
     one another, each with a file in `cache_dir`.
     """
     names = [pivot.name for pivot in pivots]
@@ -230,15 +231,15 @@ def round_trip(
             "over_long": pc.sum(table.column("over_long")).as_py(),
             "identical": pc.sum(pc.equal(trips, texts)).as_py(),
         }
-        views = (
-            {"sentence": trips} if mode == "replace" else {"sentence": texts, "round_trip": trips}
-        )
+        views = {"sentence": texts, "round_trip": trips} if mode == "pair" else {"sentence": trips}
         tables.append(pa.table(views).filter(kept))
     joined = pa.concat_tables(tables)
     if not len(joined):
         raise UserError(
             "Every round trip is empty; check that the translation models are trained ones."
         )
+    if mode == "add":
+        joined = pa.concat_tables([pa.table({"sentence": texts}), joined])
     return RoundTrip(Dataset(joined), counts)
 
 
@@ -275,7 +276,7 @@ def _columns(
         return pa.table({"round_trip": [trip.text for trip in trips], "over_long": over_long})
 
     models = {"forward": forward.fingerprint(), "back": back.fingerprint()}
-    job = Job(
+    job = Computation(
         "translation",
         {"sentences": sentences_sha256, **models, **search},
         sentences,

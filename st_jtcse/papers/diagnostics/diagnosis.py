@@ -94,6 +94,7 @@ class Diagnosis:
     dimension: int  # H of its embeddings
     parameters: int  # number of its weights
     gmac: float  # 10^9 multiply-accumulate operations of a sentence of 64 tokens
+    linear_gmac: float  # those of products with weights alone, as the paper counts
     sentences_per_second: float  # speed of encoding in this run
     spearman: float  # Spearman x 100 of cosines and gold scores
     alignment: float | None  # Eq. 16 over the positive pairs; None if there are none
@@ -130,6 +131,7 @@ class Diagnosis:
             key: getattr(self, key) for key in ("name", "weights_sha256", "dimension", "parameters")
         } | {
             "gmac": round(self.gmac, 4),
+            "linear_gmac": round(self.linear_gmac, 4),
             "sentences_per_second": round(self.sentences_per_second, 1),
             "spearman": round(self.spearman, 4),
             "eta": round(self.eta, 4),
@@ -157,7 +159,12 @@ class Diagnosis:
         return {
             "label": label,
             "cls_energy": vars(self.energy[label]),
-            "attention": {"tokens": sink.tokens, "groups": sink.groups, "mass": masses},
+            "attention": {
+                "tokens": sink.tokens,
+                "groups": sink.groups,
+                "mass": masses,
+                "maps": sink.maps,
+            },
             "modulus": _norms(self.modulus[label]),
         }
 
@@ -194,6 +201,7 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
         dimension=int(first.shape[1]),
         parameters=diagnostics.parameters(model),
         gmac=diagnostics.gmac(model),
+        linear_gmac=diagnostics.gmac(model, linear_only=True),
         sentences_per_second=diagnostics.encode_speed(model, sentences),
         spearman=100 * spearman(cosines, pairs.scores),
         alignment=diagnostics.alignment(first[positive], second[positive])

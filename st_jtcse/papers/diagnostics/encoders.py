@@ -183,6 +183,7 @@ class AttentionSink:
     mass: NDArray[
         np.float64
     ]  # share of the attention by layer and group, (N, 4); each row sums to 1
+    maps: NDArray[np.float64]  # by layer, the mean over heads, (N, T, T); rows ask and sum to 1
 
 
 def attention_mass(attention: Tensor, groups: Sequence[str]) -> NDArray[np.float64]:
@@ -209,7 +210,8 @@ def attention_sink(encoder: Encoder, sentence: str) -> AttentionSink:
     tokenizer: Any = encoder.owner.tokenizer
     groups = [_group(tokenizer, token) for token in ids]
     mass = np.stack([attention_mass(attention[0], groups) for attention in batch.attentions])
-    return AttentionSink(tokenizer.convert_ids_to_tokens(ids), groups, mass)
+    maps = [attention[0].double().mean(dim=0).cpu().numpy() for attention in batch.attentions]
+    return AttentionSink(tokenizer.convert_ids_to_tokens(ids), groups, mass, np.stack(maps))
 
 
 def _group(tokenizer: Any, token: int) -> str:

@@ -13,7 +13,7 @@ from st_jtcse.evaluation.suites import Row, Suite, read_suites
 from st_jtcse.wording import unknown
 
 if TYPE_CHECKING:
-    from st_jtcse.evaluation.jobs import Job
+    from st_jtcse.evaluation.jobs import EvaluationJob
     from st_jtcse.evaluation.mteb_tasks import MTEBJob
     from st_jtcse.papers.evaluation.senteval_data import EvaluationSet
 
@@ -41,7 +41,7 @@ class PapersProtocol(EvaluationProtocol):
             raise UserError(unknown("a set of SentEval", name, known))
         return {"paper": task, "protocol": "senteval", "task": name, "metric": main_metric(name)}
 
-    def job(self, row: Row, folder: Path | None) -> Job | None:
+    def job(self, row: Row, folder: Path | None) -> EvaluationJob | None:
         """Return a set of SentEval, or a task of MTEB that its pairs stand in for."""
         is_known = row.task in SAME_PAIRS and folder is not None
         if row.protocol == "senteval":

@@ -118,18 +118,24 @@ def read_transfer(name: str, read: Read) -> dict[str, LabelledTexts] | None:
 
 def _transfer_rows(name: str, files: list[list[str]]) -> list[tuple[str | int, ...]]:
     """Return the rows of a split's files, a row's label last."""
+    rows: list[tuple[str | int, ...]] = []
     if name == "SST2":
-        return [(text, int(label)) for text, label in (line.rsplit("\t", 1) for line in files[0])]
-    if name == "TREC":
+        for line in files[0]:
+            text, label = line.rsplit("\t", 1)
+            rows.append((text, int(label)))
+    elif name == "TREC":
         # "NUM:dist How far is it ...": the coarse class counts.
-        return [
-            (text, label.split(":")[0]) for label, text in (line.split(" ", 1) for line in files[0])
-        ]
-    if name == "MRPC":
-        return [
-            (row[3], row[4], int(row[0])) for row in (line.split("\t") for line in files[0][1:])
-        ]
-    return [(line, label) for label, lines in zip((1, 0), files) for line in lines]
+        for line in files[0]:
+            label, text = line.split(" ", 1)
+            rows.append((text, label.split(":")[0]))
+    elif name == "MRPC":
+        for line in files[0][1:]:
+            cells = line.split("\t")
+            rows.append((cells[3], cells[4], int(cells[0])))
+    else:
+        rows += [(line, 1) for line in files[0]]
+        rows += [(line, 0) for line in files[1]]
+    return rows
 
 
 def _lines(content: bytes, *, keep_empty: bool = False) -> list[str]:

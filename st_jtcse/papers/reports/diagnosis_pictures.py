@@ -89,6 +89,39 @@ def draw_attention_sink(values: Mapping[str, AttentionSink], width: float = WIDE
 
 
 @house_style()
+def draw_attention_maps(values: Mapping[str, AttentionSink], width: float = WIDE) -> Figure:
+    """Draw a row an encoder of heat maps, one a layer: attention from token to token."""
+    from matplotlib import pyplot
+
+    depth = max(len(sink.maps) for sink in values.values())
+    size = width / depth
+    figure, grid = pyplot.subplots(
+        len(values), depth, figsize=(width, 1.4 * size * len(values) + 0.8), squeeze=False
+    )
+    for row, (name, sink) in zip(grid, values.items()):
+        for layer, axes in enumerate(row):
+            axes.grid(visible=False)
+            axes.set_xticks([])
+            axes.set_yticks([])
+            if layer < len(sink.maps):
+                axes.imshow(sink.maps[layer], cmap="Blues", vmin=0, vmax=1)
+                axes.set_title(str(layer + 1), fontsize=8)
+        row[0].set_yticks(range(len(sink.tokens)), sink.tokens, fontsize=5)
+        row[0].set_ylabel(textwrap.fill(name, 20), fontsize=8)
+    return figure
+
+
+@house_style()
+def draw_cosines(values: Mapping[str, NDArray[np.float64]], width: float = WIDE) -> Figure:
+    """Draw a curve a model: the density of its cosines, in percent of the pairs."""
+    figure, (axes,) = panels(1, width, least=width, height=3.8)
+    _outlines(axes, values)
+    axes.set(xlabel="cosine", ylabel="pairs (%)")
+    legend_below(figure, axes)
+    return figure
+
+
+@house_style()
 def draw_modulus(values: Mapping[str, Modulus], width: float = WIDE) -> Figure:
     """Draw two panels: moduli of the last CLS state and of the pooler output, a line an encoder."""
     figure, (left, right) = panels(2, width, least=4, height=3.8)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from st_jtcse.atomic import write_atomically
 from st_jtcse.papers.diagnostics.diagnosis import Diagnosis, Plan
@@ -38,6 +39,7 @@ def _figures(found: Diagnosis) -> dict[str, str]:
         "dimension": str(found.dimension),
         "parameters": millions(found.parameters),
         "GMAC": f"{found.gmac:.2f}",
+        "GMAC, linear layers": f"{found.linear_gmac:.2f}",
         "sentences/s": f"{found.sentences_per_second:.0f}",
         "eta": f"{found.eta:.1f}",
     }
@@ -53,7 +55,7 @@ def summary_by_model(diagnoses: Sequence[Diagnosis], title: str) -> Table:
 
 def cases_table(diagnoses: Sequence[Diagnosis], plan: Plan) -> Table:
     """Return the pairs that the models rank most differently; of a single model, it and the gold
-    scores.
+    scores. Where these are yes or no, each model's decision stands behind its cosine.
     """
     from scipy.stats import rankdata
 
@@ -64,13 +66,35 @@ def cases_table(diagnoses: Sequence[Diagnosis], plan: Plan) -> Table:
         else [diagnoses[0].cosines, pairs.scores]
     )
     apart = np.ptp([rankdata(scores) for scores in judges], axis=0)
+    is_binary = len(set(pairs.scores)) == 2
+    thresholds = {
+        one.name: best_threshold(one.cosines, np.asarray(pairs.scores) == max(pairs.scores))
+        for one in diagnoses
+    }
+
+    def told_of(one: Diagnosis, at: int) -> str:
+        cosine = f"{one.cosines[at]:.3f}"
+        if not is_binary:
+            return cosine
+        return f"{cosine} {'yes' if one.cosines[at] >= thresholds[one.name] else 'no'}"
+
     rows = []
     for at in np.argsort(-apart, kind="stable")[: plan.cases]:
-        cosines = [f"{one.cosines[at]:.3f}" for one in diagnoses]
+        cosines = [told_of(one, at) for one in diagnoses]
         rows.append([pairs.sentences1[at], pairs.sentences2[at], f"{pairs.scores[at]:g}", *cosines])
     told = "the models rank" if len(diagnoses) > 1 else "the model and the gold scores rank"
     columns = ["sentence1", "sentence2", "gold", *(one.name for one in diagnoses)]
     return Table(columns, rows, f"pairs that {told} most differently: gold score, cosine", names=2)
+
+
+def best_threshold(cosines: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
+    """Return the cosine from which on pairs count as equivalent, so that most are judged rightly
+    (CoSENT Table X, whose threshold is not in the paper).
+    """
+    order = np.argsort(-cosines, kind="stable")
+    right = np.cumsum(np.where(positive[order], 1, -1))
+    best = int(right.argmax())
+    return float(cosines[order[best]]) if right[best] > 0 else float("inf")
 
 
 def write_report(
@@ -81,7 +105,8 @@ def write_report(
     """
     about = (
         f"{len(plan.pairs.scores)} graded pairs. GMAC: 10^9 multiply-accumulate operations of a "
-        "sentence of 64 tokens. Sentences/s: measured once on the machine of this run. Spearman: "
+        "sentence of 64 tokens, of all products and of those with weights alone, as the paper "
+        "counts. Sentences/s: measured once on the machine of this run. Spearman: "
         "of cosine and gold score. Eta: Spearman x 100 / GMAC (JTCSE Table VII)."
     )
     sections = [Section("Summary", f"{_verdict(diagnoses)}\n\n{about}", _summary(diagnoses))]
@@ -177,6 +202,16 @@ def _of_models(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]:
         f"One point per model: {told}.",
         partial(pictures.draw_points, costs, over=cost, shown="Spearman x 100", from_zero=True),
     )
+    spreads = {one.name: f"{one.cosines.std():.3f}" for one in diagnoses}
+    yield _Drawn(
+        "cosines",
+        "Cosines of all pairs",
+        "Density of the cosines of all pairs, whatever their scores (CoSENT Fig. 5). The table has "
+        "their standard deviation: the larger, the more a model spreads them.",
+        "One curve per model: the density of its cosines; the deviations are in the table.",
+        partial(pictures.draw_cosines, {one.name: one.cosines for one in diagnoses}),
+        _table("model", ["deviation"], {name: [told] for name, told in spreads.items()}),
+    )
     fifths = [f"{low:g} to {high:g}" for low, high in pairwise(diagnoses[0].density.edges)]
     means = {
         one.name: ["-" if math.isnan(mean) else f"{mean:.3f}" for mean in one.density.means]
@@ -247,6 +282,14 @@ def _of_encoders(diagnoses: Sequence[Diagnosis], plan: Plan) -> Iterator[_Drawn]
         "each cell.",
         partial(pictures.draw_attention_sink, sinks),
         _table("encoder", GROUPS, shares),
+    )
+    yield _Drawn(
+        "attention_maps",
+        "Attention, token by token",
+        f"The sentence: {plan.sentence}\n\nOf every layer the mean over its heads: down the token "
+        "that asks, across the token that it attends to (JTCSE Fig. 9).",
+        "A row of heat maps per encoder, one for each layer: tokens down and across.",
+        partial(pictures.draw_attention_maps, sinks),
     )
     moduli = _by_encoder({one.name: one.modulus for one in diagnoses})
     norms = {

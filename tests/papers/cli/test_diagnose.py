@@ -24,6 +24,8 @@ PICTURES = {
     "cosine_density",
     "modulus",
     "score_and_cls_energy",
+    "attention_maps",
+    "cosines",
     "score_and_cost",
     "sentence_map",
 }

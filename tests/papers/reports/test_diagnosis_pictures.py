@@ -14,6 +14,7 @@ from st_jtcse.errors import UserError
 from st_jtcse.papers.diagnostics import AttentionSink, Modulus, SentenceMap, cosine_density
 from st_jtcse.papers.diagnostics.encoders import CLSEnergy
 from st_jtcse.papers.reports import diagnosis_pictures as pictures
+from st_jtcse.papers.reports.diagnosis_report import best_threshold
 from st_jtcse.reports.drawing import NARROW, WIDE, series, to_bytes
 
 NAMES = ("plain", "_hidden", "a_$b$", "<b>")
@@ -22,6 +23,11 @@ DRAW = np.random.default_rng(0)
 
 def by_name(make):
     return {name: make() for name in NAMES}
+
+
+def sink():
+    maps = DRAW.dirichlet(np.ones(3), (6, 3))
+    return AttentionSink(["[CLS]"] * 3, ["CLS"] * 3, DRAW.dirichlet(np.ones(4), 6), maps)
 
 
 POINTS = by_name(lambda: tuple(DRAW.random(2)))
@@ -36,8 +42,10 @@ DRAWINGS = {
     ),
     "attention_sink": (
         pictures.draw_attention_sink,
-        by_name(lambda: AttentionSink(["[CLS]"], ["CLS"], DRAW.dirichlet(np.ones(4), 6))),
+        by_name(lambda: sink()),
     ),
+    "attention_maps": (pictures.draw_attention_maps, by_name(lambda: sink())),
+    "cosines": (pictures.draw_cosines, by_name(lambda: DRAW.uniform(-1, 1, 60))),
     "modulus": (
         pictures.draw_modulus,
         by_name(lambda: Modulus(DRAW.random(50), DRAW.random(50)))
@@ -101,7 +109,7 @@ def test_encoders_that_look_the_same_are_told_apart_by_their_difference():
 
 
 def test_the_cells_of_the_heat_map_say_their_share():
-    sink = AttentionSink(["[CLS]"], ["CLS"], np.array([[0.5, 0.25, 0.05, 0.2]]))
+    sink = AttentionSink(["[CLS]"], ["CLS"], np.array([[0.5, 0.25, 0.05, 0.2]]), np.ones((1, 1, 1)))
     axes = pictures.draw_attention_sink({"model": sink}).axes[0]
     assert [text.get_text() for text in axes.texts] == ["50", "25", "5", "20"]
     assert axes.get_title() == "model" and axes.get_ylabel() == "layer"
@@ -136,3 +144,11 @@ def test_drawing_needs_no_window_and_nothing_is_imported_before_it(tmp_path):
         "assert 'matplotlib.figure' in sys.modules and 'matplotlib.pyplot' not in sys.modules\n"
     )
     run_code(program, folder=tmp_path)
+
+
+def test_a_decision_is_by_the_threshold_that_is_right_most_often():
+    positive = np.array([True, False, True, False])
+    assert best_threshold(np.array([0.9, 0.8, 0.7, 0.1]), positive) == 0.9
+    assert best_threshold(np.array([0.9, 0.1, 0.7, 0.8]), positive) == 0.9
+    assert best_threshold(np.array([0.9, 0.1, 0.8, 0.2]), positive) == 0.8
+    assert best_threshold(np.array([0.9, 0.1]), np.array([False, False])) == float("inf")

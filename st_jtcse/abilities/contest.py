@@ -1,0 +1,109 @@
+"""A contest: which of several models is a stage's result, by `evaluate` and nothing else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from st_jtcse.recipe.blocks import DEV
+
+if TYPE_CHECKING:
+    from st_jtcse.evaluation.unique_texts import Vectors
+    from st_jtcse.recipe.data_blocks import EvaluateSpec
+    from st_jtcse.training.job import Job
+
+# Training sentences that neighbours are found in; more would not change what is agreed on.
+SAMPLE = 20_000
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A candidate and its scores x 100.
+
+    Args:
+        name: What the record and the log call it.
+        dev: Its score on the set that chooses.
+        general: Its scores on the sets that `retention` protects.
+        share: How much of it is left after mixing with the start.
+    """
+
+    name: str
+    dev: float
+    general: Mapping[str, float] = field(default_factory=dict)
+    share: float = 1.0
+
+    def keeps(self, start: Entry, evaluate: EvaluateSpec) -> bool:
+        """Whether no general set has lost more than `retention` allows."""
+        if evaluate.retention is None:
+            return True
+        return all(
+            before - self.general[name] <= evaluate.retention
+            for name, before in start.general.items()
+        )
+
+
+def agreement(
+    job: Job, start: Vectors, held: Sequence[Vectors], texts: Sequence[Vectors] | None = None
+) -> None:
+    """Give a stage the set that chooses among candidates without labels, an :func:`agreed_set`.
+
+    Args:
+        job: The stage's, with sentences that are held out.
+        start: The start's unit vectors of some training sentences.
+        held: Each candidate's unit vectors of the held-out sentences, the start's first.
+        texts: Likewise of training sentences, in which neighbours are found; None: they are found
+            in the held-out ones.
+    """
+    import numpy as np
+
+    from st_jtcse.data.encoded import kept_vectors
+    from st_jtcse.evaluation.unlabelled import RememberingEvaluator, agreed_set
+    from st_jtcse.modules.closed_forms import unit_rows
+
+    sentences = job.inputs.kept_out
+    assert sentences is not None
+    own = agreed_set(sentences.dataset["sentence"][:], sentences.sha256, start, held, texts)
+
+    def recall(model: Any) -> Vectors | None:
+        found = kept_vectors(model, sentences.dataset, sentences.sha256, job.cache_dir)
+        return None if found is None else unit_rows(found[:]).astype(np.float32)
+
+    job.inputs = replace(
+        job.inputs,
+        sets=job.inputs.sets | {DEV: own},
+        evaluators={DEV: RememberingEvaluator(own, DEV, recall)} | job.inputs.evaluators,
+    )
+
+
+def winner(entries: Sequence[Entry], evaluate: EvaluateSpec) -> int:
+    """Return the position of the best candidate on dev among those that keep what is general.
+
+    The first entry is the start. Of equals the first wins, so they stand in the order of their
+    costs.
+    """
+    start = entries[0]
+    kept = [at for at, entry in enumerate(entries) if entry.keeps(start, evaluate)]
+    return max(kept, key=lambda at: (entries[at].dev, -at))
+
+
+def told(stage: str, entries: Sequence[Entry], chosen: int, evaluate: EvaluateSpec) -> Any:
+    """Return what a record says of a contest, and log it."""
+    for at, entry in enumerate(entries):
+        general = "".join(f", {name} {score:.2f}" for name, score in entry.general.items())
+        kept = "" if entry.keeps(entries[0], evaluate) else " (loses more than retention allows)"
+        best = " <- the result" if at == chosen else ""
+        logger.info("%s: %s: %s %.2f%s%s%s", stage, entry.name, DEV, entry.dev, general, kept, best)
+    listed = [
+        {
+            "name": entry.name,
+            "dev": round(entry.dev, 4),
+            "general": {name: round(score, 4) for name, score in entry.general.items()},
+            "share": entry.share,
+        }
+        for entry in entries
+    ]
+    return {"entries": listed, "chosen": entries[chosen].name}

@@ -1,0 +1,157 @@
+"""Known items: queries made of passages, each of which should find the one that it is made of."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+
+from st_jtcse.data.judged_corpus import JudgedCorpus
+
+# Words of a query, and the fewest of a passage that gives one.
+_QUERY, _PASSAGE = 5, 12
+_WORD = re.compile(r"[^\W\d_]{3,}")
+_SENTENCE = re.compile(r"(?<=[.!?;:。！？])\s+")  # noqa: RUF001  # East Asian full stops
+SENTENCE = "sentence"
+KINDS = ("words", "span", SENTENCE)
+
+
+@dataclass(frozen=True)
+class KnownItems:
+    """Queries of several kinds, and the passages that they are made of.
+
+    Args:
+        queries: Texts.
+        passages: Of each query, the place of its passage.
+        kinds: Of each query, its kind.
+        rests: Of each query that is a sentence, its passage without it; of others an empty text.
+        overlap: The share of the queries' words that their passages hold, which flatters a search
+            by words.
+    """
+
+    queries: list[str]
+    passages: list[int]
+    kinds: list[str]
+    rests: list[str]
+    overlap: float
+
+    def halves(self) -> tuple[list[int], list[int]]:
+        """Return the places of two halves of the queries that share no passage."""
+        first = set(list(dict.fromkeys(self.passages))[::2])
+        own = [at for at, passage in enumerate(self.passages) if passage in first]
+        others = [at for at, passage in enumerate(self.passages) if passage not in first]
+        return own, others
+
+    def of(self, places: list[int]) -> KnownItems:
+        """Return the queries at some places."""
+        return replace(
+            self,
+            queries=[self.queries[at] for at in places],
+            passages=[self.passages[at] for at in places],
+            kinds=[self.kinds[at] for at in places],
+            rests=[self.rests[at] for at in places],
+        )
+
+    def over(self, texts: Sequence[str]) -> JudgedCorpus:
+        """Return them as a corpus with queries; a query's other copies of its passage count too."""
+        places: dict[str, list[int]] = {}
+        for place, text in enumerate(texts):
+            places.setdefault(text, []).append(place)
+        # Names whose order is that of the places: of equal scores the later name comes first.
+        names = [f"{len(texts) - place:09d}" for place in range(len(texts))]
+        grades = [dict.fromkeys(places[texts[passage]], 1) for passage in self.passages]
+        digest = hashlib.sha256("\n".join([*self.queries, *texts]).encode()).hexdigest()
+        starts = list(range(len(texts)))
+        return JudgedCorpus(list(texts), names, starts, self.queries, grades, 0, digest)
+
+
+def known_items(texts: Sequence[str], seed: int, most: int = 1000) -> KnownItems:
+    """Make queries of passages: of each its five words of the highest tf-idf, a span of as many
+    that are rare together, and one of its sentences.
+
+    Words that no other passage holds count half, because many are slips.
+
+    Args:
+        texts: Passages.
+        seed: Which passages, and which of their sentences.
+        most: From how many passages.
+    """
+    random = np.random.default_rng(seed)
+    words = [_WORD.findall(text) for text in texts]
+    counts = Counter(word for own in words for word in {each.lower() for each in own})
+    rare = {
+        word: math.log(len(texts) / count) if count > 1 else math.log(max(2, len(texts)) / 2) / 2
+        for word, count in counts.items()
+    }
+    found: list[tuple[str, int, str, str]] = []
+    passages = 0
+    for place in map(int, random.permutation(len(texts))):
+        own = words[place]
+        if len(own) < _PASSAGE:
+            continue
+        sentence = _sentence(texts[place], random)
+        rest = texts[place].replace(sentence, " ", 1).strip()
+        made = (_words(own, rare), _span(own, rare), sentence)
+        found += [
+            (query, place, kind, rest if kind == SENTENCE else "")
+            for query, kind in zip(made, KINDS)
+        ]
+        passages += 1
+        if passages == most:
+            break
+    queries = [one[0] for one in found]
+    places = [one[1] for one in found]
+    kinds = [one[2] for one in found]
+    rests = [one[3] for one in found]
+    return KnownItems(queries, places, kinds, rests, _overlap(queries, places, texts))
+
+
+def long_enough(texts: Iterable[str], most: int) -> int:
+    """Count the passages that queries can be made of, up to `most`."""
+    found = (text for text in texts if len(_WORD.findall(text)) >= _PASSAGE)
+    return sum(1 for _ in islice(found, most))
+
+
+def _words(words: Sequence[str], rare: dict[str, float]) -> str:
+    """Return the words of the highest tf-idf, in the passage's order."""
+    lowered = [word.lower() for word in words]
+    counts = Counter(lowered)
+    best = sorted(counts, key=lambda word: -(1 + math.log(counts[word])) * rare[word])[:_QUERY]
+    return " ".join(sorted(best, key=lowered.index))
+
+
+def _span(words: Sequence[str], rare: dict[str, float]) -> str:
+    """Return neighbouring words that are rarest together."""
+    lowered = [word.lower() for word in words]
+    length = _QUERY + 1
+    weights = [
+        sum(rare[word] for word in set(lowered[at : at + length]))
+        for at in range(len(words) - length + 1)
+    ]
+    best = int(np.argmax(weights))
+    return " ".join(words[best : best + length])
+
+
+def _sentence(text: str, random: np.random.Generator) -> str:
+    """Return a sentence of a passage, of one sentence alone a third of its words."""
+    sentences = [part for part in _SENTENCE.split(text) if len(part.split()) >= 4]
+    if len(sentences) < 2:
+        words = text.split()
+        third = max(1, len(words) // 3)
+        sentences = [" ".join(words[at : at + third]) for at in (0, third, 2 * third)]
+    return sentences[int(random.integers(len(sentences)))]
+
+
+def _overlap(queries: list[str], places: list[int], texts: Sequence[str]) -> float:
+    held = total = 0
+    for query, place in zip(queries, places):
+        words = _WORD.findall(query.lower())
+        held += sum(word in texts[place].lower() for word in words)
+        total += len(words)
+    return held / max(1, total)

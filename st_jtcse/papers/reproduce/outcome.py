@@ -1,0 +1,104 @@
+"""What came of some items, as tables, a page and JSON."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from st_jtcse.papers.reproduce.items import Item
+from st_jtcse.papers.reproduce.verdicts import Judged, judge
+from st_jtcse.reports.page import Section, render_page
+from st_jtcse.reports.seed_reports import shown, spread
+from st_jtcse.reports.table import Table
+
+MINI = (
+    "Small: the embedded model, which was fine-tuned on a billion pairs and has a quarter of "
+    "BERT base's weights, a few hundred bundled sentences, and 230 test pairs."
+)
+
+
+@dataclass
+class Outcome:
+    """What came of one item."""
+
+    item: Item
+    figures: dict[str, list[float]] = field(default_factory=dict)  # by row and seed
+    failed: dict[str, str] = field(default_factory=dict)  # by row, why it has no figure
+    notes: list[str] = field(default_factory=list)  # counts, files, states
+    small: bool = True  # whether it was made in the small
+
+    def table(self) -> Table | None:
+        """Return the paper's values, ours, and their difference."""
+        rows = []
+        for label, (paper, _) in self.item.rows.items():
+            own = spread(self.figures.get(label, []))
+            apart = "-"
+            if own is not None and paper is not None and self.item.measure == "score":
+                apart = f"{own.mean - paper:+.2f}"
+            told = "failed" if label in self.failed else shown(own, self._digits)
+            rows.append([label, "-" if paper is None else f"{paper:g}", told, apart])
+        columns = ["", "paper", "ours", "difference"]
+        return Table(columns, rows, f"{self.item.paper}, {self.item.number}") if rows else None
+
+    @property
+    def _digits(self) -> int:
+        return 2 if self.item.measure in ("score", "modulus") else 3
+
+    def judged(self) -> dict[str, Judged | None]:
+        """Return what each claim comes to here."""
+        return {claim.says: judge(claim, self.figures) for claim in self.item.claims}
+
+    def lines(self) -> list[str]:
+        """Return what is to be said beside the table."""
+        told = [f"{self.item.shows[0].upper()}{self.item.shows[1:]}."]
+        if self.item.values:
+            told.append(f"The paper's: {self.item.values}.")
+        if self.item.rows and self.item.make != "settings" and self.small:
+            told.append(f"What differs: {MINI}")
+        if self.item.differs and self.small:
+            told.append(f"Also: {self.item.differs}.")
+        for says, found in self.judged().items() if self.small else ():
+            verdict = "not testable here" if found is None else f"{found.verdict}; {found.told}"
+            told.append(f"Claim: {says}. Here: {verdict}.")
+        told += [f"{label} failed: {why}" for label, why in self.failed.items()]
+        return told + self.notes
+
+    def record(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        claims = {
+            says: None if found is None else found._asdict()
+            for says, found in self.judged().items()
+        }
+        means = {label: statistics.fmean(found) for label, found in self.figures.items()}
+        return {
+            "item": self.item.id,
+            "state": self.item.state,
+            "figures": self.figures,
+            "means": means,
+            "failed": self.failed,
+            "claims": claims,
+            "notes": self.notes,
+        }
+
+
+def page(outcomes: Sequence[Outcome], facts: Mapping[str, Any]) -> str:
+    """Return the page of all outcomes."""
+    told = ", ".join(f"{key} {value}" for key, value in facts.items())
+    sections = [Section("What this is", f"Tables and figures of the papers, made here: {told}.")]
+    for one in outcomes:
+        heading = f"{one.item.paper}, {one.item.number}"
+        sections.append(Section(heading, "\n\n".join(one.lines()), one.table()))
+    return render_page("Tables and figures", sections)
+
+
+def listed(items: Sequence[Item]) -> Table:
+    """Return the list of items with state and time."""
+    rows = []
+    for item in items:
+        minutes = f"{item.minutes} min" if item.minutes else ""
+        what = item.lost or item.lacks or ""
+        rows.append([item.id, item.number, item.state, minutes, what or item.shows])
+    columns = ["item", "in the paper", "state", "one seed", "what it shows, or lacks"]
+    return Table(columns, rows, "tables and figures", names=5)
