@@ -74,7 +74,7 @@ def test_all_faults_are_told_at_once_in_the_order_of_the_file(tmp_path):
             "evaluate: {dev: 5}",
             "r.yaml:4 evaluate.dev: expected a file name or a mapping (keys: file, dataset, "
             "config, split, fit_split, "
-            "data_files, revision, columns, limit, unlabelled), found 5. Correct it (Set whose "
+            "data_files, revision, columns, limit, corpus, queries, unlabelled), found 5. Correct it (Set whose "
             "score chooses the "
             "checkpoint; for graded pairs, the Spearman correlation of their cosines. "
             "'unlabelled': held-out training sentences).",
@@ -172,7 +172,7 @@ def test_faults_of_the_recipe(tmp_path, line, sentence):
             "[a.txt, 5]",
             "r.yaml:3 data.train[1]: expected a file name or a mapping (keys: file, dataset, "
             "config, split, "
-            "fit_split, data_files, revision, columns, limit), found 5. "
+            "fit_split, data_files, revision, columns, limit, corpus, queries), found 5. "
             "Correct it (Sentences or images: a source, or a list of sources to read one after the "
             "other).",
         ),
