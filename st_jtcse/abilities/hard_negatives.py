@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import redirect_stderr
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -104,6 +104,6 @@ class HardNegatives(Ability):
         others = job.dataset["sentence2"][::-1]
         job.dataset = job.dataset.add_column("negative", others)
 
-    def card(self, record: dict[str, int]) -> str:
+    def card(self, record: Mapping[str, Any]) -> str:
         """Return how many there were."""
         return f"{record['hard_negatives']} rows hold a hard negative, mined by the start."

@@ -26,6 +26,8 @@ COUNTED = Path(__file__).with_name("counted.json")
 PREFACE = """\
 # Reliability
 
+For those who want to know what an interruption, a full disk or a bad file does.
+
 `tests/faults/page.py` makes this page from the tables `tests/faults/promises.py` and `tests/inputs/table.py`, and from
 what one run of the tests with `--all-faults` counted. {of} The usual test command tries only a sample of the faults.
 
