@@ -130,6 +130,7 @@ class Candidates(Ability):
         from st_jtcse.training.model_kinds import kind_of
 
         evaluate, kind = job.stage.evaluate, kind_of(job.stage.model)
+        assert evaluate is not None  # The checks ask for `dev`.
         entries, entrants = [], job.shared[Candidates]
         sets = {name: job.inputs.evaluators[name] for name in (DEV, *evaluate.general)}
         for name, model in entrants:

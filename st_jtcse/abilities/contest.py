@@ -70,7 +70,7 @@ def agreement(
 
     def recall(model: Any) -> Vectors | None:
         found = kept_vectors(model, sentences.dataset, sentences.sha256, job.cache_dir)
-        return None if found is None else unit_rows(found[:]).astype(np.float32)
+        return None if found is None else unit_rows(found[:].astype(np.float64)).astype(np.float32)
 
     job.inputs = replace(
         job.inputs,

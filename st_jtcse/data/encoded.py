@@ -91,10 +91,11 @@ def split(
         count -= 1
     if count == len(modules) or model.truncate_dim is not None:
         return model, lambda vectors: vectors
+    prompts: Any = model.prompts  # Narrower where it is given than where it is read.
     encoder = SentenceTransformer(
         modules=modules[:count],
         device=str(model.device),
-        prompts=model.prompts,
+        prompts=prompts,
         default_prompt_name=model.default_prompt_name,
     )
     # It computes what it did: modules that are shared keep their mode.

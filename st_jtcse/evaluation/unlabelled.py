@@ -92,7 +92,7 @@ class RememberingEvaluator(OwnSetEvaluator):
         super().__init__(own, name, batch_size)
         self._recall = recall
 
-    def __call__(
+    def __call__(  # type: ignore[override]  # ST's own evaluators narrow the model's type too
         self,
         model: SentenceTransformer,
         output_path: str | None = None,
