@@ -172,7 +172,7 @@ def test_faults_of_the_recipe(tmp_path, line, sentence):
             "[a.txt, 5]",
             "r.yaml:3 data.train[1]: expected a file name or a mapping (keys: file, dataset, "
             "config, split, "
-            "fit_split, data_files, revision, columns, limit, corpus, queries), found 5. "
+            "fit_split, data_files, revision, columns, limit), found 5. "
             "Correct it (Sentences or images: a source, or a list of sources to read one after the "
             "other).",
         ),
