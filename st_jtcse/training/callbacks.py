@@ -18,11 +18,10 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
-from st_jtcse.training.checkpoints import checkpoint_at
+from st_jtcse.training.checkpoints import LOSS_SUM, checkpoint_at
 
 SECONDS = "train_seconds"
 LOSS_WEIGHTS = "loss.safetensors"
-LOSS_SUM = "loss_sum.txt"
 
 
 class FiniteLoss(TrainerCallback):

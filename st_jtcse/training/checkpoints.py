@@ -31,11 +31,13 @@ from st_jtcse.training.provenance import environment
 logger = logging.getLogger(__name__)
 
 MANIFEST = "checkpoint_manifest.json"
+LOSS_SUM = "loss_sum.txt"
 _STATE = "trainer_state.json"
 # What only a training saves, beside a model's own files.
 _OF_TRAINING = re.compile(
     r"[\w-]+\.(pt|pth|bin)|[\w-]+_config\.json|\..+\.partial"
     rf"|{re.escape(_STATE)}|{re.escape(MANIFEST)}|{re.escape(TRAINING_RECORD)}|{re.escape(CARD)}"
+    rf"|{re.escape(LOSS_SUM)}"
 )
 
 

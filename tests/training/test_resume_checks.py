@@ -16,8 +16,7 @@ from st_jtcse.recipe.load import load_recipe, resolved_yaml
 from st_jtcse.recipe.yaml_source import dump
 from st_jtcse.training import checkpoints, stage_saving
 from st_jtcse.training import stage as stages
-from st_jtcse.training.callbacks import LOSS_SUM
-from st_jtcse.training.checkpoints import MANIFEST, Checkpoints
+from st_jtcse.training.checkpoints import LOSS_SUM, MANIFEST, Checkpoints
 from st_jtcse.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("unrehearsed")
