@@ -20,6 +20,7 @@ ALIKE = (
 TOLD = "exit status 2 and a message of one sentence; then the same as after a kill"
 KILLS, DISKS, DAMAGE = "faults/test_kills.py", "faults/test_disks.py", "faults/test_damage.py"
 KINDS, TWO = "faults/test_kinds_of_runs.py", "faults/test_two_processes.py"
+NODES = "faults/test_two_nodes.py"
 ONCE = "both processes end with exit status 2, and one of them says why, in one line"
 RESUME = "training/test_resume_checks.py"
 FOREIGN = "test_foreign_files.py"
@@ -302,5 +303,35 @@ PROMISES = [
         "two hundred runs of two processes on a busy machine",
         "all end with exit status 0",
         f"{TWO}::test_two_hundred_undisturbed_runs_end_well",
+    ),
+    Promise(
+        "processes of one run with different recipes or versions",
+        "exit status 2 before anything is written, and one line with the first difference",
+        f"{TWO}::test_other_recipes_are_told_once_with_what_differs",
+    ),
+    Promise(
+        "two machines in place of one",
+        "the same bytes as two processes of one machine",
+        f"{NODES}::test_two_nodes_make_the_same_bytes_as_two_processes_of_one",
+    ),
+    Promise(
+        "a `cache_dir` that one of two machines does not see",
+        "one line that names it, before anything is written",
+        f"{NODES}::test_a_cache_that_one_node_does_not_see_is_told_before_anything_is_written",
+    ),
+    Promise(
+        "the loss of one of two machines, then `--resume` on both",
+        "the other says in one line how to go on; then the same bytes",
+        f"{NODES}::test_a_run_one_of_whose_nodes_is_lost_resumes_to_the_same_bytes",
+    ),
+    Promise(
+        "a network between two machines that is cut for five seconds",
+        "the run goes on, to the same bytes",
+        f"{NODES}::test_a_wire_that_is_cut_for_a_while_changes_nothing",
+    ),
+    Promise(
+        "a network between two machines that stays cut",
+        "both say in one line how to go on, after `args.ddp_timeout`",
+        f"{NODES}::test_a_wire_that_stays_cut_ends_both_with_a_line",
     ),
 ]

@@ -29,7 +29,7 @@ def test_a_disk_that_is_full_from_some_moment_on_is_told_and_the_run_resumes(
         for n, moment in enumerate(undisturbed.moments, 1)
         if moment["event"] in {"open", "os.mkdir"}
     ]
-    moments = every(makes[::4], 1000, 5)
+    moments = every(makes[::4], 1500, 5)
     disturb([{"fault": "full", "at": at} for at in moments], 2, no_space)
 
 

@@ -55,7 +55,7 @@ def test_a_run_killed_at_a_moment_resumes_to_the_same_bytes(undisturbed, kill, e
         for n, moment in enumerate(moments, 1)
         if moment["event"] == "os.rename" and moment["path"].startswith(("run/joint", "run/.joint"))
     ]
-    kill(every(range(1, len(moments) + 1), 180, 69, finishing[-2:]))
+    kill(every(range(1, len(moments) + 1), 300, 69, finishing[-2:]))
 
 
 def test_a_run_killed_while_it_writes_a_file_resumes_to_the_same_bytes(undisturbed, kill, every):
@@ -71,7 +71,7 @@ def test_an_interrupted_run_says_so_and_resumes_to_the_same_bytes(undisturbed, d
             and "Traceback" not in ended.said
         ), ended.said
 
-    moments = every(range(2, len(undisturbed.moments) + 1, 18), 60, 9)
+    moments = every(range(2, len(undisturbed.moments) + 1, 18), 90, 9)
     disturb([{"fault": "SIGINT", "at": at} for at in moments], 130, said_so)
 
 
@@ -100,7 +100,7 @@ def test_a_resume_that_is_killed_too_resumes_to_the_same_bytes(runs, kill, every
 def test_notes_in_every_folder_of_a_killed_run_survive(runs, undisturbed, every, record_property):
     # Before the recipe is there, a folder that holds more than the run's files is refused.
     begins = 1 + undisturbed.first("run/run.log")
-    moments = every(range(begins, len(undisturbed.moments) + 1), 17, 3)
+    moments = every(range(begins, len(undisturbed.moments) + 1), 150, 3)
     states = {undisturbed.state(at): at for at in moments}
 
     def one(at):
