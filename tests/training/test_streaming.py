@@ -198,7 +198,7 @@ def test_a_stream_whose_text_is_gone_ends_in_a_sentence(project):
             "for args.train_sampling_strategy, found 'streaming'",
         ),
         (
-            {"data": {"train": "a.txt", "streaming": True}},
+            {"data": {"train": "corpus/train-0.jsonl", "streaming": True}},
             "a 'dataset' in 'train' beside 'streaming', found a file",
         ),
     ],

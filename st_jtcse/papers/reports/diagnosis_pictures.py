@@ -91,13 +91,12 @@ def draw_attention_sink(values: Mapping[str, AttentionSink], width: float = WIDE
 @house_style()
 def draw_attention_maps(values: Mapping[str, AttentionSink], width: float = WIDE) -> Figure:
     """Draw a row an encoder of heat maps, one a layer: attention from token to token."""
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     depth = max(len(sink.maps) for sink in values.values())
     size = width / depth
-    figure, grid = pyplot.subplots(
-        len(values), depth, figsize=(width, 1.4 * size * len(values) + 0.8), squeeze=False
-    )
+    figure = Figure(figsize=(width, 1.4 * size * len(values) + 0.8))
+    grid = figure.subplots(len(values), depth, squeeze=False)
     for row, (name, sink) in zip(grid, values.items()):
         for layer, axes in enumerate(row):
             axes.grid(visible=False)

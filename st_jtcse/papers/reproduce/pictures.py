@@ -32,9 +32,9 @@ def surface() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @house_style()
 def draw_surface(width: float = WIDE) -> Figure:
     """Draw the surface; its minimum, 0, lies at k = 1 and t = 1."""
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
-    figure = pyplot.figure(figsize=(width, 4.5))
+    figure = Figure(figsize=(width, 4.5))
     axes = figure.add_subplot(projection="3d")
     axes.plot_surface(*surface(), cmap="Blues_r", linewidth=0)
     axes.scatter([1], [1], [0], color="black")
