@@ -87,7 +87,7 @@ def test_a_file_that_one_process_lacks_is_told_once(runs, project, rank):
             for rank, name, path in [
                 (1, "SIGKILL", CHECKPOINT),
                 (0, "SIGTERM", CHECKPOINT),
-                (0, "SIGKILL", "run/.recipe.yaml."),
+                (0, "SIGKILL", "run/.recipe.yaml"),
                 (0, "SIGKILL", SAVED),
             ]
         ),
