@@ -64,10 +64,11 @@ class Candidates(Ability):
     after = ("HeldOut",)
 
     def needs(self, stage: StageSpec) -> Mapping[Need, str]:
-        """Sentences, where held-out ones choose."""
+        """Embeddings, and sentences where held-out ones choose."""
         dev = stage.evaluate.dev if stage.evaluate else None
         unlabelled = dev is not None and getattr(dev, "unlabelled", False)
-        return {Need.ROWS: self.key} if unlabelled else {}
+        rows = {Need.ROWS: self.key} if unlabelled else {}
+        return {Need.EMBEDDINGS: self.key} | rows
 
     def models(self, stage: StageSpec) -> Mapping[Loc, WeightedModelSpec]:
         """The candidates."""
@@ -88,14 +89,10 @@ class Candidates(Ability):
         return stage.model_copy(update={"candidates": own.model_copy(update={"models": kept})})
 
     def faults(self, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
-        """Refuse a loss, a model without embeddings, and a contest that nothing decides."""
+        """Refuse a contest that nothing decides."""
         own, stage = self.of(placed.spec), placed.spec
         if own is None:
             return
-        if stage.loss is not None or stage.model.scores_pairs:
-            found = "a loss" if stage.loss is not None else "a cross-encoder"
-            text = f"expected embeddings and 'loss: null' beside 'candidates', found {found}. "
-            yield placed.at(), f"{text}Remove one."
         if not own.models:
             text = "expected a candidate that this run has, found none. Add one without 'only'."
             yield placed.at("candidates"), text
@@ -148,7 +145,7 @@ class Candidates(Ability):
         others = ", ".join(entry["name"] for entry in found["entries"])
         return (
             f"It is the best of several models by sentences that were held out: of {others}, "
-            + (f"{found['chosen']}.")
+            f"{found['chosen']}."
         )
 
 

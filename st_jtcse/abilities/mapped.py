@@ -185,7 +185,7 @@ class Mapped(Ability):
         )
     }
     after = ("HeldOut",)
-    needing = (Need.ROWS, Need.TEXT, Need.ALL_ROWS)
+    needing = (Need.EMBEDDINGS, Need.ROWS, Need.TEXT, Need.ALL_ROWS)
     data_names = (_ANCHORS,)
 
     def models(self, stage: StageSpec) -> Mapping[Loc, WeightedModelSpec]:
@@ -198,16 +198,10 @@ class Mapped(Ability):
         }
 
     def faults(self, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
-        """Refuse a loss, a model without embeddings, rows that are no sentences, and a choice
-        without what chooses.
-        """
+        """Refuse rows that are no sentences, and a choice without what chooses."""
         own, stage = self.of(placed.spec), placed.spec
         if own is None:
             return
-        if stage.loss is not None or stage.model.scores_pairs:
-            found = "a loss" if stage.loss is not None else "a cross-encoder"
-            text = f"expected embeddings and 'loss: null' beside 'maps', found {found}. Remove one."
-            yield placed.at(), text
         if stage.data is not None and stage.data.pairs is not None:
             text = "expected sentences in data.train beside 'maps', found pairs. Give 'train' "
             yield placed.where("data", "pairs"), f"{text}instead."
@@ -242,9 +236,7 @@ class Mapped(Ability):
             data.needs_index(len(rows.dataset))
         sources = self.of(stage).anchors
         if sources is not None:
-            anchors = inputs.trainable(inputs.read_sentences(sources))
-            inputs.read[_ANCHORS] = anchors
-            inputs.hashes[_ANCHORS] = anchors.sha256
+            inputs.read_beside(_ANCHORS, sources)
 
     def begin(self, job: Job) -> None:
         """Fit the maps, and choose among them. Raises UserError."""

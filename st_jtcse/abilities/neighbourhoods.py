@@ -91,9 +91,7 @@ class Neighbourhoods(Ability):
             data.needs_index(len(inputs.sentences.dataset))
         sources = self.of(stage).anchors
         if sources is not None:
-            anchors = inputs.trainable(inputs.read_sentences(sources))
-            inputs.read[_ANCHORS] = anchors
-            inputs.hashes[_ANCHORS] = anchors.sha256
+            inputs.read_beside(_ANCHORS, sources)
 
     def prepare(self, job: Job) -> None:
         """Draw the labels towards their neighbours, and add the anchors with labels of theirs."""

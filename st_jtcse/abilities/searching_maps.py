@@ -52,18 +52,14 @@ class SearchMaps(Ability):
             ),
         )
     }
-    needing = (Need.ROWS, Need.TEXT, Need.ALL_ROWS)
+    needing = (Need.EMBEDDINGS, Need.ROWS, Need.TEXT, Need.ALL_ROWS)
     after = ("HeldOut",)
 
     def faults(self, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
-        """Refuse a loss, a model without embeddings, and rows that are no text."""
+        """Refuse rows that are no text."""
         stage = placed.spec
         if not self.given(stage):
             return
-        if stage.loss is not None or stage.model.scores_pairs:
-            found = "a loss" if stage.loss is not None else "a cross-encoder"
-            text = f"expected embeddings and 'loss: null' beside 'search_maps', found {found}. "
-            yield placed.at(), f"{text}Remove one."
         if stage.data is not None and stage.data.pairs is not None:
             text = "expected texts in data.train beside 'search_maps', found pairs. Give 'train'."
             yield placed.where("data", "pairs"), text
@@ -160,7 +156,7 @@ class SearchMaps(Ability):
 def _unit(vectors: Any) -> Vectors:
     import numpy as np
 
-    from st_jtcse.evaluation.measured_sets import unit_rows
+    from st_jtcse.modules.closed_forms import unit_rows
 
     return unit_rows(np.asarray(vectors, np.float32))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
     from st_jtcse.evaluation.measured_sets import OwnSet
+    from st_jtcse.records import StageRecord
     from st_jtcse.training.job import Job
+
+logger = logging.getLogger(__name__)
 
 SEARCH, TOPICS = "known_items", "neighbourhoods"
 # What each set is about, and the purpose that it stands for.
@@ -72,11 +76,14 @@ class Watched(Ability):
 
     def saved(self, job: Job, found: Mapping[str, Any]) -> None:
         """Say what the other purpose loses."""
-        import logging
-
         for told in watched_lines(job.stage.name, found["spearman_start"], found["spearman"]):
             if LOSES in told:
-                logging.getLogger(__name__).warning("%s", told)
+                logger.warning("%s", told)
+
+    def ending(self, record: StageRecord) -> list[tuple[str, str]]:
+        """Say how each purpose that is watched does."""
+        told = watched_lines(record.name, record.spearman_start, record.spearman)
+        return [(line, "worse" if LOSES in line else "equal") for line in told]
 
 
 def watched_lines(stage: str, before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
@@ -124,8 +131,8 @@ def _topics(model: Any, texts: list[str]) -> OwnSet:
     import numpy as np
 
     from st_jtcse.data.neighbours import neighbourhood_means
-    from st_jtcse.evaluation.measured_sets import unit_rows
     from st_jtcse.evaluation.unlabelled import neighbours_set
+    from st_jtcse.modules.closed_forms import unit_rows
 
     vectors = unit_rows(np.asarray(model.encode(texts, show_progress_bar=False), np.float32))
     reference = neighbourhood_means(vectors, _NEIGHBOURS, _WEIGHT)

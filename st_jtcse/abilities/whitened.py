@@ -46,20 +46,13 @@ class Whitened(Ability):
             ),
         )
     }
-    needing = (Need.ROWS, Need.TEXT, Need.ALL_ROWS)
+    needing = (Need.EMBEDDINGS, Need.ROWS, Need.TEXT, Need.ALL_ROWS)
 
     def faults(self, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
-        """Refuse a loss, a model without embeddings, and rows that are no sentences."""
+        """Refuse rows that are no sentences."""
         stage = placed.spec
         if not self.given(stage):
             return
-        if stage.loss is not None or stage.model.scores_pairs:
-            found = "a loss" if stage.loss is not None else "a cross-encoder"
-            yield (
-                placed.at(),
-                f"expected embeddings and 'loss: null' beside 'whitening', found {found}. Remove "
-                "one.",
-            )
         if stage.data is not None and stage.data.pairs is not None:
             yield (
                 placed.where("data", "pairs"),

@@ -17,13 +17,13 @@ from rich.table import Column
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from st_jtcse import processes
-from st_jtcse.abilities.watched import LOSES, watched_lines
 from st_jtcse.cli import console
 from st_jtcse.data.arrow_files import DEFAULT_CACHE
 from st_jtcse.errors import UserError
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.model_form import model_form
 from st_jtcse.hub.upload import check_repo, check_token, push
+from st_jtcse.recipe.ability import abilities
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import STAGE_PREFIX, PushSpec, Recipe
 from st_jtcse.records import RunResults
@@ -115,7 +115,7 @@ def _tell_end(loaded: LoadedRecipe, results: RunResults) -> None:
     console.show(results_table(results))
     for told in results.verdicts:
         console.verdict(told.sentence, told.verdict)
-    _tell_purposes(results)
+    _tell_ending(results)
     if best := best_stage(results):
         place = folder / best
         console.say(f"Best model: {place}")
@@ -128,12 +128,13 @@ def _tell_end(loaded: LoadedRecipe, results: RunResults) -> None:
     console.say(f"Curves and examples: {folder / PAGE}")
 
 
-def _tell_purposes(results: RunResults) -> None:
-    """Say how the last stage that watches purposes does for each."""
+def _tell_ending(results: RunResults) -> None:
+    """Say what the abilities have to say of the last stage of which they say something."""
     for record in reversed(results.stages):
-        if told := watched_lines(record.name, record.spearman_start, record.spearman):
-            for line in told:
-                console.verdict(line, "worse" if LOSES in line else "equal")
+        told = [line for ability in abilities() for line in ability.ending(record)]
+        for line, verdict in told:
+            console.verdict(line, verdict)
+        if told:
             return
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from st_jtcse.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from st_jtcse.data.known_words import unknown_share
@@ -63,12 +64,5 @@ __all__ = [
     "without",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name where it is asked for: a recipe is read without the library behind rows."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    # Kept, in place of a module of the same name, which the import has just put there.
-    globals()[name] = found
-    return found
+# A recipe is read without the library behind rows.
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from st_jtcse.data.pairs import Pairs
 from st_jtcse.evaluation.jobs import Context
 from st_jtcse.evaluation.unique_texts import Vectors, encode_apart, encode_columns
+from st_jtcse.modules.closed_forms import unit_rows
 from st_jtcse.records import TaskRecord
 
 # From indices of a set's items, (n,) int64, to the score on those: 0 to 1, or a correlation.
@@ -74,14 +75,6 @@ class OwnSet:
     def job(self, source: str) -> OwnSetJob:
         """Return it as a task of `st-eval`; `source` is what to call its file."""
         return OwnSetJob(self, source)
-
-
-def unit_rows(vectors: Vectors) -> Vectors:
-    """Return vectors at length 1."""
-    # A zero vector has no direction; it stays zero, at cosine 0 from all.
-    return vectors / np.maximum(
-        np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny
-    )
 
 
 class OwnSetJob:

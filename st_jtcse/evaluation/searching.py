@@ -15,9 +15,10 @@ from sentence_transformers import SentenceTransformer
 from st_jtcse.data.judged_corpus import JudgedCorpus, load_judged_corpus
 from st_jtcse.data.rows import Source
 from st_jtcse.evaluation.jobs import Context
-from st_jtcse.evaluation.measured_sets import OwnSet, OwnSetJob, Statistic, unit_rows
+from st_jtcse.evaluation.measured_sets import OwnSet, OwnSetJob, Statistic
 from st_jtcse.evaluation.suites import SEARCHED
 from st_jtcse.evaluation.unique_texts import Vectors, checked_vectors
+from st_jtcse.modules.closed_forms import unit_rows
 
 logger = logging.getLogger(__name__)
 

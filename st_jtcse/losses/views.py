@@ -26,6 +26,7 @@ from st_jtcse.errors import UserError
 from st_jtcse.losses.image_views import PIXELS, augmented_twice
 from st_jtcse.modules.first_row import first_row_alone
 from st_jtcse.modules.word_lookup import words_looked_up_once
+from st_jtcse.towers.modeling_tower_layers import with_forward
 
 LENGTH_CHUNKS_ON_CPU = 4
 # What losses read from the model, one row a sentence.
@@ -198,11 +199,8 @@ def in_length_chunks(model: nn.Module) -> Iterator[None]:
             return whole(features, **given)
         return encode_views(model, {**features, BOTH_VIEWS: True}, embed=read)
 
-    model.forward = forward
-    try:
+    with with_forward(model, forward):
         yield
-    finally:
-        del model.forward
 
 
 def _chunks_here(features: dict[str, Any]) -> int:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from st_jtcse.errors import UserError
 
 Matrix = npt.NDArray[np.float64]
+Floats = TypeVar("Floats", npt.NDArray[np.float32], npt.NDArray[np.float64])
 Vectors = npt.NDArray[np.float32]
 
 
@@ -351,7 +352,7 @@ def append_maps(
         model.append(module.to(model.device, number_format))
 
 
-def unit_rows(vectors: Matrix) -> Matrix:
+def unit_rows(vectors: Floats) -> Floats:
     """Return vectors scaled to length 1; one of length 0 stays 0."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from graphlib import TopologicalSorter
@@ -46,6 +46,7 @@ class Need(Enum):
     """What an ability cannot do without; a stage that lacks it is refused."""
 
     LOSS = "a loss: the stage trains"
+    EMBEDDINGS = "a model of embeddings, and no loss: nothing is trained"
     ROWS = "training data, also where nothing is trained"
     SENTENCES = "sentences, not labelled rows"
     TEXT = "sentences, not images"
@@ -159,6 +160,12 @@ class Ability:
 
     def saved(self, job: Job, found: Mapping[str, Any]) -> None:
         """Say what there is to say of the model as it was saved; `found` is the stage's record."""
+
+    def ending(self, record: Any) -> Sequence[tuple[str, str]]:
+        """Return lines with which a run ends, each with its verdict, equal or worse, by the record
+        of the last stage that has some.
+        """
+        return ()
 
     def card(self, record: Mapping[str, Any]) -> str:
         """Return a sentence for the model card, by the stage's record."""

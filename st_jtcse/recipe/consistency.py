@@ -240,6 +240,13 @@ def _needs(stage: PlacedStage) -> Iterator[Fault]:
         key = without_loss[0]
         text = f"expected a loss beside '{key}', found null. Give the loss, or remove '{key}'."
         yield Fault(stage.at(), text)
+    if stage.spec.loss is not None or stage.spec.model.scores_pairs:
+        found = "a loss" if stage.spec.loss is not None else "a cross-encoder"
+        for key in (needs[Need.EMBEDDINGS] for needs in stage.needs if Need.EMBEDDINGS in needs):
+            text = (
+                f"expected embeddings and 'loss: null' beside '{key}', found {found}. Remove one."
+            )
+            yield Fault(stage.at(), text)
     if stage.loss is None or stage.spec.data is None or stage.spec.data.pairs is None:
         return
     for key in (needs[Need.SENTENCES] for needs in stage.needs if Need.SENTENCES in needs):

@@ -5,18 +5,19 @@ libraries it names; each of the two tells all its faults at once.
 from __future__ import annotations
 
 import copy
-import glob
 import hashlib
 import json
 import os.path
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from st_jtcse import bundled
+from st_jtcse.corpus_folder import is_wildcard
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import consistency, extends, yaml_source
 from st_jtcse.recipe.ability import Need, abilities
@@ -51,7 +52,7 @@ class LoadedRecipe:
     path: Path
     source: WrittenTree  # The tree behind it
 
-    @property
+    @cached_property
     def stages(self) -> tuple[StageSpec, ...]:
         """The stages of the run."""
         left_out = self.recipe.left_out
@@ -157,8 +158,8 @@ def missing_paths(block: Any, key: str = "") -> Iterator[str]:
     and that are not there.
     """
     if isinstance(block, str):
-        is_pattern = glob.has_magic(block)
-        if key in _LOCAL and os.path.isabs(block) and not is_pattern and not os.path.exists(block):
+        is_there = os.path.exists(block) or is_wildcard(Path(block))
+        if key in _LOCAL and os.path.isabs(block) and not is_there:
             yield block
     elif isinstance(block, list):
         for item in block:

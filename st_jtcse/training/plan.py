@@ -70,8 +70,9 @@ def plan(recipes: Sequence[LoadedRecipe], names: list[str]) -> tuple[Table, dict
 def _choices(recipe: Recipe) -> list[str]:
     chosen = recipe.model_dump(include=set(CHOICES), exclude_none=True)
     told = ", ".join(f"{key}: {value}" for key, value in chosen.items())
+    left_out = recipe.left_out
     # In the recipe's order.
-    without = [stage.name for stage in recipe.stages if stage.name in recipe.left_out]
+    without = [stage.name for stage in recipe.stages if stage.name in left_out]
     if not without:
         return [told] if told else []
     return [f"{told}; without the stage{'s'[: len(without) - 1]} {', '.join(without)}"]

@@ -40,6 +40,13 @@ class Inputs:
         """Read more sentences than those that the stage's data name."""
         return data.load_sentences([source_of(source) for source in sources], self.cache_dir)
 
+    def read_beside(self, name: str, sources: Sequence[SourceSpec]) -> None:
+        """Read sentences that an ability uses beside the stage's own, under one of its
+        `data_names`.
+        """
+        self.read[name] = found = self.trainable(self.read_sentences(sources))
+        self.hashes[name] = found.sha256
+
     def trainable(self, sentences: data.Sentences) -> data.Sentences:
         """Return sentences without those that are kept out."""
         return sentences if self.kept_out is None else data.without(sentences, self.kept_out)

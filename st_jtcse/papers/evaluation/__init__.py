@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from st_jtcse.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from st_jtcse.papers.evaluation.senteval_sts import SentEvalSTSEvaluator
@@ -19,9 +20,5 @@ _HOMES = {
 }
 __all__ = ["LabelledTexts", "SentEvalSTSEvaluator", "SentEvalTransferEvaluator"]
 
-
-def __getattr__(name: str) -> Any:
-    """Import an evaluator where it is asked for: the suites are listed without torch."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+# The suites are listed without torch.
+__getattr__ = lazy_names(__name__, _HOMES)
