@@ -608,13 +608,16 @@ def test_what_is_loaded_outside_is_left_to_the_libraries(saved, tmp_path):
 def test_two_threads_load_side_by_side_and_leave_the_library_as_it_was(saved, tmp_path):
     """One begins to load whole models, another as well, and the first ends first: meanwhile what a
     third loads is its own business, and what the second loads is still checked.
+
+    The loads themselves come one after the other: transformers patches torch's initialisation for
+    the time of each, and two at the same moment would leave it patched.
     """
     plain = vars(PreTrainedModel)["from_pretrained"]
     folder = shutil.copytree(saved / "plain", tmp_path / "lacks")
     weights = load_file(folder / "model.safetensors")
     weights.pop("encoder.layer.0.output.dense.bias")
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    first_is_in, second_is_in, first_is_out = (threading.Event() for _ in range(3))
+    first_is_in, second_is_in, first_is_out, third_is_done = (threading.Event() for _ in range(4))
 
     def first():
         with loading_whole():
@@ -626,13 +629,14 @@ def test_two_threads_load_side_by_side_and_leave_the_library_as_it_was(saved, tm
         assert first_is_in.wait(60)
         with loading_whole():
             second_is_in.set()
-            assert first_is_out.wait(60)
+            assert first_is_out.wait(60) and third_is_done.wait(60)
             BertModel.from_pretrained(folder)
 
     with ThreadPoolExecutor(3) as threads:
         _, two = threads.submit(first), threads.submit(second)
         assert second_is_in.wait(60)
         assert threads.submit(BertModel.from_pretrained, folder).result(60) is not None
+        third_is_done.set()
         with pytest.raises(
             UserError, match=r"lacks the weight 'encoder\.layer\.0\.output\.dense\.bias'"
         ):
