@@ -115,7 +115,8 @@ class Moments:
         line = {"event": event, "path": under(path), "torn": torn and under(torn)}
         if "keep" in self.order:
             line["tree"] = self._tree()
-        os.write(self.diary, (json.dumps(line) + "\n").encode())
+        with contextlib.suppress(OSError):  # A limit on files is the diary's too.
+            os.write(self.diary, (json.dumps(line) + "\n").encode())
         on = self.order.get("on")
         # The first time that something is done there; what is temporary has a random ending.
         if on is not None and f"{under(path)}.".startswith(f"{on}."):
