@@ -259,6 +259,18 @@ def hold_out(sentences: Sentences) -> tuple[Sentences, Sentences]:
     return _part(sentences, kept), _part(sentences, np.sort(first[held]))
 
 
+def sampled(sentences: Sentences, count: int) -> Sentences:
+    """Return so many of the sentences, in their order; all, where there are no more.
+
+    Which ones follows from the sentences alone.
+    """
+    total = len(sentences.rows)
+    if total <= count:
+        return sentences
+    draw = np.random.default_rng(int(sentences.sha256[:16], 16))
+    return _part(sentences, np.sort(draw.choice(total, count, replace=False)))
+
+
 def without(anchors: Sentences, held_out: Sentences) -> Sentences:
     """Return general sentences but those that are held out; raises UserError where none is left."""
     texts = set(held_out.dataset["sentence"][:])
