@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -103,21 +104,22 @@ class Candidates(Ability):
             text = "expected one of 'maps' and 'candidates', found both. Give each a stage."
             yield placed.at("candidates"), text
 
+    def ahead(self, job: Job) -> Iterator[Callable[[], Any]]:
+        """The vectors that all are compared by, where no labels choose."""
+        if DEV in job.inputs.sets or job.inputs.kept_out is None:
+            return
+        yield partial(_start_of_text, job)
+        yield lambda: _held_vectors(job, job.model)
+        for spec in self.models(job.stage).values():
+            yield partial(_held_vectors_of, job, spec)
+
     def begin(self, job: Job) -> None:
         """Load the candidates, and make the set that chooses. Raises UserError."""
         entrants = _entrants(job, self.of(job.stage))
         job.shared[Candidates] = entrants
         if DEV in job.inputs.sets or job.inputs.kept_out is None:
             return
-        held = job.inputs.kept_out
-        agreement(
-            job,
-            _start_of_text(job),
-            [
-                _unit_vectors(model, held.dataset, held.sha256, job.cache_dir)
-                for _, model in entrants
-            ],
-        )
+        agreement(job, _start_of_text(job), [_held_vectors(job, model) for _, model in entrants])
 
     def finish(self, job: Job) -> None:
         """Take the best; in a rehearsal, load them all."""
@@ -156,9 +158,13 @@ def _entrants(job: Job, own: CandidatesSpec) -> list[tuple[str, Any]]:
     found = [("start", job.model)]
     for spec in Candidates().models(job.stage).values():
         model = job.load(spec)
-        if own.form == "any" or _form(model) == _form(job.model):
+        if _may_compete(job, own, model):
             found.append((spec.model.removeprefix(STAGE_PREFIX), model))
     return found
+
+
+def _may_compete(job: Job, own: CandidatesSpec, model: Any) -> bool:
+    return own.form == "any" or _form(model) == _form(job.model)
 
 
 def _form(model: Any) -> list[Any]:
@@ -178,6 +184,18 @@ def _start_of_text(job: Job) -> Vectors:
     step = -(-len(text.dataset) // _SAMPLE)
     some = text.dataset.select(range(0, len(text.dataset), step))
     return _unit_vectors(job.model, some, data.sentences_sha256(some), job.cache_dir)
+
+
+def _held_vectors_of(job: Job, spec: WeightedModelSpec) -> None:
+    model = job.load(spec)
+    if _may_compete(job, Candidates().of(job.stage), model):
+        _held_vectors(job, model)
+
+
+def _held_vectors(job: Job, model: Any) -> Vectors:
+    held = job.inputs.kept_out
+    assert held is not None
+    return _unit_vectors(model, held.dataset, held.sha256, job.cache_dir)
 
 
 def _unit_vectors(model: Any, sentences: Dataset, digest: str, cache_dir: Path) -> Vectors:

@@ -43,11 +43,7 @@ def train(
     """Run stages of a recipe, or of each run of its sweep, show how far it is and what came of it,
     and push that.
     """
-    # Every process must know which one writes, before the first of them does.
-    args = loaded.recipe.args
-    limit = timedelta(seconds=args["ddp_timeout"]) if "ddp_timeout" in args else None
-    processes.join(use_cpu=bool(args.get("use_cpu")), patience=limit)
-    check_agreement(loaded, loaded.cache_dir or DEFAULT_CACHE)
+    meet(loaded)
     speaks = processes.rank() == 0
     # Before the training, which may take days: without a token there would be no push after it.
     destination = _push_plan(loaded.recipe, options.push, names)
@@ -64,6 +60,14 @@ def train(
             _tell_end(loaded, results)
             for address in _pushed(loaded.recipe, destination) if destination else ():
                 console.say(f"Pushed to {address}")
+
+
+def meet(loaded: LoadedRecipe) -> None:
+    """Find the other processes of the run: all must know which one writes, before it does."""
+    args = loaded.recipe.args
+    limit = timedelta(seconds=args["ddp_timeout"]) if "ddp_timeout" in args else None
+    processes.join(use_cpu=bool(args.get("use_cpu")), patience=limit)
+    check_agreement(loaded, loaded.cache_dir or DEFAULT_CACHE)
 
 
 def _push_plan(recipe: Recipe, asked: bool, chosen: Sequence[str]) -> PushSpec | None:
