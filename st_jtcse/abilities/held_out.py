@@ -114,7 +114,9 @@ class HeldOut(Ability):
                 "always be the best; give teachers, graded pairs in evaluate.dev, or no "
                 "eval_strategy: then the last step is the result."
             )
-        reference = neighbourhood_means(np.asarray(held), near.count, weight, np.asarray(text))
+        reference = neighbourhood_means(
+            np.asarray(held), near.count, weight, np.asarray(text), together=True
+        )
         own = neighbours_set(held_out.dataset["sentence"][:], reference, held_out.sha256)
         job.inputs = replace(
             inputs,
