@@ -164,14 +164,15 @@ def test_what_is_made_of_round_trips_waits_for_all_of_them(work, capsys):
     assert in_cache(work) == before and ": computing " not in capsys.readouterr().err
 
 
-def test_two_processes_compute_a_share_together(project):  # noqa: F811
-    write(project, TAUGHT | {"neighbours": None}, evaluate={"dev": "dev.jsonl"})
-    run_two(prepare, project, "1/1", folder=project)
-    assert "teacher: all 65 sentences are there" in (project / "said-by-0.txt").read_text()
-    assert "Share" not in (project / "said-by-1.txt").read_text()
-    before = in_cache(project)
-    assert len(before) == 1 and not (project / "run").exists()
-    assert train(project) == 0 and in_cache(project) == before
+def test_two_processes_compute_a_share_and_two_train_by_it(work):
+    write(work, TAUGHT, evaluate=UNLABELLED)
+    run_two(prepare, work, "1/1", folder=work)
+    said = [(work / f"said-by-{rank}.txt").read_text() for rank in range(2)]
+    assert "teacher: all 144 sentences are there" in said[0] and "Share" not in said[1]
+    before = in_cache(work)
+    assert len(before) == 3 and not (work / "run").exists()
+    run_two(train, work, folder=work)
+    assert in_cache(work) == before and weights(work).keys() == {"taught"}
 
 
 def test_every_seed_of_a_sweep_is_prepared_at_once(work, capsys):
