@@ -16,6 +16,7 @@ from st_jtcse.cli.arguments import REPEATED, faults_of, recipes_complete, share
 from st_jtcse.cli.exit_status import command, outcome
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import first_recipes
+from st_jtcse.wording import absent
 
 if TYPE_CHECKING:
     from st_jtcse.recipe.load import LoadedRecipe
@@ -138,7 +139,7 @@ def _read(options: argparse.Namespace) -> LoadedRecipe:
     chosen = loaded.choose(options.stages)
     missing = missing_paths([stage for stage in loaded.stages if stage.name in chosen])
     if paths := dict.fromkeys(missing):
-        raise UserError(*(f"{path} does not exist; check the path." for path in paths))
+        raise UserError(*map(absent, paths))
     if options.prepare is not None and loaded.cache_dir is None:
         raise UserError(
             "--prepare: expected the recipe to name a 'cache_dir', which all shares and the run "
