@@ -30,6 +30,7 @@ from st_jtcse.records import RunResults
 from st_jtcse.reports.run_report import PAGE, results_table
 from st_jtcse.training import runner, sweep
 from st_jtcse.training.agreement import check_agreement
+from st_jtcse.training.limits import kept_lines
 from st_jtcse.training.run_results import best_stage
 from st_jtcse.training.stage_lines import dev_of
 from st_jtcse.training.sweep import Run
@@ -129,9 +130,12 @@ def _tell_end(loaded: LoadedRecipe, results: RunResults) -> None:
 
 
 def _tell_ending(results: RunResults) -> None:
-    """Say what the abilities have to say of the last stage of which they say something."""
+    """Say what the last stage keeps, of which there is something to say, and what the abilities say
+    of it.
+    """
     for record in reversed(results.stages):
-        told = [line for ability in abilities() for line in ability.ending(record)]
+        told = kept_lines(record)
+        told += [line for ability in abilities() for line in ability.ending(record)]
         for line, verdict in told:
             console.verdict(line, verdict)
         if told:
