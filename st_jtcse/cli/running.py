@@ -20,6 +20,7 @@ from st_jtcse import processes
 from st_jtcse.cli import console
 from st_jtcse.data.arrow_files import DEFAULT_CACHE
 from st_jtcse.errors import UserError
+from st_jtcse.evaluation.kept_neighbours import KEPT
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.model_form import model_form
 from st_jtcse.hub.upload import check_repo, check_token, push
@@ -113,7 +114,8 @@ def _pushed(recipe: Recipe, plan: PushSpec) -> list[str]:
 def _tell_end(loaded: LoadedRecipe, results: RunResults) -> None:
     """Print the table, the best model's folder and how it is used."""
     folder = Path(loaded.recipe.output_dir)
-    console.show(results_table(results))
+    # Of kept neighbours each set has a line of its own; a terminal has few columns.
+    console.show(results_table(results, without=KEPT))
     for told in results.verdicts:
         console.verdict(told.sentence, told.verdict)
     _tell_ending(results)

@@ -1,6 +1,7 @@
 """Plain sentences in `evaluate.general`: a stage gives up what moves too many of their neighbours."""
 
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -111,6 +112,10 @@ def bound(least):
     return [*WITHOUT_DEV, "--set", block, "--set", "args.learning_rate=0.01"]
 
 
+def page_of(folder):
+    return Path(folder, "report.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.usefixtures("unrehearsed")
 def test_a_stage_is_bounded_told_and_resumed_to_the_same_bytes(project, capsys, monkeypatch):  # noqa: F811
     monkeypatch.chdir(project)
@@ -125,6 +130,8 @@ def test_a_stage_is_bounded_told_and_resumed_to_the_same_bytes(project, capsys, 
             f"encoder keeps {found[least]['spearman']['own']:.2f} of 100 neighbours in own" in out
         )
         assert f"(at least {least})" in out
+        # The page has all scores, the terminal's table those without a line of their own.
+        assert "kept_neighbours" not in out and "kept_neighbours" in page_of(folder)
     free, some, nothing = found.values()
     assert free["metrics"]["own"] == "kept_neighbours" and free["kept_neighbours"] == 0
     assert {record["spearman_start"]["own"] for record in found.values()} == {100.0}
