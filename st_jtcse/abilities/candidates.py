@@ -28,9 +28,10 @@ _SAMPLE = 3000
 class CandidatesSpec(Block):
     """Models that compete with the one that the stage starts from.
 
-    `evaluate.dev` chooses among those whose general sets lose no more than `evaluate.retention`
-    allows. With 'dev: unlabelled' that is what they share with what all of them agree on, on
-    held-out sentences (:func:`agreement`). The start wins a tie, then the one named first.
+    `evaluate.dev` chooses among those whose general sets lose no more than `evaluate.retention` and
+    `evaluate.kept_neighbours` allow. With 'dev: unlabelled' that is what they share with what all
+    of them agree on, on held-out sentences (:func:`agreement`). The start wins a tie, then the one
+    named first.
     """
 
     models: list[Text] = Field(
@@ -126,6 +127,7 @@ class Candidates(Ability):
         if job.small:
             _entrants(job, self.of(job.stage))
             return
+        from st_jtcse.training.limits import limits_of
         from st_jtcse.training.model_kinds import kind_of
 
         evaluate, kind = job.stage.evaluate, kind_of(job.stage.model)
@@ -135,8 +137,9 @@ class Candidates(Ability):
         for name, model in entrants:
             general = kind.scores(model, sets)
             entries.append(Entry(name, general.pop(DEV), general))
-        chosen = winner(entries, evaluate)
-        job.record["candidates"] = told(job.stage.name, entries, chosen, evaluate)
+        limits = limits_of(evaluate, job.inputs.evaluators)
+        chosen = winner(entries, limits)
+        job.record["candidates"] = told(job.stage.name, entries, chosen, limits)
         job.model = entrants[chosen][1]
 
     def card(self, record: Mapping[str, Any]) -> str:

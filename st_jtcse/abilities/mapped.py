@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from st_jtcse.recipe.data_blocks import EvaluateSpec
     from st_jtcse.recipe.schema import StageSpec
     from st_jtcse.training.job import Job
+    from st_jtcse.training.limits import Limits
     from st_jtcse.training.stage_inputs import Inputs
 
     Maps = list[AffineMap]
@@ -332,21 +333,28 @@ class _Fitting:
             Entry(name, self._score(dev, maps), self._general(maps, evaluate), share)
             for name, (maps, share) in zip(["start", *names], kept)
         ]
-        chosen = winner(entries, evaluate)
-        record = told(self._job.stage.name, entries, chosen, evaluate)
+        limits = self._limits(evaluate)
+        chosen = winner(entries, limits)
+        record = told(self._job.stage.name, entries, chosen, limits)
         return kept[chosen][0], record
 
     def _within(self, maps: Maps, evaluate: EvaluateSpec | None) -> tuple[Maps, float]:
         """Return maps mixed with the identity, as far as general sets need it, and their share."""
-        if evaluate is None or evaluate.retention is None:
+        limits = self._limits(evaluate)
+        if evaluate is None or not limits.allowed:
             return maps, 1.0
         start = Entry("start", 0.0, self._general([], evaluate))
         same_size = all(len(each.matrix) == len(each.bias) for each in maps)
         for share in SHARES if same_size else SHARES[:1]:
             mixed = [each.mixed(share) for each in maps]
-            if Entry("mixed", 0.0, self._general(mixed, evaluate)).keeps(start, evaluate):
+            if Entry("mixed", 0.0, self._general(mixed, evaluate)).keeps(start, limits):
                 return mixed, share
         return [], 0.0
+
+    def _limits(self, evaluate: EvaluateSpec | None) -> Limits:
+        from st_jtcse.training.limits import limits_of
+
+        return limits_of(evaluate, self._job.inputs.evaluators)
 
     def _general(self, maps: Maps, evaluate: EvaluateSpec) -> dict[str, float]:
         sets = self._job.inputs.sets

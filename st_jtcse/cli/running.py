@@ -20,6 +20,7 @@ from st_jtcse import processes
 from st_jtcse.cli import console
 from st_jtcse.data.arrow_files import DEFAULT_CACHE
 from st_jtcse.errors import UserError
+from st_jtcse.evaluation.kept_neighbours import KEPT
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.model_form import model_form
 from st_jtcse.hub.upload import check_repo, check_token, push
@@ -30,6 +31,7 @@ from st_jtcse.records import RunResults
 from st_jtcse.reports.run_report import PAGE, results_table
 from st_jtcse.training import runner, sweep
 from st_jtcse.training.agreement import check_agreement
+from st_jtcse.training.limits import kept_lines
 from st_jtcse.training.run_results import best_stage
 from st_jtcse.training.stage_lines import dev_of
 from st_jtcse.training.sweep import Run
@@ -116,7 +118,8 @@ def _pushed(recipe: Recipe, plan: PushSpec) -> list[str]:
 def _tell_end(loaded: LoadedRecipe, results: RunResults) -> None:
     """Print the table, the best model's folder and how it is used."""
     folder = Path(loaded.recipe.output_dir)
-    console.show(results_table(results))
+    # Of kept neighbours each set has a line of its own; a terminal has few columns.
+    console.show(results_table(results, without=KEPT))
     for told in results.verdicts:
         console.verdict(told.sentence, told.verdict)
     _tell_ending(results)
@@ -133,9 +136,12 @@ def _tell_end(loaded: LoadedRecipe, results: RunResults) -> None:
 
 
 def _tell_ending(results: RunResults) -> None:
-    """Say what the abilities have to say of the last stage of which they say something."""
+    """Say what the last stage keeps, of which there is something to say, and what the abilities say
+    of it.
+    """
     for record in reversed(results.stages):
-        told = [line for ability in abilities() for line in ability.ending(record)]
+        told = kept_lines(record)
+        told += [line for ability in abilities() for line in ability.ending(record)]
         for line, verdict in told:
             console.verdict(line, verdict)
         if told:

@@ -15,6 +15,7 @@ from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.as_shipped import ShippedScores, begins_as
 from st_jtcse.training.job import Job
+from st_jtcse.training.limits import is_kept
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import Resolve, resolver, start_model
 from st_jtcse.training.run_folder import RunFolder
@@ -79,6 +80,8 @@ def run_stage(
         "steps": 0,
         "seconds": 0.0,
     }
+    if any(map(is_kept, inputs.evaluators.values())):
+        found["kept_neighbours"] = stage.evaluate.kept_neighbours if stage.evaluate else None
     if stage.loss is not None:
         if processes.rank() == 0:
             folder.begin(stage.name)
