@@ -1,10 +1,14 @@
-"""Makes what docs/ shows of real runs: the outputs of the notebook, and terminal.md's recordings of
-a terminal.
+"""Makes what docs/ shows of real runs: the notebooks, and terminal.md's recordings of a terminal.
 
-In an empty folder, `python .../docs/recordings.py` writes both anew. It needs pyte, a terminal in
-memory (`pip install pyte`), about ten minutes on two cores, and changes nothing else.
+`python docs/recordings.py` writes all anew, with names (`adapt`, `terminal`) only those. A notebook
+takes some minutes of one core; the terminals take ten of two, an empty folder to run in, and pyte,
+a terminal in memory (`pip install pyte`).
+
+A notebook is written as Python in `notebooks/NAME.py`: `# %% [markdown]` begins a cell of text,
+`# %%` one of code, and behind `# !` stands a command.
 """
 
+import argparse
 import contextlib
 import fcntl
 import io
@@ -16,13 +20,22 @@ import shlex
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import pyte
+if TYPE_CHECKING:
+    import pyte
 
 DOCS = Path(__file__).parent
+NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.py"))
 TRAIN = [sys.executable, "-m", "st_jtcse.cli.train"]
+COMMANDS = {"st-train": TRAIN, "st-eval": [sys.executable, "-m", "st_jtcse.cli.eval"]}
+# Where a run keeps teachers' vectors by default; recordings begin without any.
+CACHE = "~/.cache/huggingface"
+# What changes with every run.
+TIMES = re.compile(r"training takes about .*\n|(?<= steps), \d+ s\b|(?<=: done) in \d+ s\b")
 ROWS = 200  # More than a run has lines: nothing scrolls.
 
 
@@ -30,6 +43,8 @@ def recorded(command: str, columns: int, shown: re.Pattern[str]) -> tuple[list[s
     """Run a command in a terminal; return the last lines when something is first shown, and all at
     the end.
     """
+    import pyte
+
     screen = pyte.Screen(columns, ROWS)
     stream = pyte.ByteStream(screen)
     process, terminal = pty.fork()
@@ -47,7 +62,7 @@ def recorded(command: str, columns: int, shown: re.Pattern[str]) -> tuple[list[s
     return during[-4:], lines(screen)
 
 
-def lines(screen: pyte.Screen) -> list[str]:
+def lines(screen: "pyte.Screen") -> list[str]:
     """Return what a screen shows."""
     return anywhere("\n".join(line.rstrip() for line in screen.display)).rstrip().splitlines()
 
@@ -57,28 +72,60 @@ def anywhere(text: str) -> str:
     return text.replace(str(Path.home()), "~").replace(os.getcwd(), ".")
 
 
-def run_notebook(path: Path) -> None:
-    """Run a notebook's cells and keep what they print, without the times, which change with every
-    run.
+def cells_of(source: str) -> list[dict[str, Any]]:
+    """Return the cells of a notebook that is written as Python; none has run yet."""
+    cells = []
+    for at, part in enumerate(re.split(r"^# %%", source, flags=re.MULTILINE)[1:]):
+        head, _, body = part.partition("\n")
+        cell: dict[str, Any] = {"cell_type": "code", "id": f"cell-{at}", "metadata": {}}
+        if head == " [markdown]":
+            cell["cell_type"] = "markdown"
+        if head or body.startswith("# !"):
+            body = re.sub(r"^# ?", "", body, flags=re.MULTILINE)
+        cells.append(cell | {"source": body.strip("\n").splitlines(keepends=True)})
+    return cells
+
+
+def record_notebook(written: Path) -> None:
+    """Run a notebook's cells in an empty folder, and write it with what they print, without the
+    times.
     """
-    notebook, names, number = json.loads(path.read_text(encoding="utf-8")), {}, 0
-    for cell in notebook["cells"]:
-        if cell["cell_type"] != "code":
-            continue
-        code, number = "".join(cell["source"]), number + 1
-        if code.startswith("!st-train "):
-            asked = [*TRAIN, *shlex.split(code.replace("\\\n", ""))[1:]]
-            said = subprocess.run(
-                asked, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
-            ).stdout
-        else:
-            with contextlib.redirect_stdout(io.StringIO()) as out:
-                exec(code, names)
-            said = out.getvalue()
-        said = re.sub(r"training takes about .*\n|(?<= steps), \d+ s\b", "", anywhere(said))
-        output = {"output_type": "stream", "name": "stdout", "text": said.splitlines(keepends=True)}
-        cell |= {"execution_count": number, "outputs": [output]}
-    path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    cells, names = cells_of(written.read_text(encoding="utf-8")), {}
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for number, cell in enumerate(code, 1):
+            said = TIMES.sub("", said_by("".join(cell["source"]), names))
+            output = {"output_type": "stream", "name": "stdout"}
+            output["text"] = said.splitlines(keepends=True)
+            cell |= {"execution_count": number, "outputs": [output]}
+    python = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    whole = {
+        "cells": cells,
+        "metadata": {"kernelspec": python, "language_info": {"name": "python"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    text = json.dumps(whole, indent=1, ensure_ascii=False)
+    written.with_suffix(".ipynb").write_text(text + "\n", encoding="utf-8")
+
+
+def said_by(code: str, names: dict[str, Any]) -> str:
+    """Run a cell, a command or Python with the names of those before it; return what it prints."""
+    if not code.startswith("!"):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(code, names)
+        return anywhere(out.getvalue())
+    command, *options = shlex.split(code[1:].replace("\\\n", ""))
+    cache = os.path.join(os.getcwd(), "cache")
+    done = subprocess.run(
+        [*COMMANDS[command], *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "HF_HOME": cache},
+    )
+    assert done.returncode == 0, done.stdout
+    return anywhere(done.stdout.replace(cache, CACHE))
 
 
 def record_terminals(path: Path) -> None:
@@ -100,5 +147,12 @@ def record_terminals(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    run_notebook(DOCS / "notebooks" / "adapt.ipynb")
-    record_terminals(DOCS / "terminal.md")
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    known = [*(path.stem for path in NOTEBOOKS), "terminal"]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}")
+    asked = parser.parse_args().names or known
+    for path in NOTEBOOKS:
+        if path.stem in asked:
+            record_notebook(path)
+    if "terminal" in asked:
+        record_terminals(DOCS / "terminal.md")

@@ -45,6 +45,8 @@ def on_files(files: Any, config: Any) -> Any:
         "commands.md": "\n".join(commands()),
         "api.md": api(),
     }
+    for path in (ROOT / "docs" / "notebooks").glob("*.ipynb"):
+        pages[f"notebooks/{path.stem}.md"] = notebook(json.loads(path.read_text(encoding="utf-8")))
     for place, text in pages.items():
         files.append(File.generated(config, place, content=text))
     return files
@@ -58,7 +60,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     def moved(link: re.Match[str]) -> str:
         text, target, anchor = link.groups()
         name = os.path.normpath(os.path.join(os.path.dirname(source), target))
-        uri = OUTSIDE.get(name, name.removeprefix("docs/"))
+        uri = OUTSIDE.get(name, name.removeprefix("docs/")).replace(".ipynb", ".md")
         if name in OUTSIDE or name.startswith("docs/"):
             return f"[{text}]({os.path.relpath(uri, os.path.dirname(place) or '.')}{anchor or ''})"
         # Code has no page.
@@ -74,6 +76,22 @@ def table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[s
             cells = [cell.replace("|", "\\|").replace("<", "&lt;") for cell in row]
             yield f"| {' | '.join(cells)} |"
     yield ""
+
+
+def notebook(recorded: dict[str, Any]) -> str:
+    """Return the page of a notebook: its texts, its code, and what that printed."""
+    parts = []
+    for cell in recorded["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        kind = "bash" if source.startswith("!") else "python"
+        parts.append(f"```{kind}\n{source.removeprefix('!')}\n```")
+        printed = "".join(line for output in cell["outputs"] for line in output["text"])
+        if printed:
+            parts.append(f"```text\n{printed.rstrip()}\n```")
+    return "\n\n".join(parts)
 
 
 def recipe_keys() -> Iterator[str]:

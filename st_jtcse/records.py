@@ -120,6 +120,7 @@ class StageRecord(Stored):
     best_dev: Score | None = None
     log: list[LogEntry] = []
     trained_share: float | None = None
+    kept_neighbours: float | None = None
     parameters: Count
     gmac: Metric
     spearman: dict[str, Score]

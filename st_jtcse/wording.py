@@ -88,6 +88,11 @@ def unknown(what: str, word: str, known: Iterable[str], otherwise: str | None = 
     )
 
 
+def absent(path: object) -> str:
+    """Say that a path leads nowhere."""
+    return f"{path} does not exist; check the path."
+
+
 def dotted(loc: tuple[str | int, ...]) -> str:
     """Write a location as people read it, e.g. ``stages[1].args.learning_rate``."""
     written = ""

@@ -325,6 +325,7 @@ def unrehearsed(monkeypatch):
     """
     monkeypatch.setattr("st_jtcse.training.runner.rehearse", lambda *given: [])
     monkeypatch.setattr("st_jtcse.training.sweep.rehearse", lambda *given: [])
+    monkeypatch.setattr("st_jtcse.training.ahead.rehearse", lambda *given: [])
 
 
 @pytest.fixture

@@ -46,6 +46,7 @@ ROOT = Path(__file__).parents[1]
 TESTS = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
 TERMINAL = ROOT / "docs" / "terminal.md"
 SKILL = ROOT / "docs" / "skills" / "st-jtcse" / "SKILL.md"
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 PAGES = [ROOT / "README.md", ROOT / "llms.txt", SKILL, *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -151,6 +152,8 @@ def runnable(code, tower_folders):
     return code.replace("bert-base-uncased", str(tower_folders[0]))
 
 
+# What no recording shows: places of a machine, and what went wrong.
+UNWANTED = re.compile(r"/(?:tmp|root|home|work)/|[Ww]arning|Traceback")
 FEW = ["--set", "args.max_steps=2", "--set", "args.use_cpu=true", "--set", "cache_dir=cache"]
 # Of the stages that have steps of their own.
 FEWER = {
@@ -184,6 +187,14 @@ def user(tmp_path, monkeypatch):
         rows = [row | {"score": row["score"] / 5} for row in make_pairs(16, seed)]
         write_rows(tmp_path / f"{name}.jsonl", rows)
     return tmp_path
+
+
+def script(name):
+    """A module of docs/."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def blocks(page, language):
@@ -247,11 +258,19 @@ def test_recordings_fit_their_terminals_and_name_no_place_of_a_machine():
     assert widths == [80, 80, 100, 100] and len(shown) == 4
     for width, lines in zip(widths, shown):
         assert max(map(len, lines.removeprefix("$ ").partition("\n")[2].splitlines())) <= width
-    notebook = json.loads((ROOT / "docs" / "notebooks" / "adapt.ipynb").read_text())
-    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    assert all(cell["outputs"] and cell["execution_count"] for cell in cells)
-    kept = page + json.dumps([cell["outputs"] for cell in cells])
-    assert not re.search(r"/(?:tmp|root|home|work)/|[Ww]arning|Traceback", kept)
+    assert not UNWANTED.search(page)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_holds_what_its_source_printed(path):
+    recorded = json.loads(path.read_text())["cells"]
+    kinds = {"code": {"execution_count", "outputs"}, "markdown": set()}
+    written = script("recordings").cells_of(path.with_suffix(".py").read_text())
+    made = [{key: cell[key] for key in cell.keys() - kinds["code"]} for cell in recorded]
+    assert made == written, f"run python docs/recordings.py {path.stem}"
+    for cell in recorded:
+        assert {key for key in kinds["code"] if cell.get(key)} == kinds[cell["cell_type"]]
+        assert not UNWANTED.search(json.dumps(cell.get("outputs")))
 
 
 def test_the_commands_of_the_skill_fit_their_data(user):
@@ -274,20 +293,35 @@ def test_the_commands_of_the_skill_fit_their_data(user):
     assert not (user / "runs").exists()
 
 
-def test_the_notebook_runs_with_few_steps_on_a_tiny_model(user, capsys):
+@pytest.mark.parametrize(
+    ("name", "fewer", "said"),
+    [
+        (
+            "adapt",
+            [*FEWER["adapt"], "--set", "stages.distilled_copies.args.eval_steps=1"],
+            "adapted: nearest to",
+        ),
+        ("jtcse", [*FEWER["quickstart"], "--set", "args.eval_steps=2"], "the sum of both: True"),
+        ("pairs", [], "held_out: "),
+        ("search", [], "queries gain"),
+    ],
+)
+def test_a_notebook_runs_with_few_steps_on_a_tiny_model(
+    name, fewer, said, user, capsys, unrehearsed
+):
     names = {}
-    for cell in json.loads((ROOT / "docs" / "notebooks" / "adapt.ipynb").read_text())["cells"]:
+    for cell in json.loads((ROOT / "docs" / "notebooks" / f"{name}.ipynb").read_text())["cells"]:
         code = "".join(cell["source"])
-        if cell["cell_type"] == "code" and code.startswith("!st-train "):
-            small = (
-                []
-                if "--copy" in code
-                else [*FEW, *FEWER["adapt"], "--set", "stages.distilled_copies.args.eval_steps=1"]
-            )
-            assert main([*shlex.split(code.replace("\\\n", ""))[1:], *small]) == 0
-        elif cell["cell_type"] == "code":
+        if cell["cell_type"] != "code":
+            continue
+        if not code.startswith("!"):
             exec(code, names)
-    assert "adapted: nearest to" in capsys.readouterr().out
+            continue
+        command, *options = shlex.split(code[1:].replace("\\\n", ""))
+        small = [*FEW, *fewer] if command == "st-train" and "--copy" not in options else []
+        commands = {"st-train": main, "st-eval": evaluate.main}
+        assert commands[command]([*options, *small]) == 0
+    assert said in capsys.readouterr().out
 
 
 def test_the_recipe_of_the_page_on_losses_goes(user):
@@ -343,9 +377,7 @@ def test_the_example_of_an_onnx_graph_runs(tower_folders, tmp_path, monkeypatch)
 
 def test_the_tables_of_keys_are_those_of_the_schema():
     """Made by docs/recipe_tables.py; every key that it says more of is there."""
-    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "recipe_tables.py")
-    tables = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tables)
+    tables = script("recipe_tables")
     page = tables.PAGE.read_text(encoding="utf-8")
     assert tables.made(page) == page, "run python docs/recipe_tables.py"
     assert all(f"| `{key}` |" in page for key in tables.MORE)

@@ -55,6 +55,15 @@ def test_pages_of_the_root_are_found_and_their_links_lead_to_the_site(site):
     }
 
 
+def test_notebooks_are_pages_with_what_their_cells_printed(site):
+    for name in ("adapt", "jtcse", "pairs", "search"):
+        printed = words(site / "notebooks" / f"{name}.html")
+        assert "Best model: runs/mine/" in printed, name
+        page = {"pairs": "ranking"}.get(name, name)
+        told = (site / f"{page}.html").read_text(encoding="utf-8")
+        assert f'href="notebooks/{name}.html">A notebook' in told, name
+
+
 def test_no_page_fetches_anything(site):
     for page in site.rglob("*.html"):
         for tag in re.findall(

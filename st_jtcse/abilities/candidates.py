@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -27,9 +28,10 @@ _SAMPLE = 3000
 class CandidatesSpec(Block):
     """Models that compete with the one that the stage starts from.
 
-    `evaluate.dev` chooses among those whose general sets lose no more than `evaluate.retention`
-    allows. With 'dev: unlabelled' that is what they share with what all of them agree on, on
-    held-out sentences (:func:`agreement`). The start wins a tie, then the one named first.
+    `evaluate.dev` chooses among those whose general sets lose no more than `evaluate.retention` and
+    `evaluate.kept_neighbours` allow. With 'dev: unlabelled' that is what they share with what all
+    of them agree on, on held-out sentences (:func:`agreement`). The start wins a tie, then the one
+    named first.
     """
 
     models: list[Text] = Field(
@@ -103,27 +105,29 @@ class Candidates(Ability):
             text = "expected one of 'maps' and 'candidates', found both. Give each a stage."
             yield placed.at("candidates"), text
 
+    def ahead(self, job: Job) -> Iterator[Callable[[], Any]]:
+        """The vectors that all are compared by, where no labels choose."""
+        if DEV in job.inputs.sets or job.inputs.kept_out is None:
+            return
+        yield partial(_start_of_text, job)
+        yield lambda: _held_vectors(job, job.model)
+        for spec in self.models(job.stage).values():
+            yield partial(_held_vectors_of, job, spec)
+
     def begin(self, job: Job) -> None:
         """Load the candidates, and make the set that chooses. Raises UserError."""
         entrants = _entrants(job, self.of(job.stage))
         job.shared[Candidates] = entrants
         if DEV in job.inputs.sets or job.inputs.kept_out is None:
             return
-        held = job.inputs.kept_out
-        agreement(
-            job,
-            _start_of_text(job),
-            [
-                _unit_vectors(model, held.dataset, held.sha256, job.cache_dir)
-                for _, model in entrants
-            ],
-        )
+        agreement(job, _start_of_text(job), [_held_vectors(job, model) for _, model in entrants])
 
     def finish(self, job: Job) -> None:
         """Take the best; in a rehearsal, load them all."""
         if job.small:
             _entrants(job, self.of(job.stage))
             return
+        from st_jtcse.training.limits import limits_of
         from st_jtcse.training.model_kinds import kind_of
 
         evaluate, kind = job.stage.evaluate, kind_of(job.stage.model)
@@ -133,8 +137,9 @@ class Candidates(Ability):
         for name, model in entrants:
             general = kind.scores(model, sets)
             entries.append(Entry(name, general.pop(DEV), general))
-        chosen = winner(entries, evaluate)
-        job.record["candidates"] = told(job.stage.name, entries, chosen, evaluate)
+        limits = limits_of(evaluate, job.inputs.evaluators)
+        chosen = winner(entries, limits)
+        job.record["candidates"] = told(job.stage.name, entries, chosen, limits)
         job.model = entrants[chosen][1]
 
     def card(self, record: Mapping[str, Any]) -> str:
@@ -156,9 +161,13 @@ def _entrants(job: Job, own: CandidatesSpec) -> list[tuple[str, Any]]:
     found = [("start", job.model)]
     for spec in Candidates().models(job.stage).values():
         model = job.load(spec)
-        if own.form == "any" or _form(model) == _form(job.model):
+        if _may_compete(job, own, model):
             found.append((spec.model.removeprefix(STAGE_PREFIX), model))
     return found
+
+
+def _may_compete(job: Job, own: CandidatesSpec, model: Any) -> bool:
+    return own.form == "any" or _form(model) == _form(job.model)
 
 
 def _form(model: Any) -> list[Any]:
@@ -178,6 +187,18 @@ def _start_of_text(job: Job) -> Vectors:
     step = -(-len(text.dataset) // _SAMPLE)
     some = text.dataset.select(range(0, len(text.dataset), step))
     return _unit_vectors(job.model, some, data.sentences_sha256(some), job.cache_dir)
+
+
+def _held_vectors_of(job: Job, spec: WeightedModelSpec) -> None:
+    model = job.load(spec)
+    if _may_compete(job, Candidates().of(job.stage), model):
+        _held_vectors(job, model)
+
+
+def _held_vectors(job: Job, model: Any) -> Vectors:
+    held = job.inputs.kept_out
+    assert held is not None
+    return _unit_vectors(model, held.dataset, held.sha256, job.cache_dir)
 
 
 def _unit_vectors(model: Any, sentences: Dataset, digest: str, cache_dir: Path) -> Vectors:

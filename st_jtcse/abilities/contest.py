@@ -11,8 +11,8 @@ from st_jtcse.recipe.blocks import DEV
 
 if TYPE_CHECKING:
     from st_jtcse.evaluation.unique_texts import Vectors
-    from st_jtcse.recipe.data_blocks import EvaluateSpec
     from st_jtcse.training.job import Job
+    from st_jtcse.training.limits import Limits
 
 # Training sentences that neighbours are found in; more would not change what is agreed on.
 SAMPLE = 20_000
@@ -27,7 +27,7 @@ class Entry:
     Args:
         name: What the record and the log call it.
         dev: Its score on the set that chooses.
-        general: Its scores on the sets that `retention` protects.
+        general: Its scores on general sets.
         share: How much of it is left after mixing with the start.
     """
 
@@ -36,14 +36,9 @@ class Entry:
     general: Mapping[str, float] = field(default_factory=dict)
     share: float = 1.0
 
-    def keeps(self, start: Entry, evaluate: EvaluateSpec) -> bool:
-        """Whether no general set has lost more than `retention` allows."""
-        if evaluate.retention is None:
-            return True
-        return all(
-            before - self.general[name] <= evaluate.retention
-            for name, before in start.general.items()
-        )
+    def keeps(self, start: Entry, limits: Limits) -> bool:
+        """Whether no general set has lost more than is allowed."""
+        return not limits.beyond(start.general, self.general)
 
 
 def agreement(
@@ -79,22 +74,23 @@ def agreement(
     )
 
 
-def winner(entries: Sequence[Entry], evaluate: EvaluateSpec) -> int:
+def winner(entries: Sequence[Entry], limits: Limits) -> int:
     """Return the position of the best candidate on dev among those that keep what is general.
 
     The first entry is the start. Of equals the first wins, so they stand in the order of their
     costs.
     """
     start = entries[0]
-    kept = [at for at, entry in enumerate(entries) if entry.keeps(start, evaluate)]
+    kept = [at for at, entry in enumerate(entries) if entry.keeps(start, limits)]
     return max(kept, key=lambda at: (entries[at].dev, -at))
 
 
-def told(stage: str, entries: Sequence[Entry], chosen: int, evaluate: EvaluateSpec) -> Any:
+def told(stage: str, entries: Sequence[Entry], chosen: int, limits: Limits) -> Any:
     """Return what a record says of a contest, and log it."""
     for at, entry in enumerate(entries):
         general = "".join(f", {name} {score:.2f}" for name, score in entry.general.items())
-        kept = "" if entry.keeps(entries[0], evaluate) else " (loses more than retention allows)"
+        beyond = ", ".join(limits.beyond(entries[0].general, entry.general))
+        kept = f" (loses too much of {beyond})" if beyond else ""
         best = " <- the result" if at == chosen else ""
         logger.info("%s: %s: %s %.2f%s%s%s", stage, entry.name, DEV, entry.dev, general, kept, best)
     listed = [

@@ -78,6 +78,10 @@ class HardNegatives(Ability):
         """Return the most there can be: some pairs may have no text that is wrong enough."""
         return rows * int(self.of(stage).count)
 
+    def ahead(self, job: Job) -> tuple[()]:
+        """Nothing is kept, and nobody else's rows are made of pairs."""
+        return ()
+
     def prepare(self, job: Job) -> None:
         """Mine them, and tell how many pairs are left."""
         from sentence_transformers.util import mine_hard_negatives

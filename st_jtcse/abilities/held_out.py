@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from st_jtcse.abilities.neighbourhoods import Neighbourhoods, NeighboursSpec
 from st_jtcse.abilities.streaming import is_streamed
-from st_jtcse.abilities.teaching import Taught, Teaching, load_teachers
+from st_jtcse.abilities.teaching import Taught, Teaching, load_teachers, taught_by
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.ability import Ability, Need
 from st_jtcse.recipe.blocks import DEV
 
 if TYPE_CHECKING:
+    from datasets import Dataset
+
     from st_jtcse.recipe.schema import StageSpec
     from st_jtcse.training.job import Job
-    from st_jtcse.training.stage_inputs import Inputs
+    from st_jtcse.training.stage_inputs import Inputs, Rows
 
 
 class HeldOut(Ability):
@@ -69,6 +72,14 @@ class HeldOut(Ability):
         others = {name: found for name, found in inputs.hashes.items() if name not in own}
         inputs.hashes = own | others
 
+    def ahead(self, job: Job) -> Iterator[Callable[[], Any]]:
+        """The vectors that it compares with, of all sentences."""
+        inputs = job.inputs
+        if inputs.kept_out is None or inputs.sentences is None or job.stage.loss is None:
+            return
+        for part in (inputs.sentences, inputs.kept_out):
+            yield partial(_labelled_ahead, job, part)
+
     def begin(self, job: Job) -> None:
         """Make the set that chooses.
 
@@ -86,10 +97,8 @@ class HeldOut(Ability):
         inputs, held_out = job.inputs, job.inputs.kept_out
         if held_out is None or inputs.sentences is None or job.stage.loss is None:
             return  # What is not trained is compared in a contest.
-        taught = load_teachers(job)
-        has_teachers = bool(taught.models)
-        if not has_teachers:
-            taught = Taught([job.model], [1.0], taught.form)
+        given = load_teachers(job)
+        has_teachers, taught = bool(given.models), _or_start(given, job)
         text, held = (
             taught.labelled(part.dataset, part.sha256, job.cache_dir).with_format("numpy")["label"][
                 :
@@ -105,13 +114,25 @@ class HeldOut(Ability):
                 "always be the best; give teachers, graded pairs in evaluate.dev, or no "
                 "eval_strategy: then the last step is the result."
             )
-        reference = neighbourhood_means(np.asarray(held), near.count, weight, np.asarray(text))
+        reference = neighbourhood_means(
+            np.asarray(held), near.count, weight, np.asarray(text), together=True
+        )
         own = neighbours_set(held_out.dataset["sentence"][:], reference, held_out.sha256)
         job.inputs = replace(
             inputs,
             sets=inputs.sets | {DEV: own},
             evaluators={DEV: evaluator_of(job.stage, DEV, own)} | inputs.evaluators,
         )
+
+
+def _or_start(taught: Taught, job: Job) -> Taught:
+    """Return the teachers, without any the model that the stage starts from."""
+    return taught if taught.models else Taught([job.model], [1.0], taught.form)
+
+
+def _labelled_ahead(job: Job, part: Rows) -> Dataset:
+    taught = _or_start(taught_by(job), job)
+    return taught.labelled(part.dataset, part.sha256, job.cache_dir)
 
 
 def _can_hold_out(stage: StageSpec) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,6 +18,8 @@ from st_jtcse.recipe.blocks import DEV, Block, Sources, WeightedModelSpec
 from st_jtcse.recipe.yaml_source import Loc
 
 if TYPE_CHECKING:
+    from st_jtcse import data
+    from st_jtcse.data.encoded import Encoded
     from st_jtcse.data.fitted_maps import Step
     from st_jtcse.evaluation.measured_sets import OwnSet
     from st_jtcse.evaluation.unique_texts import Vectors
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from st_jtcse.recipe.data_blocks import EvaluateSpec
     from st_jtcse.recipe.schema import StageSpec
     from st_jtcse.training.job import Job
+    from st_jtcse.training.limits import Limits
     from st_jtcse.training.stage_inputs import Inputs
 
     Maps = list[AffineMap]
@@ -238,6 +242,16 @@ class Mapped(Ability):
         if sources is not None:
             inputs.read_beside(_ANCHORS, sources)
 
+    def ahead(self, job: Job) -> Iterator[Callable[[], Any]]:
+        """The start's vectors, of what is held out too, and those that maps lead to."""
+        texts = [job.sentences, job.inputs.read.get(_ANCHORS), job.inputs.kept_out]
+        for text in texts:
+            if text is not None:
+                yield partial(_encoded, job, text)
+        for _, _, step in self.of(job.stage).steps:
+            if step.towards is not None:
+                yield partial(_targets, job, step.towards)
+
     def begin(self, job: Job) -> None:
         """Fit the maps, and choose among them. Raises UserError."""
         own: MapsSpec = self.of(job.stage)
@@ -277,16 +291,12 @@ class _Fitting:
     """The maps of a stage as they are fitted and compared."""
 
     def __init__(self, job: Job, own: MapsSpec) -> None:
-        from st_jtcse.data.encoded import encoded
-
         self._job, self._own = job, own
         self._known: dict[str, list[Vectors]] = {}
-        text = job.sentences
-        self._text = encoded(job.model, text.dataset, text.sha256, job.cache_dir)
+        self._text = _encoded(job, job.sentences)
         self._anchors = None
         if _ANCHORS in job.inputs.read:
-            anchors = job.inputs.read[_ANCHORS]
-            self._anchors = encoded(job.model, anchors.dataset, anchors.sha256, job.cache_dir)[:]
+            self._anchors = _encoded(job, job.inputs.read[_ANCHORS])[:]
 
     def result(self) -> tuple[Maps, dict[str, Any]]:
         """Return the maps, none where the start is better, and what the record says of them."""
@@ -311,14 +321,8 @@ class _Fitting:
 
         if spec.towards is None:
             return step_of(spec)
-        targets = self._targets(spec.towards)
+        targets = _targets(self._job, spec.towards)
         return fitted_maps.Towards(targets, spec.towards.ridge, spec.towards.towards_identity)
-
-    def _targets(self, spec: TowardsSpec) -> Any:
-        text = self._job.sentences
-        taught = Taught(*loaded(self._job, spec.teachers), "sum")
-        labelled = taught.labelled(text.dataset, text.sha256, self._job.cache_dir)
-        return labelled.with_format("numpy")["label"]
 
     def _best(
         self, names: Sequence[str], ways: Sequence[Maps], evaluate: EvaluateSpec
@@ -329,21 +333,28 @@ class _Fitting:
             Entry(name, self._score(dev, maps), self._general(maps, evaluate), share)
             for name, (maps, share) in zip(["start", *names], kept)
         ]
-        chosen = winner(entries, evaluate)
-        record = told(self._job.stage.name, entries, chosen, evaluate)
+        limits = self._limits(evaluate)
+        chosen = winner(entries, limits)
+        record = told(self._job.stage.name, entries, chosen, limits)
         return kept[chosen][0], record
 
     def _within(self, maps: Maps, evaluate: EvaluateSpec | None) -> tuple[Maps, float]:
         """Return maps mixed with the identity, as far as general sets need it, and their share."""
-        if evaluate is None or evaluate.retention is None:
+        limits = self._limits(evaluate)
+        if evaluate is None or not limits.allowed:
             return maps, 1.0
         start = Entry("start", 0.0, self._general([], evaluate))
         same_size = all(len(each.matrix) == len(each.bias) for each in maps)
         for share in SHARES if same_size else SHARES[:1]:
             mixed = [each.mixed(share) for each in maps]
-            if Entry("mixed", 0.0, self._general(mixed, evaluate)).keeps(start, evaluate):
+            if Entry("mixed", 0.0, self._general(mixed, evaluate)).keeps(start, limits):
                 return mixed, share
         return [], 0.0
+
+    def _limits(self, evaluate: EvaluateSpec | None) -> Limits:
+        from st_jtcse.training.limits import limits_of
+
+        return limits_of(evaluate, self._job.inputs.evaluators)
 
     def _general(self, maps: Maps, evaluate: EvaluateSpec) -> dict[str, float]:
         sets = self._job.inputs.sets
@@ -363,14 +374,13 @@ class _Fitting:
 
     def _dev(self, ways: Sequence[Maps]) -> OwnSet:
         """Return the set that chooses; without labels it is made of the ways themselves."""
-        from st_jtcse.data.encoded import encoded
         from st_jtcse.data.fitted_maps import Text, apply_maps
 
         job = self._job
         if DEV not in job.inputs.sets:
             kept_out = job.inputs.kept_out
             assert kept_out is not None
-            held = encoded(job.model, kept_out.dataset, kept_out.sha256, job.cache_dir)[:]
+            held = _encoded(job, kept_out)[:]
             some, held = Text(self._text).some(SAMPLE), Text(held).some(len(held))
             agreement(
                 job,
@@ -380,6 +390,19 @@ class _Fitting:
             )
             self._known[job.inputs.sets[DEV].name] = [held]
         return job.inputs.sets[DEV]
+
+
+def _encoded(job: Job, text: data.Sentences) -> Encoded:
+    from st_jtcse.data.encoded import encoded
+
+    return encoded(job.model, text.dataset, text.sha256, job.cache_dir)
+
+
+def _targets(job: Job, spec: TowardsSpec) -> Any:
+    text = job.sentences
+    taught = Taught(*loaded(job, spec.teachers), "sum")
+    labelled = taught.labelled(text.dataset, text.sha256, job.cache_dir)
+    return labelled.with_format("numpy")["label"]
 
 
 def step_of(spec: MapSpec) -> Step:

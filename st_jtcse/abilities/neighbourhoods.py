@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -13,6 +13,8 @@ from st_jtcse.recipe.blocks import Block, Sources
 from st_jtcse.recipe.yaml_source import Loc
 
 if TYPE_CHECKING:
+    from datasets import Dataset
+
     from st_jtcse import data
     from st_jtcse.recipe.consistency import PlacedStage
     from st_jtcse.recipe.schema import StageSpec
@@ -93,6 +95,11 @@ class Neighbourhoods(Ability):
         if sources is not None:
             inputs.read_beside(_ANCHORS, sources)
 
+    def ahead(self, job: Job) -> Iterator[Callable[[], Any]]:
+        """The vectors of the anchors; means are kept nowhere."""
+        if _ANCHORS in job.inputs.read:
+            yield lambda: self._labelled_anchors(job)
+
     def prepare(self, job: Job) -> None:
         """Draw the labels towards their neighbours, and add the anchors with labels of theirs."""
         from st_jtcse.data.neighbours import with_neighbourhood_means
@@ -101,14 +108,18 @@ class Neighbourhoods(Ability):
         drawn, weight = with_neighbourhood_means(job.dataset, own.count, own.weight)
         job.dataset, job.record["neighbours_weight"] = drawn, weight
         if _ANCHORS in job.inputs.read:
-            self._add_anchors(job, job.inputs.read[_ANCHORS], own.anchor_share)
+            self._add_anchors(job, own.anchor_share)
 
-    def _add_anchors(self, job: Job, anchors: data.Sentences, share: float) -> None:
+    def _labelled_anchors(self, job: Job) -> Dataset:
+        anchors: data.Sentences = job.inputs.read[_ANCHORS]
+        sentences = job.columns_of(anchors)
+        return taught_by(job).labelled(sentences, anchors.sha256, job.cache_dir)
+
+    def _add_anchors(self, job: Job, share: float) -> None:
         import numpy as np
         from datasets import concatenate_datasets
 
-        sentences = job.columns_of(anchors)
-        labelled = taught_by(job).labelled(sentences, anchors.sha256, job.cache_dir)
+        labelled = self._labelled_anchors(job)
         count = round(len(job.dataset) * share / (1 - share))
         rows = np.arange(count) % len(labelled)
         job.dataset = concatenate_datasets([job.dataset, labelled.select(rows)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,6 +71,11 @@ class Teaching(Ability):
             )
         elif are_live(placed.spec):
             yield from _live_faults(placed)
+
+    def ahead(self, job: Job) -> Iterator[Callable[[], Any]]:
+        """Their vectors, unless they embed batches anew."""
+        if not are_live(job.stage):
+            yield lambda: taught_by(job).labelled(job.dataset, job.digest, job.cache_dir)
 
     def prepare(self, job: Job) -> None:
         """Add the label column; teachers that embed batches anew join the collator instead."""
@@ -159,7 +164,8 @@ def taught_by(job: Job) -> Taught:
     """
     if Taught not in job.shared:
         taught = load_teachers(job)
-        if taught.form == "sum":
+        # Ahead of a run there is no loss, and the rehearsal has compared the sizes.
+        if taught.form == "sum" and job.loss is not None:
             _check_size(job, taught.size)
         job.shared[Taught] = taught
     return job.shared[Taught]

@@ -23,6 +23,17 @@ def positive(text: str, wanted: str = "a positive number") -> int:
     return int(text)
 
 
+def share(text: str) -> tuple[int, int]:
+    """Read one of several shares, the first being 1: ``3/8``."""
+    number, _, count = text.partition("/")
+    is_share = number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)
+    if not is_share:
+        raise argparse.ArgumentTypeError(
+            f"expected I/N with I from 1 to N, such as 3/8, found {text!r}"
+        )
+    return int(number), int(count)
+
+
 def called_columns(text: str) -> tuple[tuple[str, str], ...]:
     """Read columns with what a file calls them: ``query=question,relevant=answer``."""
     pairs = [part.partition("=") for part in text.split(",")]

@@ -20,6 +20,7 @@ from st_jtcse import processes
 from st_jtcse.cli import console
 from st_jtcse.data.arrow_files import DEFAULT_CACHE
 from st_jtcse.errors import UserError
+from st_jtcse.evaluation.kept_neighbours import KEPT
 from st_jtcse.hub.card_results import TRAINING_RECORD
 from st_jtcse.hub.model_form import model_form
 from st_jtcse.hub.upload import check_repo, check_token, push
@@ -30,6 +31,7 @@ from st_jtcse.records import RunResults
 from st_jtcse.reports.run_report import PAGE, results_table
 from st_jtcse.training import runner, sweep
 from st_jtcse.training.agreement import check_agreement
+from st_jtcse.training.limits import kept_lines
 from st_jtcse.training.run_results import best_stage
 from st_jtcse.training.stage_lines import dev_of
 from st_jtcse.training.sweep import Run
@@ -43,11 +45,7 @@ def train(
     """Run stages of a recipe, or of each run of its sweep, show how far it is and what came of it,
     and push that.
     """
-    # Every process must know which one writes, before the first of them does.
-    args = loaded.recipe.args
-    limit = timedelta(seconds=args["ddp_timeout"]) if "ddp_timeout" in args else None
-    processes.join(use_cpu=bool(args.get("use_cpu")), patience=limit)
-    check_agreement(loaded, loaded.cache_dir or DEFAULT_CACHE)
+    meet(loaded)
     speaks = processes.rank() == 0
     # Before the training, which may take days: without a token there would be no push after it.
     destination = _push_plan(loaded.recipe, options.push, names)
@@ -64,6 +62,14 @@ def train(
             _tell_end(loaded, results)
             for address in _pushed(loaded.recipe, destination) if destination else ():
                 console.say(f"Pushed to {address}")
+
+
+def meet(loaded: LoadedRecipe) -> None:
+    """Find the other processes of the run: all must know which one writes, before it does."""
+    args = loaded.recipe.args
+    limit = timedelta(seconds=args["ddp_timeout"]) if "ddp_timeout" in args else None
+    processes.join(use_cpu=bool(args.get("use_cpu")), patience=limit)
+    check_agreement(loaded, loaded.cache_dir or DEFAULT_CACHE)
 
 
 def _push_plan(recipe: Recipe, asked: bool, chosen: Sequence[str]) -> PushSpec | None:
@@ -112,7 +118,8 @@ def _pushed(recipe: Recipe, plan: PushSpec) -> list[str]:
 def _tell_end(loaded: LoadedRecipe, results: RunResults) -> None:
     """Print the table, the best model's folder and how it is used."""
     folder = Path(loaded.recipe.output_dir)
-    console.show(results_table(results))
+    # Of kept neighbours each set has a line of its own; a terminal has few columns.
+    console.show(results_table(results, without=KEPT))
     for told in results.verdicts:
         console.verdict(told.sentence, told.verdict)
     _tell_ending(results)
@@ -129,9 +136,12 @@ def _tell_end(loaded: LoadedRecipe, results: RunResults) -> None:
 
 
 def _tell_ending(results: RunResults) -> None:
-    """Say what the abilities have to say of the last stage of which they say something."""
+    """Say what the last stage keeps, of which there is something to say, and what the abilities say
+    of it.
+    """
     for record in reversed(results.stages):
-        told = [line for ability in abilities() for line in ability.ending(record)]
+        told = kept_lines(record)
+        told += [line for ability in abilities() for line in ability.ending(record)]
         for line, verdict in told:
             console.verdict(line, verdict)
         if told:

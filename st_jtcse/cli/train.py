@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import REPEATED, faults_of, recipes_complete
+from st_jtcse.cli.arguments import REPEATED, faults_of, recipes_complete, share
 from st_jtcse.cli.exit_status import command, outcome
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import first_recipes
+from st_jtcse.wording import absent
 
 if TYPE_CHECKING:
     from st_jtcse.recipe.load import LoadedRecipe
@@ -47,6 +48,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     rehearsed = "check everything in a short rehearsal, print the plan, write nothing"
     parser.add_argument("--dry-run", action="store_true", help=rehearsed)
+    ahead = (
+        "compute share I of N of the vectors and round trips that the run needs, into the recipe's "
+        "cache_dir, and stop; in any order, I from 1"
+    )
+    parser.add_argument("--prepare", type=share, metavar="I/N", help=ahead)
     where = (
         "afterwards push the models that the recipe's 'push' names; default: the last one, to a "
         "private repository"
@@ -81,6 +87,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.recipe is None and options.show is None:
         raise UserError("Name a recipe: a YAML file, or one of those that st-train --list shows.")
 
+    _check_prepare(options)
     # Bars that libraries cannot be asked to leave out; read when tqdm is imported.
     os.environ.setdefault("TQDM_DISABLE", "1")
     # Nor the stacks that torch prints where another process is gone; read when torch is imported.
@@ -97,6 +104,16 @@ def _run(options: argparse.Namespace) -> None:
     left = _left(options)
     with processes.together(lambda error: outcome(error, left)):
         _run_recipe(options, loaded or _read(options))
+
+
+def _check_prepare(options: argparse.Namespace) -> None:
+    beside = {"--resume": options.resume, "--dry-run": options.dry_run, "--push": options.push}
+    found = [option for option, is_given in beside.items() if is_given]
+    if options.prepare is not None and found:
+        raise UserError(
+            f"--prepare computes a share and trains nothing, found {found[0]} beside it; leave one "
+            "out."
+        )
 
 
 def _list(word: str) -> None:
@@ -122,7 +139,12 @@ def _read(options: argparse.Namespace) -> LoadedRecipe:
     chosen = loaded.choose(options.stages)
     missing = missing_paths([stage for stage in loaded.stages if stage.name in chosen])
     if paths := dict.fromkeys(missing):
-        raise UserError(*(f"{path} does not exist; check the path." for path in paths))
+        raise UserError(*map(absent, paths))
+    if options.prepare is not None and loaded.cache_dir is None:
+        raise UserError(
+            "--prepare: expected the recipe to name a 'cache_dir', which all shares and the run "
+            "see, found none; add --set cache_dir=FOLDER."
+        )
     return loaded
 
 
@@ -144,12 +166,18 @@ def _run_recipe(options: argparse.Namespace, loaded: LoadedRecipe) -> None:
         console.say(resolved_yaml(loaded.recipe).rstrip())
         return
     names = loaded.choose(options.stages)
-    if loaded.recipe.data is not None and loaded.recipe.data.vectors is not None:
+    has_vectors = loaded.recipe.data is not None and loaded.recipe.data.vectors is not None
+    if has_vectors and options.prepare is None:
         from st_jtcse.cli import vectors
 
         vectors.run(loaded, dry_run=options.dry_run)
         return
     runs = sweep.plan_runs(loaded, options.recipe, _overrides(options))
+    if options.prepare is not None:
+        from st_jtcse.cli import preparing
+
+        preparing.prepare(options.prepare, loaded, runs, () if has_vectors else names)
+        return
     if options.dry_run:
         place, folders = Path(loaded.recipe.output_dir), [run.folder for run in runs]
         with console.own_lines():
@@ -174,6 +202,8 @@ def _left(options: argparse.Namespace) -> str:
     """Say what an interruption leaves."""
     if options.dry_run:
         return "nothing was written"
+    if options.prepare is not None:
+        return "to go on after the last finished shard, repeat the command"
     return "to go on from the last checkpoint, repeat the command with --resume"
 
 

@@ -21,8 +21,8 @@ from st_jtcse.evaluation.unlabelled import agreed_set
 from st_jtcse.evaluation.verdict import Verdict, compare
 from st_jtcse.modules.closed_forms import AffineMap
 from st_jtcse.recipe.blocks import SourceSpec
-from st_jtcse.recipe.data_blocks import EvaluateSpec
 from st_jtcse.recipe.load import LoadedRecipe
+from st_jtcse.training.limits import Limits
 
 MAP, CARD, RESULTS = "map.safetensors", "README.md", "results.json"
 # The share of vectors that are held out to choose by, and how many at most.
@@ -67,7 +67,7 @@ def run(loaded: LoadedRecipe, *, dry_run: bool = False) -> None:
         return
     entries, ways = _contest(found, own, recipe.seed)
     # The start wins a tie.
-    chosen = winner(entries, EvaluateSpec.model_validate({}))
+    chosen = winner(entries, Limits())
     best = ways[chosen]
     told = _verdicts(tests, best)
     with new_folder(folder) as place:

@@ -23,6 +23,7 @@ from st_jtcse.hashing import embedding_sha256
 
 Vectors = npt.NDArray[np.float32]
 BATCH = 64
+SHARD = 10_000  # Texts.
 _KEY = "sentence_embedding"
 
 
@@ -78,7 +79,7 @@ def kept_vectors(
 def shard_of(sentences: Dataset) -> int:
     """Return how many sentences are encoded between two savings."""
     # The images of a shard are open all at once.
-    return 256 if isinstance(sentences.features["sentence"], Image) else 10_000
+    return 256 if isinstance(sentences.features["sentence"], Image) else SHARD
 
 
 def split(

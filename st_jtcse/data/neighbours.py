@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 from datasets import Dataset, concatenate_datasets
 
+from st_jtcse import processes
 from st_jtcse.data.nearest import EXACT, index_of, needs_index
 from st_jtcse.errors import UserError
 
 Vectors = npt.NDArray[np.float32]
+_Found = tuple[slice, npt.NDArray[np.integer[Any]], Vectors]
+_ALL = slice(None)
 # Cosine from which on two texts are copies, which would only repeat a text's own vector.
 _COPY = 0.9999
 # Where the share of neighbours begins to shrink, and where it is nothing: see topic_weight.
@@ -30,6 +33,7 @@ def neighbourhood_means(
     among: npt.NDArray[Any] | None = None,
     chunk: int = 1024,
     exact: int = EXACT,
+    together: bool = False,
 ) -> Vectors:
     r"""Mix each vector's direction with the mean of its nearest neighbours', as one step of mean
     shift does.
@@ -51,6 +55,7 @@ def neighbourhood_means(
         among: Vectors that the neighbours are found in, (m, H); None: the vectors themselves.
         chunk: How many rows are compared with all at once.
         exact: Of more vectors than these the neighbours are found by faiss, which may miss a few.
+        together: Whether all processes of a distributed run call it, and each finds a share.
 
     Returns:
         Unit vectors t_i / ||t_i||, (n, H) float32.
@@ -65,7 +70,7 @@ def neighbourhood_means(
     unit = others if among is None else _unit(vectors.astype(np.float32))
     mixed = np.empty_like(unit)
     nearest = _nearest_indexed if needs_index(len(unit), exact) else _nearest
-    for rows, near, cosines in nearest(unit, others, count, chunk):
+    for rows, near, cosines in _found(nearest, unit, others, count, chunk, together):
         mean = _unit(np.einsum("bk,bkh->bh", np.maximum(cosines, 0.0), others[near]))
         own = unit[rows]
         mixed[rows] = (1 - weight) * own + weight * np.where(
@@ -112,15 +117,19 @@ def with_neighbourhood_means(
     """Draw the column ``label`` towards its neighbours by :func:`neighbourhood_means`; each vector
     keeps its length.
 
-    A weight of None is :func:`topic_weight`'s. Returns the data set and the weight; raises
+    All processes of a distributed run call it, and each finds a share of the neighbours. A weight
+    of None is :func:`topic_weight`'s. Returns the data set and the weight; raises
     UserError where there are no more than `count` rows, or faiss is needed and not installed.
     """
     vectors = dataset.with_format("numpy")["label"][:]
-    weight = topic_weight(vectors, count) if weight is None else weight
+    if weight is None:
+        # One for all, for what comes next all do together.
+        weight = processes.gathered(topic_weight(vectors, count))[0]
     if not weight:
         return dataset, weight
     lengths = np.linalg.norm(vectors.astype(np.float32), axis=1, keepdims=True)
-    half = (lengths * neighbourhood_means(vectors, count, weight)).astype(np.float16)
+    means = neighbourhood_means(vectors, count, weight, together=True)
+    half = (lengths * means).astype(np.float16)
     column = pa.FixedSizeListArray.from_arrays(pa.array(half.ravel()), half.shape[1])
     mixed = Dataset(pa.table({"label": column}))
     return concatenate_datasets([dataset.remove_columns("label"), mixed], axis=1), weight
@@ -135,13 +144,36 @@ def _unit_of_enough(vectors: npt.NDArray[Any], count: int) -> Vectors:
     return _unit(vectors.astype(np.float32))
 
 
-def _nearest(
-    unit: Vectors, others: Vectors, count: int, chunk: int = 1024
-) -> Iterator[tuple[slice, npt.NDArray[np.int64], Vectors]]:
-    """Yield some rows at a time, their nearest others, (b, count), in no order, and the cosines of
-    these.
+def _found(
+    nearest: Callable[..., Iterator[_Found]],
+    unit: Vectors,
+    others: Vectors,
+    count: int,
+    chunk: int,
+    together: bool,
+) -> Iterator[_Found]:
+    """Yield what `nearest` finds; of several processes that work together, each finds chunks that
+    are as one process would cut them.
     """
-    for start in range(0, len(unit), chunk):
+    if not together or processes.count() == 1:
+        yield from nearest(unit, others, count, chunk)
+        return
+    part = slice(processes.rank(), None, processes.count())
+    own = [
+        (rows, near.astype(np.int32), cosines)
+        for rows, near, cosines in nearest(unit, others, count, chunk, part)
+    ]
+    for found in processes.gathered(own):
+        yield from found
+
+
+def _nearest(
+    unit: Vectors, others: Vectors, count: int, chunk: int = 1024, part: slice = _ALL
+) -> Iterator[_Found]:
+    """Yield some rows at a time, their nearest others, (b, count), in no order, and the cosines of
+    these; `part` says which of the times.
+    """
+    for start in range(0, len(unit), chunk)[part]:
         rows = slice(start, start + chunk)
         cosines = unit[rows] @ others.T
         # The text itself among them.
@@ -151,13 +183,13 @@ def _nearest(
 
 
 def _nearest_indexed(
-    unit: Vectors, others: Vectors, count: int, chunk: int = 1024
-) -> Iterator[tuple[slice, npt.NDArray[np.int64], Vectors]]:
+    unit: Vectors, others: Vectors, count: int, chunk: int = 1024, part: slice = _ALL
+) -> Iterator[_Found]:
     """Yield what :func:`_nearest` does, but for what the index misses; what is missing has a cosine
     of -1.
     """
     index = index_of(others)
-    for start in range(0, len(unit), chunk):
+    for start in range(0, len(unit), chunk)[part]:
         rows = slice(start, start + chunk)
         queries = unit[rows]
         near, cosines = (

@@ -29,6 +29,7 @@ from st_jtcse.data.document_text import documents_in, is_document
 from st_jtcse.data.passages import read_passages
 from st_jtcse.errors import DataUnavailable, UserError
 from st_jtcse.table_files import DELIMITER_NAMES, delimiter_of, other_kind
+from st_jtcse.wording import absent
 
 logger = logging.getLogger(__name__)
 
@@ -237,12 +238,12 @@ def _file_rows(path: Path) -> Iterator[Row]:
         ".parquet": _parquet_rows,
         ".tsv": _csv_rows,
     }
-    if path.is_dir() and not is_of_documents(path):
-        return _image_rows(path)
+    if path.is_dir() and (images := images_in(path)):
+        return _image_rows(path, images)
     if path.is_dir() or is_wildcard(path) or (path.is_file() and is_document(path)):
         return _document_rows(path)
     if not path.is_file():
-        raise UserError(f"{path.absolute()} does not exist; check the path.")
+        raise UserError(absent(path.absolute()))
     if path.stat().st_size == 0:
         raise UserError(f"{path} is empty; give a file with text.")
     if path.suffix == ".json":
@@ -277,18 +278,18 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line.rstrip("\r\n")
 
 
-def _image_rows(folder: Path) -> Iterator[Row]:
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _IMAGES)
-    for path in paths:
+def _image_rows(folder: Path, images: Iterable[Path]) -> Iterator[Row]:
+    for path in images:
         label = None if path.parent == folder else path.parent.name
         yield Row(str(path), {"image": {"path": str(path), "bytes": None}, "label": label})
 
 
-def is_of_documents(folder: Path) -> bool:
-    """Whether a folder is one of documents, beside images too; one may lie beside images alone."""
-    if len(documents_in(folder)) > 1:
-        return True
-    return not any(path.suffix.lower() in _IMAGES for path in folder.rglob("*"))
+def images_in(folder: Path) -> list[Path]:
+    """Return a folder's images, sorted; none where they lie beside documents, of which one alone
+    does not count.
+    """
+    images = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _IMAGES)
+    return [] if images and len(documents_in(folder)) > 1 else images
 
 
 def _document_rows(place: Path) -> Iterator[Row]:

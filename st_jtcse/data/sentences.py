@@ -30,7 +30,7 @@ from st_jtcse.data.arrow_files import (
     write_whole,
 )
 from st_jtcse.data.images import IMAGE, image_column
-from st_jtcse.data.rows import Row, Source, checked_rows, is_of_documents, read_rows
+from st_jtcse.data.rows import Row, Source, checked_rows, images_in, read_rows
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import sha256
 from st_jtcse.ownership import check_lock
@@ -223,7 +223,7 @@ class _Reader:
 
 def _holds_images(source: Source) -> bool:
     if source.file is not None and source.file.suffix != ".parquet":
-        if not source.file.is_dir() or is_of_documents(source.file):
+        if not source.file.is_dir() or not images_in(source.file):
             return False
     first = next(read_rows(source), None)
     return first is not None and isinstance(first.values.get((source.columns or (IMAGE,))[0]), dict)

@@ -1,5 +1,5 @@
-"""Columns computed from sentences once: in shards, resumable, over processes, and kept as one Arrow
-file.
+"""Columns computed from sentences once: in shards, resumable, over processes and over commands that
+share no more than the disk, and kept as one Arrow file.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from datasets import Dataset
@@ -31,6 +33,8 @@ from st_jtcse.errors import UserError
 from st_jtcse.hashing import sha256
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,48 @@ class Computation:
         return [rows[start : start + self.shard_size] for start in rows[:: self.shard_size]]
 
 
+class SharesMissing(Exception):
+    """Other shares have still to compute shards of theirs, so that there is no file yet."""
+
+
+@dataclass
+class Share:
+    """One of several shares of all shards, each computed by a command of its own."""
+
+    number: int  # from 1
+    count: int
+    # Each file that was asked for: what it is of how many sentences, and how many of these are left
+    # to other shares.
+    files: dict[Path, tuple[str, int, int]] = field(default_factory=dict)
+
+
+_SHARE: ContextVar[Share | None] = ContextVar("share", default=None)
+
+
+@contextmanager
+def in_share(number: int, count: int) -> Iterator[Share]:
+    """Compute one share of the shards of every file; where others lack, SharesMissing is raised."""
+    share = Share(number, count)
+    before = _SHARE.set(share)
+    try:
+        yield share
+    finally:
+        _SHARE.reset(before)
+
+
+def all_of(steps: Iterable[Callable[[], Result]]) -> list[Result]:
+    """Return what each step computes; SharesMissing is raised when each has computed its share."""
+    found, missing = [], None
+    for step in steps:
+        try:
+            found.append(step())
+        except SharesMissing as error:
+            missing = error
+    if missing is not None:
+        raise missing
+    return found
+
+
 def finished_file(job: Computation, cache_dir: Path) -> Path | None:
     """Return the file of a job's columns, if it is whole."""
     final = _file_of(job, cache_dir)
@@ -77,7 +123,7 @@ def cached_columns(job: Computation, cache_dir: Path) -> Dataset:
     for byte, however often the work was interrupted and however many processes shared it. Of
     several runs at once the first to finish wins, and the others take its file. UserError where
     `cache_dir`, which is safe to delete, cannot be written or has too little space, or a file in it
-    was made with other settings.
+    was made with other settings; SharesMissing as :func:`in_share` says.
     """
     final = _file_of(job, cache_dir)
     folder = final.with_suffix(".shards")
@@ -92,6 +138,7 @@ def cached_columns(job: Computation, cache_dir: Path) -> Dataset:
                 raise
         # All processes wait, for another run's file may have come between their looks at it.
         processes.wait_for_all()
+        _check_shares(job, folder, final)
     if processes.rank() == 0:
         # Also what a run left that was killed between its two last steps.
         for path in folder.glob("*-*.arrow"):
@@ -105,8 +152,31 @@ def _file_of(job: Computation, cache_dir: Path) -> Path:
     return cache_dir / f"{job.kind}-{hashlib.sha256(job.text.encode()).hexdigest()[:16]}.arrow"
 
 
+def _check_shares(job: Computation, folder: Path, final: Path) -> None:
+    """Raise SharesMissing, in all processes alike, where other shares have not done theirs."""
+    share = _SHARE.get()
+    if share is None:
+        return
+    # By their names alone: what they hold is checked when they are joined.
+    known = {path.name.partition("-")[0] for path in folder.glob("*-*.arrow")}
+    left = sum(len(rows) for at, rows in enumerate(job.shards) if f"{at:05d}" not in known)
+    # Asked last: who joins the shards removes them when the file is there.
+    left = 0 if is_whole(final, job.text) else left
+    share.files[final] = (job.kind, len(job.sentences), left)
+    if processes.in_any(left > 0):
+        raise SharesMissing
+
+
+def _own_shards(job: Computation) -> list[tuple[int, range]]:
+    """Return the shards that this process computes, with their numbers."""
+    first, every = processes.rank(), processes.count()
+    if share := _SHARE.get():
+        first, every = first + (share.number - 1) * every, share.count * every
+    return list(enumerate(job.shards))[first::every]
+
+
 def _compute(job: Computation, folder: Path, final: Path) -> None:
-    own = list(enumerate(job.shards))[processes.rank() :: processes.count()]
+    own = _own_shards(job)
     left = [(shard, rows) for shard, rows in own if not _finished_shard(folder, shard)]
     total = sum(len(rows) for _, rows in own)
     to_do = sum(len(rows) for _, rows in left)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -114,19 +114,25 @@ def load_own_set(
         return _graded(source, name, source.columns, score_range)
     first = next(checked_rows([source], "sets", (), lambda row, _: row), None)
     found = first.values.keys() if first is not None else ()
-    for columns, read in _KINDS.items():
-        if all(column in found for column in columns):
-            if source.fit_split is not None and read is not _labelled_images:
-                raise UserError(
-                    f"{source.label}: a classifier is fitted on images alone; remove 'fit_split'."
-                )
-            return read(source, name, columns, score_range)
+    columns = columns_of_a_set(found)
+    if columns is not None:
+        read = _KINDS[columns]
+        if source.fit_split is not None and read is not _labelled_images:
+            raise UserError(
+                f"{source.label}: a classifier is fitted on images alone; remove 'fit_split'."
+            )
+        return read(source, name, columns, score_range)
     kinds = "; ".join(", ".join(columns) for columns in _KINDS)
     there = first.columns if first is not None else "no row"
     raise UserError(
         f"{source.label}: expected the columns of a set ({kinds}), found {there}. Rename "
         f"them{hint}."
     )
+
+
+def columns_of_a_set(found: Collection[str]) -> tuple[str, ...] | None:
+    """Return those of some columns that make a set; None where none do."""
+    return next((columns for columns in _KINDS if set(columns) <= set(found)), None)
 
 
 def _rows(

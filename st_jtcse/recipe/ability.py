@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from graphlib import TopologicalSorter
@@ -141,6 +141,15 @@ class Ability:
 
     def begin(self, job: Job) -> None:
         """Do what comes before the start is scored."""
+
+    def ahead(self, job: Job) -> Iterable[Callable[[], Any]]:
+        """Return what computes the files that it keeps in `job.cache_dir`, a call each: before the
+        run, where there is no loss yet, and perhaps in shares, so that a file need not be whole.
+
+        By default it prepares its rows, which those of others may be made of.
+        """
+        self.prepare(job)
+        return ()
 
     def prepare(self, job: Job) -> None:
         """Compute what the loss trains on, into `job.dataset`, and tell it in `job.record`."""

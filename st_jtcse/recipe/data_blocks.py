@@ -183,7 +183,9 @@ class EvaluateSpec(Block):
     )
     general: dict[str, MeasuredSet] = Field(
         default_factory=dict,
-        description="Sets that `retention` protects, by the name to show; they are reported too.",
+        description="Sets that `retention` and `kept_neighbours` protect, by the name to show; "
+        "they are reported too. Beside sets with labels also plain sentences: a text file, or a "
+        "table with the column sentence.",
     )
     retention: float | None = Field(
         None,
@@ -191,6 +193,14 @@ class EvaluateSpec(Block):
         allow_inf_nan=False,
         description="How many points each set of `general` may lose at most; if one loses more, "
         "the trained weights are mixed with those of the start.",
+    )
+    kept_neighbours: float | None = Field(
+        None,
+        ge=0,
+        le=100,
+        allow_inf_nan=False,
+        description="The same for plain sentences in `general`: of each one's ten nearest by the "
+        "start, how many percent stay its ten nearest at least, on average.",
     )
     score_range: tuple[float, float] = Field(
         (0.0, 5.0), description="Lowest and highest score allowed in the pairs.", strict=False
@@ -239,11 +249,11 @@ class EvaluateSpec(Block):
             raise ValueError(
                 "expected 'dev' beside 'patience', found none. Give it, or remove 'patience'."
             )
-        if self.retention is not None and not self.general:
-            raise ValueError(
-                "expected 'general' beside 'retention', found none. Name sets, or remove "
-                "'retention'."
-            )
+        for key in ("retention", "kept_neighbours"):
+            if getattr(self, key) is not None and not self.general:
+                raise ValueError(
+                    f"expected 'general' beside '{key}', found none. Name sets, or remove '{key}'."
+                )
         if both := self.general.keys() & self.test.keys():
             raise ValueError(
                 f"expected each name once, found {min(both)!r} in 'general' and 'test'. Rename one."

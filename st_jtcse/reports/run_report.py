@@ -53,9 +53,14 @@ class Example(NamedTuple):
     after: float
 
 
-def results_table(results: RunResults) -> Table:
-    """Return the start models as shipped, and every stage, where it started -> where it ended."""
-    sets = list(dict.fromkeys(name for record in results.stages for name in record.spearman))
+def results_table(results: RunResults, without: str | None = None) -> Table:
+    """Return the start models as shipped, and every stage, where it started -> where it ended.
+
+    Sets of the metric `without` are left out.
+    """
+    metrics = {name: metric for record in results.stages for name, metric in record.metrics.items()}
+    found = dict.fromkeys(name for record in results.stages for name in record.spearman)
+    sets = [name for name in found if without is None or metrics.get(name) != without]
     rows = [[name, "", "", *scores] for name, *scores in shipped_rows(results.as_shipped, sets)]
     rows += [
         [
@@ -66,7 +71,6 @@ def results_table(results: RunResults) -> Table:
         ]
         for record in results.stages
     ]
-    metrics = {name: metric for record in results.stages for name, metric in record.metrics.items()}
     title = f"{results.recipe}, seed {results.seed}: {scale(sets, metrics)}, start -> trained"
     return Table(["stage", "parameters", "steps", *sets], rows, title)
 

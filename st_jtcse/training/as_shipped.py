@@ -25,6 +25,7 @@ from st_jtcse.pooling_names import SPOKEN
 from st_jtcse.recipe.blocks import WeightedModelSpec
 from st_jtcse.recipe.schema import STAGE_PREFIX, ModelSpec, StageSpec
 from st_jtcse.records import RunResults, read
+from st_jtcse.training.limits import is_kept
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import KEYS, load_frozen
 from st_jtcse.training.stage_inputs import Inputs
@@ -147,22 +148,21 @@ class ShippedScores:
 
     def of(self, stage: StageSpec, inputs: Inputs) -> dict[str, dict[str, float]]:
         """Return the scores of a stage's start models on its evaluation sets; a plain encoder has
-        none.
+        none, nor has any on sets that are beside a stage's own start.
         """
         told: dict[str, dict[str, float]] = {}
+        evaluators = {name: own for name, own in inputs.evaluators.items() if not is_kept(own)}
         # A cross-encoder scores pairs; its backbone, as shipped, embeds sentences.
-        if not inputs.evaluators or stage.model.scores_pairs or processes.rank() != 0:
+        if not evaluators or stage.model.scores_pairs or processes.rank() != 0:
             return told
         names = _labels(self.stages)
         for start in start_models(stage, self.stages):
             name = names[start.model, start.revision]
-            usable = [
-                key for key in inputs.evaluators if self.data_sha256.get(key) == inputs.hashes[key]
-            ]
+            usable = [key for key in evaluators if self.data_sha256.get(key) == inputs.hashes[key]]
             known = {
                 key: score for key, score in self.scores.get(name, {}).items() if key in usable
             }
-            missing = {key: found for key, found in inputs.evaluators.items() if key not in known}
+            missing = {key: found for key, found in evaluators.items() if key not in known}
             try:
                 if missing and saved_form(start.model, revision=start.revision) is not None:
                     known |= kind_of(stage.model).scores(
@@ -171,7 +171,7 @@ class ShippedScores:
             except UserError as error:
                 logger.warning("the table lacks the row 'as shipped': %s", error)
                 continue
-            told[name] = {key: known[key] for key in inputs.evaluators if key in known}
+            told[name] = {key: known[key] for key in evaluators if key in known}
         self.take(told, inputs.hashes)
         return told
 

@@ -18,7 +18,7 @@ from st_jtcse.recipe.ability import Ability, used
 from st_jtcse.recipe.blocks import WeightedModelSpec
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.models import Resolve, load_frozen
-from st_jtcse.training.stage_inputs import Inputs, check_batch
+from st_jtcse.training.stage_inputs import Inputs, beside_start, check_batch
 
 
 @dataclass
@@ -71,7 +71,8 @@ class Job:
         return load_frozen(spec, self.resolve)
 
     def begin(self) -> None:
-        """Let the abilities do what comes before the start is scored."""
+        """Let the abilities do what comes before the start is scored, by which some sets are."""
+        self.inputs = beside_start(self.stage, self.inputs, self.model)
         for ability in self.abilities:
             ability.begin(self)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from transformers import TrainerCallback, set_seed
@@ -14,13 +15,26 @@ from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.as_shipped import ShippedScores, begins_as
 from st_jtcse.training.job import Job
+from st_jtcse.training.limits import is_kept
 from st_jtcse.training.model_kinds import kind_of
-from st_jtcse.training.models import resolver, start_model
+from st_jtcse.training.models import Resolve, resolver, start_model
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs
 from st_jtcse.training.stage_lines import StageLines, tell_end
 from st_jtcse.training.stage_saving import save_stage
 from st_jtcse.training.stage_training import prepare, train
+
+
+def seed_of(loaded: LoadedRecipe, stage: StageSpec) -> int:
+    """Return a stage's own seed, in 0..2^31-1."""
+    digest = hashlib.sha256(f"{loaded.recipe.seed}/{stage.name}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+def start_of(stage: StageSpec, resolve: Resolve, seed: int) -> Any:
+    """Assemble the model that a stage starts from, the same each time."""
+    set_seed(seed)
+    return start_model(stage, resolve, seed)
 
 
 def run_stage(
@@ -38,15 +52,8 @@ def run_stage(
     stage without a loss is saved as it is. Raises UserError if a model does not load or fit, or the
     loss is not finite, and KeyboardInterrupt after an orderly stop with a checkpoint.
     """
-    # The stage's own seed, in 0..2^31-1.
-    digest = hashlib.sha256(f"{loaded.recipe.seed}/{stage.name}".encode()).digest()
-    seed = int.from_bytes(digest[:4], "big") >> 1
-    kind = kind_of(stage.model)
-
-    def start() -> Any:
-        set_seed(seed)
-        return start_model(stage, resolver(folder), seed)
-
+    seed = seed_of(loaded, stage)
+    kind, start = kind_of(stage.model), partial(start_of, stage, resolver(folder), seed)
     job = Job(
         stage=stage,
         inputs=inputs,
@@ -73,6 +80,8 @@ def run_stage(
         "steps": 0,
         "seconds": 0.0,
     }
+    if any(map(is_kept, inputs.evaluators.values())):
+        found["kept_neighbours"] = stage.evaluate.kept_neighbours if stage.evaluate else None
     if stage.loss is not None:
         if processes.rank() == 0:
             folder.begin(stage.name)

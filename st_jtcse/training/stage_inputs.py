@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from st_jtcse import data, processes
 from st_jtcse.errors import UserError
+from st_jtcse.evaluation.kept_neighbours import KEPT, beside, holds_sentences, sentences_set
 from st_jtcse.evaluation.measured_sets import OwnSet
 from st_jtcse.evaluation.own_sets import OwnSetEvaluator, load_own_set
 from st_jtcse.recipe.ability import used
@@ -19,8 +20,9 @@ from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.model_kinds import EVALUATION_BATCH, kind_of
 
 Rows = data.Sentences | data.Labelled
-# Sets that were read, by what they were read from and the range of their scores.
-_Known = dict[tuple[data.Source, tuple[float, float]], OwnSet]
+# Sets that were read, by what they were read from, the range of their scores, and whether plain
+# sentences are one.
+_Known = dict[tuple[data.Source, tuple[float, float], bool], OwnSet]
 
 
 @dataclass
@@ -166,9 +168,12 @@ def _load_sets(stage: StageSpec, known: _Known) -> dict[str, OwnSet]:
             if isinstance(spec, DevSpec) and spec.made:
                 continue
             source, score_range = source_of(spec), stage.evaluate.score_range
-            key = source, score_range
+            key = source, score_range, name in stage.evaluate.general
             if key not in known:
-                known[key] = load_own_set(source, source.label, score_range, hint)
+                if key[-1] and holds_sentences(source):
+                    known[key] = sentences_set(source, source.label)
+                else:
+                    known[key] = load_own_set(source, source.label, score_range, hint)
             found[name] = known[key]
             if stage.model.scores_pairs and found[name].pairs is None:
                 raise UserError(
@@ -177,6 +182,15 @@ def _load_sets(stage: StageSpec, known: _Known) -> dict[str, OwnSet]:
                     "an 'evaluate' of its own."
                 )
     return found
+
+
+def beside_start(stage: StageSpec, inputs: Inputs, start: Any) -> Inputs:
+    """Return what a stage reads, its general sentences beside the model that it starts from."""
+    kept = {name: beside(own, start) for name, own in inputs.sets.items() if own.metric == KEPT}
+    if not kept:
+        return inputs
+    evaluators = {name: evaluator_of(stage, name, own) for name, own in kept.items()}
+    return replace(inputs, sets=inputs.sets | kept, evaluators=inputs.evaluators | evaluators)
 
 
 def evaluator_of(stage: StageSpec, name: str, own: OwnSet) -> Any:

@@ -8,17 +8,18 @@ import copy
 import logging
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from st_jtcse.evaluation import gmac
 from st_jtcse.recipe.blocks import DEV
-from st_jtcse.recipe.data_blocks import EvaluateSpec
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.as_shipped import beside_start
 from st_jtcse.training.job import Job
+from st_jtcse.training.limits import Limits, limits_of
 from st_jtcse.training.model_kinds import ModelKind, kind_of
 from st_jtcse.training.provenance import environment
 from st_jtcse.training.run_folder import RunFolder
@@ -76,8 +77,8 @@ def result_of(
 ) -> Any:
     """Return the model that a stage ends with, and complete what is found of the stage.
 
-    The start competes as step 0 of a training that is evaluated on `dev`; `evaluate.retention`
-    bounds what general sets may lose.
+    The start competes as step 0 of a training that is evaluated on `dev`; `evaluate.retention` and
+    `evaluate.kept_neighbours` bound what general sets may lose.
     """
     best, dev = found.get("best_dev"), found["spearman_start"].get(DEV)
     if best is not None and best < dev:
@@ -87,19 +88,14 @@ def result_of(
         logger.warning(told, stage.name, dev, best)
         found["best_step"] = 0
         return make_start()
-    if (
-        stage.loss is not None
-        and stage.evaluate is not None
-        and stage.evaluate.retention is not None
-    ):
-        found |= keep_general(
-            stage.evaluate, model, make_start(), kind_of(stage.model), inputs, found
-        )
+    limits = limits_of(stage.evaluate, inputs.evaluators)
+    if stage.loss is not None and limits.allowed:
+        found |= keep_general(limits, model, make_start(), kind_of(stage.model), inputs, found)
     return model
 
 
 def keep_general(
-    spec: EvaluateSpec,
+    limits: Limits,
     model: Any,
     start: Any,
     kind: ModelKind,
@@ -116,7 +112,7 @@ def keep_general(
         s = 1, 0.8, 0.6, 0.4, 0.2, 0
 
     Args:
-        spec: What is allowed, and of which sets.
+        limits: What is allowed, and of which sets.
         model: The trained model; it gets the mixed weights.
         start: The model before training, of the same architecture.
         kind: What both are.
@@ -131,31 +127,26 @@ def keep_general(
     References:
         Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022, Eq. 1.
     """
-    most, before = spec.retention or 0.0, found["spearman_start"]
-    allowed = dict.fromkeys(spec.general, most) | (
-        {} if found.get("best_dev") is None else {DEV: 0.0}
-    )
-    sets = {name: inputs.evaluators[name] for name in allowed}
+    before, chooses = found["spearman_start"], found.get("best_dev") is not None
+    every = replace(limits, allowed={**limits.allowed, **({DEV: 0.0} if chooses else {})})
+    sets = {name: inputs.evaluators[name] for name in every.allowed}
     first, last = copy.deepcopy(start.state_dict()), copy.deepcopy(model.state_dict())
     for share in SHARES:
         model.load_state_dict(_mixed(first, last, share))
         after = kind.scores(model, sets)
-        if all(before[name] - after[name] <= loss for name, loss in allowed.items()):
+        if not every.beyond(before, after):
             if share < 1:
                 logger.warning(
-                    "kept %.0f %% of the training, so that no general set loses more than %g",
+                    "kept %.0f %% of the training, so that no general set %s",
                     100 * share,
-                    most,
+                    limits.told,
                 )
             return {"trained_share": share}
         told = ", ".join(f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in sets)
         logger.info("with %.0f %% of the training: %s", 100 * share, told)
     model.load_state_dict(first)
-    told = (
-        "any share of the training loses more than %g%s, so the stage keeps the model it started "
-        "from"
-    )
-    logger.warning(told, most, " or falls on dev" if DEV in allowed else "")
+    told = "any share of the training %s%s, so the stage keeps the model it started from"
+    logger.warning(told, limits.told, " or falls on dev" if chooses else "")
     return {"trained_share": 0.0, "best_step": 0}
 
 

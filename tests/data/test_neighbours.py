@@ -1,9 +1,14 @@
 """Neighbourhood means against the equation by hand in float64, chunked or not, by an index or not."""
 
+import json
+
 import numpy as np
 import pytest
+import torch.distributed as dist
 from datasets import Dataset
+from processes import run_two
 
+from st_jtcse.data import neighbours
 from st_jtcse.data.neighbours import neighbourhood_means, topic_weight, with_neighbourhood_means
 from st_jtcse.errors import UserError
 
@@ -112,3 +117,52 @@ def test_without_topics_a_label_column_stays():
         {"label": np.concatenate([dataset["label"], np.array(dataset["label"]) * 1.2 + 0.05])}
     )
     assert with_neighbourhood_means(dataset, 4, None) == (dataset, 0.0)
+
+
+def find_together(folder, exact):
+    """What one of two processes does: find its share of the neighbours, and note its rows."""
+    dist.init_process_group("gloo")
+    searches, rows = ("_nearest", "_nearest_indexed"), []
+
+    def noting(search):
+        def noted(*given):
+            for found in search(*given):
+                rows.append(found[0].start)
+                yield found
+
+        return noted
+
+    for name in searches:
+        setattr(neighbours, name, noting(getattr(neighbours, name)))
+    means = neighbourhood_means(clusters(), 5, 0.3, chunk=16, exact=exact, together=True)
+    labelled, _ = with_neighbourhood_means(labels(), 3, None)
+    np.save(folder / f"means-{dist.get_rank()}.npy", means)
+    np.save(folder / f"labels-{dist.get_rank()}.npy", labelled.with_format("numpy")["label"][:])
+    (folder / f"rows-{dist.get_rank()}.json").write_text(json.dumps(rows))
+    dist.destroy_process_group()
+
+
+def clusters():
+    draw = np.random.default_rng(3)
+    return (draw.normal(size=(8, 12)).repeat(10, axis=0) + draw.normal(size=(80, 12))) * 2
+
+
+def labels():
+    column = clusters().astype(np.float16).tolist()
+    return Dataset.from_dict({"label": column})
+
+
+@pytest.mark.parametrize("exact", [79, 80])
+def test_two_processes_each_find_a_share_and_have_the_bytes_of_one(tmp_path, exact):
+    if exact < 80:
+        pytest.importorskip("faiss")
+    run_two(find_together, tmp_path, exact, folder=tmp_path)
+    means = neighbourhood_means(clusters(), 5, 0.3, chunk=16, exact=exact)
+    labelled, weight = with_neighbourhood_means(labels(), 3, None)
+    assert weight > 0
+    expected = labelled.with_format("numpy")["label"][:]
+    for rank, starts in enumerate([[0, 32, 64], [16, 48]]):
+        assert np.load(tmp_path / f"means-{rank}.npy").tobytes() == means.tobytes()
+        assert np.load(tmp_path / f"labels-{rank}.npy").tobytes() == expected.tobytes()
+        found = json.loads((tmp_path / f"rows-{rank}.json").read_text())
+        assert found[: len(starts)] == starts

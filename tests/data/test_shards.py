@@ -1,6 +1,7 @@
 import dataclasses
 import errno
 import hashlib
+import itertools
 import logging
 import os
 import shutil
@@ -11,7 +12,7 @@ from conftest import make_sentences
 from datasets import Dataset
 
 from st_jtcse.data.arrow_files import _first_difference
-from st_jtcse.data.shards import Computation, cached_columns
+from st_jtcse.data.shards import Computation, SharesMissing, all_of, cached_columns, in_share
 from st_jtcse.errors import UserError
 from st_jtcse.ownership import LIST
 
@@ -248,3 +249,106 @@ def test_shards_that_vanish_without_a_file_are_an_error(job, tmp_path):
 
     with pytest.raises(FileNotFoundError):
         cached_columns(dataclasses.replace(job, compute=vanish), tmp_path)
+
+
+def share_of(job, cache, number, count):
+    """Compute a share; return what it found of the one file, and the sentences left to others."""
+    with in_share(number, count) as share:
+        try:
+            found = cached_columns(job, cache)
+        except SharesMissing:
+            found = None
+    ((_, sentences, left),) = share.files.values()
+    assert sentences == len(SENTENCES)
+    return found, left
+
+
+def whole_file(job, folder):
+    cached_columns(job, folder)
+    (path,) = folder.iterdir()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_shares_in_any_order_make_the_file_of_one_run(job, tmp_path, count):
+    job, computed = job
+    whole = whole_file(job, tmp_path / "whole")
+    for order in itertools.permutations(range(1, count + 1)):
+        cache = tmp_path / "-".join(map(str, order))
+        left = len(SENTENCES)
+        for number in order:
+            computed.clear()
+            found, now = share_of(job, cache, number, count)
+            own = [SENTENCES[rows.start : rows.stop] for rows in job.shards[number - 1 :: count]]
+            assert computed == own and now == left - sum(map(len, own))
+            left = now
+            # Nothing looks whole until the last share has joined it.
+            assert (found is None) == (number != order[-1])
+            assert [path.suffix for path in cache.iterdir()] == [".arrow" if found else ".shards"]
+        assert found["length"][:] == [len(text) for text in SENTENCES]
+        (path,) = cache.iterdir()
+        assert path.read_bytes() == whole
+
+
+def test_a_share_that_is_repeated_computes_nothing_and_changes_nothing(job, tmp_path):
+    job, computed = job
+    share_of(job, tmp_path, 2, 3)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.arrow")}
+    computed.clear()
+    assert share_of(job, tmp_path, 2, 3) == (None, 6)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.arrow")} == before
+    for number in (1, 3):
+        share_of(job, tmp_path, number, 3)
+    computed.clear()
+    for number in (1, 2, 3):
+        found, left = share_of(job, tmp_path, number, 3)
+        assert len(found) == len(SENTENCES) and left == 0
+    assert not computed and [path.suffix for path in tmp_path.iterdir()] == [".arrow"]
+
+
+def test_a_share_without_a_shard_says_what_is_left_to_others(job, tmp_path):
+    job, computed = job
+    assert share_of(job, tmp_path, 4, 4) == (None, len(SENTENCES))
+    assert not computed and not list(tmp_path.rglob("*.arrow"))
+
+
+def test_a_run_joins_shares_that_were_made_in_folders_of_their_own(job, tmp_path):
+    job, computed = job
+    whole = whole_file(job, tmp_path / "whole")
+    for number in (1, 2):
+        share_of(job, tmp_path / f"share-{number}", number, 2)
+        shutil.copytree(tmp_path / f"share-{number}", tmp_path / "cache", dirs_exist_ok=True)
+    computed.clear()
+    assert whole_file(job, tmp_path / "cache") == whole and not computed
+
+
+def test_a_run_computes_what_shares_have_left(job, tmp_path):
+    job, computed = job
+    whole = whole_file(job, tmp_path / "whole")
+    share_of(job, tmp_path / "cache", 2, 3)
+    computed.clear()
+    assert whole_file(job, tmp_path / "cache") == whole
+    assert [texts[0] for texts in computed] == [SENTENCES[0], SENTENCES[8]]
+
+
+def test_a_share_repairs_its_own_damaged_shard(job, tmp_path):
+    job, computed = job
+    share_of(job, tmp_path, 1, 2)
+    broken = min(tmp_path.glob("*.shards/*.arrow"))
+    broken.write_bytes(broken.read_bytes()[:-9])
+    with pytest.raises(UserError, match="a shard was damaged while others were computed"):
+        share_of(job, tmp_path, 2, 2)
+    computed.clear()
+    found, _ = share_of(job, tmp_path, 1, 2)
+    assert found["length"][:] == [len(text) for text in SENTENCES] and len(computed) == 1
+
+
+def test_of_several_files_a_share_computes_its_part_of_each(job, tmp_path):
+    job, computed = job
+    other = dataclasses.replace(job, settings={"unit": "word"})
+    steps = [lambda own=own: cached_columns(own, tmp_path)["length"][:] for own in (job, other)]
+    with in_share(1, 2) as share, pytest.raises(SharesMissing):
+        all_of(steps)
+    assert len(share.files) == 2 and len(computed) == 4
+    with in_share(2, 2):
+        assert all_of(steps) == [[len(text) for text in SENTENCES]] * 2

@@ -1,5 +1,6 @@
 import json
 import time
+from contextlib import nullcontext, suppress
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+from st_jtcse.data.shards import SharesMissing, in_share
 from st_jtcse.data.teachers import with_teacher_labels
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import sha256
@@ -143,8 +145,10 @@ def test_another_prompt_or_a_members_pooling_is_another_file(tower_folders, tmp_
         assert len(list(tmp_path.glob("*.arrow"))) == number
 
 
-def label_forty(tower, cache, log, pause=0.0, processes=1):
-    """Encode 40 sentences in shards of four; a line in the log for every shard that is computed."""
+def label_forty(tower, cache, log, pause=0.0, processes=1, share=None):
+    """Encode 40 sentences in shards of four, or a share of these; a line in the log for every shard
+    that is computed.
+    """
     if processes > 1:
         torch.distributed.init_process_group("gloo")
     model = teacher(tower)
@@ -158,7 +162,9 @@ def label_forty(tower, cache, log, pause=0.0, processes=1):
         return result
 
     model.encode = logged
-    label([model], [1.0], cache, make_sentences(40), shard_size=4)
+    part, missing = (nullcontext(), ()) if share is None else (in_share(*share), SharesMissing)
+    with part, suppress(missing):
+        label([model], [1.0], cache, make_sentences(40), shard_size=4)
     if processes > 1:
         torch.distributed.destroy_process_group()
 
@@ -205,3 +211,35 @@ def test_two_processes_write_the_file_of_one(tower_folders, tmp_path):
     assert json.dumps(only_file(tmp_path / "two").name) == json.dumps(
         only_file(tmp_path / "one").name
     )
+
+
+def test_shares_of_two_processes_each_write_the_file_of_one(tower_folders, tmp_path):
+    label_forty(tower_folders[0], tmp_path / "one", tmp_path / "one.log")
+    log = tmp_path / "two.log"
+    for number in (2, 1):
+        own = (tower_folders[0], tmp_path / "two", log, 0.0, 2, (number, 2))
+        run_two(label_forty, *own, folder=tmp_path)
+        # Four processes in all, so that the first share's first computes three shards of ten.
+        assert len(log.read_text().splitlines()) == {2: 4, 1: 10}[number]
+    assert sorted(log.read_text().splitlines()) == sorted(
+        (tmp_path / "one.log").read_text().splitlines()
+    )
+    assert only_file(tmp_path / "two").read_bytes() == only_file(tmp_path / "one").read_bytes()
+
+
+def test_a_share_that_is_killed_leaves_nothing_that_looks_whole(tower_folders, tmp_path):
+    label_forty(tower_folders[0], tmp_path / "whole", tmp_path / "whole.log")
+    log, cut = tmp_path / "cut.log", tmp_path / "cut"
+    killed = start(label_forty, tower_folders[0], cut, log, 0.3, 1, (1, 2))
+    while not log.exists() or len(log.read_text().splitlines()) < 3:
+        assert killed.is_alive()
+        time.sleep(0.02)
+    killed.kill()
+    killed.join()
+    label_forty(tower_folders[0], cut, log, share=(2, 2))
+    assert not list(cut.glob("*.arrow"))
+    done, shards = len(log.read_text().splitlines()), len(list(cut.glob("*.shards/*.arrow")))
+    assert 5 + 2 <= shards < 10
+    label_forty(tower_folders[0], cut, log, share=(1, 2))
+    assert len(log.read_text().splitlines()) - done == 10 - shards
+    assert only_file(cut).read_bytes() == only_file(tmp_path / "whole").read_bytes()

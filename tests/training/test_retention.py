@@ -14,6 +14,7 @@ from st_jtcse.evaluation.measured_sets import OwnSet
 from st_jtcse.evaluation.own_sets import OwnSetEvaluator
 from st_jtcse.recipe.data_blocks import EvaluateSpec
 from st_jtcse.recipe.schema import ModelSpec
+from st_jtcse.training.limits import limits_of
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.stage_inputs import Inputs
 from st_jtcse.training.stage_saving import keep_general
@@ -119,7 +120,8 @@ def test_a_mixture_below_the_start_on_dev_is_not_taken():
     found = {"spearman_start": {"dev": 100.0, "everyday": 100.0}}
     for best, share in ((None, 0.4), (100.0, 0.2)):
         inputs, kind = Inputs(None, evaluators, {}), kind_of(ModelSpec(base="x"))
-        told = keep_general(spec, model(-1.0), model(1.0), kind, inputs, found | {"best_dev": best})
+        limits, known = limits_of(spec, evaluators), found | {"best_dev": best}
+        told = keep_general(limits, model(-1.0), model(1.0), kind, inputs, known)
         assert told == {"trained_share": share}
 
 

@@ -9,6 +9,7 @@ import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +19,7 @@ import torch
 from datasets import Dataset
 from transformers import GenerationConfig
 
-from st_jtcse.data.shards import Computation, cached_columns
+from st_jtcse.data.shards import Computation, all_of, cached_columns
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import weights_sha256
 from st_jtcse.papers.data.frozen_generator import FrozenGenerator, settings_text
@@ -219,9 +220,10 @@ def round_trip(
     texts = sentences.with_format("arrow")[:].column("sentence")
     tables: list[pa.Table] = []
     counts: dict[str, dict[str, int]] = {}
-    for pivot in pivots:
-        # The models are freed at its return, before the next two are loaded.
-        columns = _columns(pivot, search, sentences, sentences_sha256, shard_size, cache_dir)
+    # The models of a pivot are freed before those of the next are loaded.
+    own = (sentences, sentences_sha256, shard_size, cache_dir)
+    found = all_of(partial(_columns, pivot, search, *own) for pivot in pivots)
+    for pivot, columns in zip(pivots, found):
         table = columns.with_format("arrow")[:]
         trips = table.column("round_trip")
         kept = pc.not_equal(trips, "")
