@@ -127,8 +127,10 @@ def merge_adapter(model: SentenceTransformer, spec: ModelSpec, folder: Path) -> 
 
     encoder: Any = model[0].model
     if processes.rank() == 0:
+        # Said before it is saved: a file written anew may be cut off, and its part moved along.
+        for config in encoder.peft_config.values():
+            config.base_model_name_or_path = _public_base(spec)
         encoder.save_pretrained(folder / ADAPTER)
-        _rename_base(folder / ADAPTER / _CONFIG, _public_base(spec))
     # PEFT merges its own model class alone; Sentence-Transformers puts the layers into the encoder
     # itself.
     for name, layer in list(encoder.named_modules()):

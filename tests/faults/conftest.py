@@ -142,12 +142,25 @@ class Undisturbed:
             n for n, moment in enumerate(self.moments, 1) if moment["path"].startswith(path)
         )
 
+    def alike(self, moments):
+        """The number of the moment at which the last of these was met: where a lock is waited for,
+        a run does a thing or two more.
+        """
+        keys = [_key(moment) for moment in moments]
+        count = keys.count(keys[-1])
+        same = [n for n, own in enumerate(self.moments, 1) if _key(own) == keys[-1]]
+        return same[count - 1]
+
     def next_stage(self, at):
         """The path at which a stage begins after a moment, and the number of that moment; None in
         the last stage.
         """
         begins = {path: self.first(path) for path in ("run/joint", "run/distilled")}
         return next(((path, first) for path, first in begins.items() if first > at), None)
+
+
+def _key(moment):
+    return moment["event"], RANDOM.sub("", moment["path"])
 
 
 @pytest.fixture(scope="session")

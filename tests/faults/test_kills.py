@@ -39,9 +39,8 @@ def test_a_process_killed_leaves_what_the_disk_held_at_its_moment(
     """By which the other tests lay out the disk, and kill nobody."""
 
     def as_it_was(project, ended):
-        assert steady(tree_of(project)) == steady(
-            undisturbed.moments[len(ended.moments) - 1]["tree"]
-        )
+        at = undisturbed.alike(ended.moments)
+        assert steady(tree_of(project)) == steady(undisturbed.moments[at - 1]["tree"])
 
     moments = every(range(6, len(undisturbed.moments) + 1, 40), 100, 3)
     disturb([{"fault": name, "at": at} for at in moments], -signal.Signals[name], as_it_was)
