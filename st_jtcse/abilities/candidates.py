@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from st_jtcse.abilities.contest import Entry, agreement, told, winner
+from st_jtcse.abilities.contest import Entry, agreement, choose_by, taught_set, told, winner
+from st_jtcse.abilities.neighbourhoods import NeighboursSpec
+from st_jtcse.abilities.teaching import Taught, TeacherSpec, loaded
 from st_jtcse.recipe.ability import Ability, Need
 from st_jtcse.recipe.blocks import DEV, Block, Text, WeightedModelSpec
 from st_jtcse.recipe.yaml_source import Loc
@@ -17,6 +19,7 @@ from st_jtcse.recipe.yaml_source import Loc
 if TYPE_CHECKING:
     from datasets import Dataset
 
+    from st_jtcse.evaluation.measured_sets import OwnSet
     from st_jtcse.evaluation.unique_texts import Vectors
     from st_jtcse.recipe.consistency import PlacedStage
     from st_jtcse.recipe.schema import StageSpec
@@ -38,6 +41,12 @@ class CandidatesSpec(Block):
         min_length=1,
         description="The candidates, the cheapest first, each written as a model's `base`. Stages "
         "that 'only' leaves out of the run do not compete.",
+    )
+    reference: list[TeacherSpec] = Field(
+        default_factory=list,
+        description="With 'dev: unlabelled', models whose summed embeddings, drawn to the topics "
+        "of the text, say which neighbours are right; none: what the candidates agree on. Stages "
+        "that 'only' leaves out of the run do not count.",
     )
     form: Literal["any", "same"] = Field(
         "any",
@@ -73,11 +82,14 @@ class Candidates(Ability):
         return {Need.EMBEDDINGS: self.key} | rows
 
     def models(self, stage: StageSpec) -> Mapping[Loc, WeightedModelSpec]:
-        """The candidates."""
-        return {
-            ("candidates", "models", at): WeightedModelSpec.model_validate({"model": name})
-            for at, name in enumerate(self.of(stage).models)
-        }
+        """The candidates, and what they are compared with."""
+        own: CandidatesSpec = self.of(stage)
+        found: dict[Loc, WeightedModelSpec] = {}
+        for at, name in enumerate(own.models):
+            found["candidates", "models", at] = WeightedModelSpec.model_validate({"model": name})
+        for at, teacher in enumerate(own.reference):
+            found["candidates", "reference", at] = teacher
+        return found
 
     def leave_out(self, stage: StageSpec, names: Collection[str]) -> StageSpec:
         """Let only stages of the run compete."""
@@ -87,8 +99,11 @@ class Candidates(Ability):
         from st_jtcse.recipe.schema import STAGE_PREFIX
 
         left_out = {f"{STAGE_PREFIX}{name}" for name in names}
-        kept = [name for name in own.models if name not in left_out]
-        return stage.model_copy(update={"candidates": own.model_copy(update={"models": kept})})
+        kept = {
+            "models": [name for name in own.models if name not in left_out],
+            "reference": [each for each in own.reference if each.model not in left_out],
+        }
+        return stage.model_copy(update={"candidates": own.model_copy(update=kept)})
 
     def faults(self, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
         """Refuse a contest that nothing decides."""
@@ -109,6 +124,10 @@ class Candidates(Ability):
         """The vectors that all are compared by, where no labels choose."""
         if DEV in job.inputs.sets or job.inputs.kept_out is None:
             return
+        reference = self.of(job.stage).reference
+        if reference:
+            yield partial(_set_of, job, reference)
+            return
         yield partial(_start_of_text, job)
         yield lambda: _held_vectors(job, job.model)
         for spec in self.models(job.stage).values():
@@ -119,6 +138,10 @@ class Candidates(Ability):
         entrants = _entrants(job, self.of(job.stage))
         job.shared[Candidates] = entrants
         if DEV in job.inputs.sets or job.inputs.kept_out is None:
+            return
+        reference = self.of(job.stage).reference
+        if reference:
+            choose_by(job, _set_of(job, reference))
             return
         agreement(job, _start_of_text(job), [_held_vectors(job, model) for _, model in entrants])
 
@@ -159,7 +182,8 @@ def _entrants(job: Job, own: CandidatesSpec) -> list[tuple[str, Any]]:
     from st_jtcse.recipe.schema import STAGE_PREFIX
 
     found = [("start", job.model)]
-    for spec in Candidates().models(job.stage).values():
+    for name in own.models:
+        spec = WeightedModelSpec.model_validate({"model": name})
         model = job.load(spec)
         if _may_compete(job, own, model):
             found.append((spec.model.removeprefix(STAGE_PREFIX), model))
@@ -168,6 +192,12 @@ def _entrants(job: Job, own: CandidatesSpec) -> list[tuple[str, Any]]:
 
 def _may_compete(job: Job, own: CandidatesSpec, model: Any) -> bool:
     return own.form == "any" or _form(model) == _form(job.model)
+
+
+def _set_of(job: Job, reference: Sequence[TeacherSpec]) -> OwnSet:
+    """Return the set whose score is how many neighbours a model shares with the reference."""
+    own, _ = taught_set(job, Taught(*loaded(job, reference), "sum"), NeighboursSpec())
+    return own
 
 
 def _form(model: Any) -> list[Any]:

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 from st_jtcse.recipe.blocks import DEV
 
 if TYPE_CHECKING:
+    from st_jtcse.abilities.neighbourhoods import NeighboursSpec
+    from st_jtcse.abilities.teaching import Taught
+    from st_jtcse.evaluation.measured_sets import OwnSet
     from st_jtcse.evaluation.unique_texts import Vectors
     from st_jtcse.training.job import Job
     from st_jtcse.training.limits import Limits
@@ -53,15 +56,26 @@ def agreement(
         texts: Likewise of training sentences, in which neighbours are found; None: they are found
             in the held-out ones.
     """
+    from st_jtcse.evaluation.unlabelled import agreed_set
+
+    sentences = job.inputs.kept_out
+    assert sentences is not None
+    texts_held = sentences.dataset["sentence"][:]
+    choose_by(job, agreed_set(texts_held, sentences.sha256, start, held, texts))
+
+
+def choose_by(job: Job, own: OwnSet) -> None:
+    """Give a stage a set of its held-out sentences as the one that chooses; what is encoded of them
+    already is not encoded again.
+    """
     import numpy as np
 
     from st_jtcse.data.encoded import kept_vectors
-    from st_jtcse.evaluation.unlabelled import RememberingEvaluator, agreed_set
+    from st_jtcse.evaluation.unlabelled import RememberingEvaluator
     from st_jtcse.modules.closed_forms import unit_rows
 
     sentences = job.inputs.kept_out
     assert sentences is not None
-    own = agreed_set(sentences.dataset["sentence"][:], sentences.sha256, start, held, texts)
 
     def recall(model: Any) -> Vectors | None:
         found = kept_vectors(model, sentences.dataset, sentences.sha256, job.cache_dir)
@@ -72,6 +86,34 @@ def agreement(
         sets=job.inputs.sets | {DEV: own},
         evaluators={DEV: RememberingEvaluator(own, DEV, recall)} | job.inputs.evaluators,
     )
+
+
+def taught_set(job: Job, taught: Taught, near: NeighboursSpec) -> tuple[OwnSet, float]:
+    """Return the set whose score is how many neighbours among the held-out sentences a model shares
+    with teachers, and how far these are drawn to the topics of the text.
+
+    Args:
+        job: The stage's, with sentences that are held out.
+        taught: The teachers, whose vectors are drawn to their neighbours in the training text.
+        near: How many neighbours these are, and how far vectors are drawn.
+    """
+    import numpy as np
+
+    from st_jtcse.data.neighbours import neighbourhood_means, topic_weight
+    from st_jtcse.evaluation.unlabelled import neighbours_set
+
+    held_out = job.inputs.kept_out
+    assert held_out is not None
+    text, held = (
+        taught.labelled(part.dataset, part.sha256, job.cache_dir).with_format("numpy")["label"][:]
+        for part in (job.sentences, held_out)
+    )
+    weight = topic_weight(text, near.count) if near.weight is None else near.weight
+    reference = neighbourhood_means(
+        np.asarray(held), near.count, weight, np.asarray(text), together=True
+    )
+    texts = held_out.dataset["sentence"][:]
+    return neighbours_set(texts, reference, held_out.sha256), weight
 
 
 def winner(entries: Sequence[Entry], limits: Limits) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from st_jtcse.abilities.contest import taught_set
 from st_jtcse.abilities.neighbourhoods import Neighbourhoods, NeighboursSpec
 from st_jtcse.abilities.streaming import is_streamed
 from st_jtcse.abilities.teaching import Taught, Teaching, load_teachers, taught_by
@@ -88,36 +89,21 @@ class HeldOut(Ability):
         Raises UserError where a teacher cannot be loaded, or nothing could be better than the
         start.
         """
-        import numpy as np
-
-        from st_jtcse.data.neighbours import neighbourhood_means, topic_weight
-        from st_jtcse.evaluation.unlabelled import neighbours_set
         from st_jtcse.training.stage_inputs import evaluator_of
 
-        inputs, held_out = job.inputs, job.inputs.kept_out
-        if held_out is None or inputs.sentences is None or job.stage.loss is None:
+        inputs = job.inputs
+        if inputs.kept_out is None or inputs.sentences is None or job.stage.loss is None:
             return  # What is not trained is compared in a contest.
         given = load_teachers(job)
-        has_teachers, taught = bool(given.models), _or_start(given, job)
-        text, held = (
-            taught.labelled(part.dataset, part.sha256, job.cache_dir).with_format("numpy")["label"][
-                :
-            ]
-            for part in (inputs.sentences, held_out)
-        )
         near = Neighbourhoods().of(job.stage) or NeighboursSpec.model_validate({})
-        weight = topic_weight(text, near.count) if near.weight is None else near.weight
-        if not has_teachers and not weight:
+        own, weight = taught_set(job, _or_start(given, job), near)
+        if not given.models and not weight:
             raise UserError(
                 f"Stage {job.stage.name!r}: 'dev: unlabelled' compares with teachers or with "
                 "topics; the stage has no teachers and its text no topics, so the start would "
                 "always be the best; give teachers, graded pairs in evaluate.dev, or no "
                 "eval_strategy: then the last step is the result."
             )
-        reference = neighbourhood_means(
-            np.asarray(held), near.count, weight, np.asarray(text), together=True
-        )
-        own = neighbours_set(held_out.dataset["sentence"][:], reference, held_out.sha256)
         job.inputs = replace(
             inputs,
             sets=inputs.sets | {DEV: own},

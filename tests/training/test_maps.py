@@ -13,6 +13,7 @@ from test_run import refusal, results, train
 from st_jtcse.data import Source, hold_out, load_sentences
 from st_jtcse.data.fitted_maps import Centred, Drawn, apply_maps, fit_maps, held_in_place
 from st_jtcse.modules import load_sentence_transformer
+from st_jtcse.modules.closed_forms import unit_rows
 from st_jtcse.recipe.yaml_source import dump
 
 TOPICS = [WORDS[at::5] for at in range(5)]
@@ -112,12 +113,17 @@ def test_without_labels_the_agreement_on_held_out_sentences_chooses(text):
     assert len(list((text / "cache").glob("vectors-*.arrow"))) == 2
 
 
-def test_the_start_stays_where_nothing_is_better(text):
+def without_topics(text):
+    """Replace the text by one in which no sentences belong together."""
     sentences = random.Random(0).sample([" ".join(WORDS[a : a + 4]) for a in range(len(WORDS))], 8)
     lines = [
         f"{one} {two} {three}" for one in sentences for two in sentences for three in sentences
     ]
     (text / "text.txt").write_text("\n".join(lines[:200]) + "\n")
+
+
+def test_the_start_stays_where_nothing_is_better(text):
+    without_topics(text)
     write(text, [START, with_maps(ways=[[{"axes": -0.5}]]), BEST])
     assert train(text) == 0
     start, mapped, best = results(text)["stages"]
@@ -221,3 +227,33 @@ def test_candidates_that_the_run_leaves_out_do_not_compete(text):
     scores = {entry["name"]: entry["dev"] for entry in found["candidates"]["entries"]}
     assert found["candidates"]["chosen"] == max(scores, key=scores.get)
     assert found["spearman"]["dev"] == pytest.approx(max(scores.values()), abs=1e-3)
+
+
+def test_a_reference_says_which_neighbours_are_right(text):
+    without_topics(text)
+    save_encoder(text / "b", 5, num_hidden_layers=1)
+    other = {**START, "name": "other", "model": {"base": "./b", "pooling": "mean"}}
+    late = {**other, "name": "late", "only": {"effort": ["full"]}}
+    reference = [{"model": "stage:other", "normalize": True}]
+    by_other = {**BEST, "candidates": {"models": ["stage:other"], "reference": reference}}
+    reference = [{"model": "stage:late"}]
+    by_none = {"name": "agreed", "candidates": {"models": ["stage:other"], "reference": reference}}
+    write(text, [START, other, late, by_other, {**BEST, **by_none}], effort="seconds")
+    assert train(text) == 0
+    *_, best, agreed = results(text)["stages"]
+    assert best["candidates"]["chosen"] == "other"
+    scores = {entry["name"]: entry["dev"] for entry in best["candidates"]["entries"]}
+    _, held = hold_out(load_sentences([Source(text / "text.txt")]))
+    near = []
+    for name in ("a", "b"):
+        model = load_sentence_transformer(text / name, pooling="mean")
+        vectors = unit_rows(model.encode(held.dataset["sentence"][:]).astype(np.float64))
+        cosines = vectors @ vectors.T
+        np.fill_diagonal(cosines, -1)
+        near.append(np.argsort(-cosines)[:, : (len(vectors) - 1) // 2])
+    shared = [len(set(one) & set(two)) / len(one) for one, two in zip(*near)]
+    # The reference is kept in half precision, in which near neighbours may change places.
+    expected = {"start": 100 * np.mean(shared), "other": 100.0}
+    assert scores == {name: pytest.approx(score, abs=1.2) for name, score in expected.items()}
+    # A run without the stage that it names has no reference, and the start is what all agree on.
+    assert agreed["candidates"]["chosen"] == "start"
