@@ -130,7 +130,7 @@ def test_what_extends_a_recipe_is_read_again_without_it(tmp_path):
     )
     again = read_again(load_recipe(path), tmp_path / "elsewhere" / "recipe.yaml")
     assert "extends" not in load(again.path).data
-    assert [stage.args.get("max_steps") for stage in again.stages] == [None, None, 9, None]
+    assert [stage.args.get("max_steps") for stage in again.stages] == [None, None, 80, 9, None]
 
 
 @pytest.mark.parametrize(
