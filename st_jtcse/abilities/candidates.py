@@ -196,7 +196,8 @@ def _may_compete(job: Job, own: CandidatesSpec, model: Any) -> bool:
 
 def _set_of(job: Job, reference: Sequence[TeacherSpec]) -> OwnSet:
     """Return the set whose score is how many neighbours a model shares with the reference."""
-    own, _ = taught_set(job, Taught(*loaded(job, reference), "sum"), NeighboursSpec())
+    near = NeighboursSpec.model_validate({})
+    own, _ = taught_set(job, Taught(*loaded(job, reference), "sum"), near)
     return own
 
 
