@@ -16,6 +16,7 @@ from st_jtcse.data.neighbours import TOPIC_NEIGHBOURS, neighbourhood_means, topi
 from st_jtcse.evaluation.measured_sets import OwnSet, Statistic
 from st_jtcse.evaluation.own_sets import NEIGHBOURS, OwnSetEvaluator, nearest_others
 from st_jtcse.evaluation.unique_texts import Vectors
+from st_jtcse.recipe.blocks import SHARED_NEIGHBOURS
 
 
 def neighbours_set(texts: Sequence[str], reference: Vectors, sha256: str) -> OwnSet:
@@ -37,7 +38,7 @@ def neighbours_set(texts: Sequence[str], reference: Vectors, sha256: str) -> Own
     """
     count = min(NEIGHBOURS, (len(texts) - 1) // 2)
     measure = partial(_shared, nearest_others(reference, count))
-    return OwnSet("unlabelled", "shared_neighbours", (texts,), len(texts), sha256, measure)
+    return OwnSet("unlabelled", SHARED_NEIGHBOURS, (texts,), len(texts), sha256, measure)
 
 
 def agreed_set(

@@ -9,7 +9,7 @@ from st_jtcse import processes
 from st_jtcse.atomic import to_json
 from st_jtcse.data.pairs import Pairs
 from st_jtcse.ownership import replace_ours
-from st_jtcse.recipe.blocks import DEV
+from st_jtcse.recipe.blocks import DEV, SHARED_NEIGHBOURS
 from st_jtcse.recipe.schema import Recipe
 from st_jtcse.records import Examples, RunResults
 from st_jtcse.reports.run_report import Example, write_run_report
@@ -73,12 +73,11 @@ def results_of(recipe: Recipe, folder: RunFolder, shipped: ShippedScores) -> Run
 
 
 def best_stage(results: RunResults) -> str | None:
-    """Return the name of the stage that ended best on dev, without dev the last; None if none is
-    finished.
+    """Return the name of the stage that ended best on dev; the last one where there is no dev, or
+    where each stage's own teachers say on dev what is right; None if none is finished.
     """
-    scored = {
-        record.name: record.spearman[DEV] for record in results.stages if DEV in record.spearman
-    }
-    if scored:
-        return max(scored, key=scored.__getitem__)
+    with_dev = [record for record in results.stages if DEV in record.spearman]
+    comparable = all(record.metrics.get(DEV) != SHARED_NEIGHBOURS for record in with_dev)
+    if with_dev and comparable:
+        return max(with_dev, key=lambda record: record.spearman[DEV]).name
     return results.stages[-1].name if results.stages else None

@@ -15,6 +15,8 @@ from st_jtcse.data.fitted_maps import Centred, Drawn, apply_maps, fit_maps, held
 from st_jtcse.modules import load_sentence_transformer
 from st_jtcse.modules.closed_forms import unit_rows
 from st_jtcse.recipe.yaml_source import dump
+from st_jtcse.records import RunResults
+from st_jtcse.training.run_results import best_stage
 
 TOPICS = [WORDS[at::5] for at in range(5)]
 START = {"name": "start", "model": {"base": "./a", "pooling": "mean"}, "loss": None, "evaluate": {}}
@@ -109,6 +111,13 @@ def test_without_labels_the_agreement_on_held_out_sentences_chooses(text):
     assert mapped["data_sha256"]["dev"] == held.sha256
     assert best["candidates"]["chosen"] == "mapped"
     assert best["weights_sha256"] == mapped["weights_sha256"]
+    # Each stage compares with a reference of its own, so the last one counts, not the highest.
+    run = results(text)
+    run["stages"][1]["spearman"]["dev"] = 1 + run["stages"][2]["spearman"]["dev"]
+    assert best_stage(RunResults.model_validate(run)) == "best"
+    for stage in run["stages"]:
+        stage["metrics"] = {}
+    assert best_stage(RunResults.model_validate(run)) == "mapped"
     # Sentences were encoded once: the mapped model has the start's encoder.
     assert len(list((text / "cache").glob("vectors-*.arrow"))) == 2
 
