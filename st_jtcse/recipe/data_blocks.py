@@ -12,7 +12,7 @@ from st_jtcse.recipe.extends import FOREIGN
 from st_jtcse.wording import shown
 
 # All by which a stage's record calls data that are not test sets.
-_OF_ABILITIES = (name for ability in abilities() for name in ability.data_names)
+_OF_ABILITIES = sorted(name for ability in abilities() for name in ability.data_names)
 _TAKEN = tuple(dict.fromkeys((DEV, "train", *_OF_ABILITIES)))
 
 

@@ -301,7 +301,7 @@ ROWS += [
     holding(
         f"a test set called {name!r}",
         f"evaluate: {{test: {{{name!r}: '{{pairs}}'}}}}",
-        "('dev', 'train', 'pair_scores', 'anchors', 'known_items' and 'neighbourhoods' are taken), "
+        "('dev', 'train', 'anchors', 'known_items', 'neighbourhoods' and 'pair_scores' are taken), "
         f"found {name!r}. Choose another.",
     )
     for name in ("dev", "train", "pair_scores", "anchors", "", " ")
