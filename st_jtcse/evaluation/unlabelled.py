@@ -16,7 +16,9 @@ from st_jtcse.data.neighbours import TOPIC_NEIGHBOURS, neighbourhood_means, topi
 from st_jtcse.evaluation.measured_sets import OwnSet, Statistic
 from st_jtcse.evaluation.own_sets import NEIGHBOURS, OwnSetEvaluator, nearest_others
 from st_jtcse.evaluation.unique_texts import Vectors
-from st_jtcse.recipe.blocks import SHARED_NEIGHBOURS
+
+# The metric's name; each set has its own reference, so that scores of two are not compared.
+SHARED_NEIGHBOURS = "shared_neighbours"
 
 
 def neighbours_set(texts: Sequence[str], reference: Vectors, sha256: str) -> OwnSet:

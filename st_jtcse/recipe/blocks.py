@@ -24,8 +24,6 @@ Text = Annotated[str, Field(min_length=1)]
 Folder = Annotated[Text, AfterValidator(os.path.expanduser)]
 # The name of the set that chooses checkpoints.
 DEV = "dev"
-# The metric of held-out sentences without labels; each stage has its own reference for it.
-SHARED_NEIGHBOURS = "shared_neighbours"
 ATTENTION: Any = Field(
     None,
     min_length=1,

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from st_jtcse import processes
 from st_jtcse.atomic import to_json
 from st_jtcse.data.pairs import Pairs
+from st_jtcse.evaluation.unlabelled import SHARED_NEIGHBOURS
 from st_jtcse.ownership import replace_ours
-from st_jtcse.recipe.blocks import DEV, SHARED_NEIGHBOURS
+from st_jtcse.recipe.blocks import DEV
 from st_jtcse.recipe.schema import Recipe
 from st_jtcse.records import Examples, RunResults
 from st_jtcse.reports.run_report import Example, write_run_report
