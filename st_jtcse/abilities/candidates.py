@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from st_jtcse.abilities.contest import Entry, agreement, choose_by, taught_set, told, winner
+from st_jtcse.abilities.contest import (
+    Entry,
+    agreement,
+    choose_by,
+    taught_ahead,
+    taught_set,
+    told,
+    winner,
+)
 from st_jtcse.abilities.neighbourhoods import NeighboursSpec
 from st_jtcse.abilities.teaching import Taught, TeacherSpec, loaded
 from st_jtcse.recipe.ability import Ability, Need
@@ -19,7 +27,6 @@ from st_jtcse.recipe.yaml_source import Loc
 if TYPE_CHECKING:
     from datasets import Dataset
 
-    from st_jtcse.evaluation.measured_sets import OwnSet
     from st_jtcse.evaluation.unique_texts import Vectors
     from st_jtcse.recipe.consistency import PlacedStage
     from st_jtcse.recipe.schema import StageSpec
@@ -32,9 +39,9 @@ class CandidatesSpec(Block):
     """Models that compete with the one that the stage starts from.
 
     `evaluate.dev` chooses among those whose general sets lose no more than `evaluate.retention` and
-    `evaluate.kept_neighbours` allow. With 'dev: unlabelled' that is what they share with what all
-    of them agree on, on held-out sentences (:func:`agreement`). The start wins a tie, then the one
-    named first.
+    `evaluate.kept_neighbours` allow. With 'dev: unlabelled' that is what they share with the
+    reference on held-out sentences, or without one with what all of them agree on
+    (:func:`agreement`). The start wins a tie, then the one named first.
     """
 
     models: list[Text] = Field(
@@ -85,8 +92,8 @@ class Candidates(Ability):
         """The candidates, and what they are compared with."""
         own: CandidatesSpec = self.of(stage)
         found: dict[Loc, WeightedModelSpec] = {}
-        for at, name in enumerate(own.models):
-            found["candidates", "models", at] = WeightedModelSpec.model_validate({"model": name})
+        for at, candidate in enumerate(_specs(own)):
+            found["candidates", "models", at] = candidate
         for at, teacher in enumerate(own.reference):
             found["candidates", "reference", at] = teacher
         return found
@@ -124,24 +131,25 @@ class Candidates(Ability):
         """The vectors that all are compared by, where no labels choose."""
         if DEV in job.inputs.sets or job.inputs.kept_out is None:
             return
-        reference = self.of(job.stage).reference
-        if reference:
-            yield partial(_set_of, job, reference)
+        own: CandidatesSpec = self.of(job.stage)
+        if own.reference:
+            yield from taught_ahead(job, partial(_taught, job, own))
             return
         yield partial(_start_of_text, job)
         yield lambda: _held_vectors(job, job.model)
-        for spec in self.models(job.stage).values():
+        for spec in _specs(own):
             yield partial(_held_vectors_of, job, spec)
 
     def begin(self, job: Job) -> None:
         """Load the candidates, and make the set that chooses. Raises UserError."""
-        entrants = _entrants(job, self.of(job.stage))
+        own: CandidatesSpec = self.of(job.stage)
+        entrants = _entrants(job, own)
         job.shared[Candidates] = entrants
         if DEV in job.inputs.sets or job.inputs.kept_out is None:
             return
-        reference = self.of(job.stage).reference
-        if reference:
-            choose_by(job, _set_of(job, reference))
+        if own.reference:
+            shared, _ = taught_set(job, _taught(job, own), NeighboursSpec.model_validate({}))
+            choose_by(job, shared)
             return
         agreement(job, _start_of_text(job), [_held_vectors(job, model) for _, model in entrants])
 
@@ -182,8 +190,7 @@ def _entrants(job: Job, own: CandidatesSpec) -> list[tuple[str, Any]]:
     from st_jtcse.recipe.schema import STAGE_PREFIX
 
     found = [("start", job.model)]
-    for name in own.models:
-        spec = WeightedModelSpec.model_validate({"model": name})
+    for spec in _specs(own):
         model = job.load(spec)
         if _may_compete(job, own, model):
             found.append((spec.model.removeprefix(STAGE_PREFIX), model))
@@ -194,11 +201,12 @@ def _may_compete(job: Job, own: CandidatesSpec, model: Any) -> bool:
     return own.form == "any" or _form(model) == _form(job.model)
 
 
-def _set_of(job: Job, reference: Sequence[TeacherSpec]) -> OwnSet:
-    """Return the set whose score is how many neighbours a model shares with the reference."""
-    near = NeighboursSpec.model_validate({})
-    own, _ = taught_set(job, Taught(*loaded(job, reference), "sum"), near)
-    return own
+def _specs(own: CandidatesSpec) -> list[WeightedModelSpec]:
+    return [WeightedModelSpec.model_validate({"model": name}) for name in own.models]
+
+
+def _taught(job: Job, own: CandidatesSpec) -> Taught:
+    return Taught(*loaded(job, own.reference), "sum")
 
 
 def _form(model: Any) -> list[Any]:

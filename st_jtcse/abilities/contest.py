@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from st_jtcse.recipe.blocks import DEV
 
 if TYPE_CHECKING:
+    from datasets import Dataset
+
     from st_jtcse.abilities.neighbourhoods import NeighboursSpec
     from st_jtcse.abilities.teaching import Taught
     from st_jtcse.evaluation.measured_sets import OwnSet
     from st_jtcse.evaluation.unique_texts import Vectors
     from st_jtcse.training.job import Job
     from st_jtcse.training.limits import Limits
+    from st_jtcse.training.stage_inputs import Rows
 
 # Training sentences that neighbours are found in; more would not change what is agreed on.
 SAMPLE = 20_000
@@ -86,6 +90,17 @@ def choose_by(job: Job, own: OwnSet) -> None:
         sets=job.inputs.sets | {DEV: own},
         evaluators={DEV: RememberingEvaluator(own, DEV, recall)} | job.inputs.evaluators,
     )
+
+
+def taught_ahead(job: Job, taught: Callable[[], Taught]) -> Iterator[Callable[[], Any]]:
+    """Yield what computes the vectors of :func:`taught_set` ahead of a run, a text each."""
+    for part in (job.inputs.sentences, job.inputs.kept_out):
+        if part is not None:
+            yield partial(_labelled, job, taught, part)
+
+
+def _labelled(job: Job, taught: Callable[[], Taught], part: Rows) -> Dataset:
+    return taught().labelled(part.dataset, part.sha256, job.cache_dir)
 
 
 def taught_set(job: Job, taught: Taught, near: NeighboursSpec) -> tuple[OwnSet, float]:

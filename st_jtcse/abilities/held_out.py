@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from st_jtcse.abilities.contest import taught_set
+from st_jtcse.abilities.contest import taught_ahead, taught_set
 from st_jtcse.abilities.neighbourhoods import Neighbourhoods, NeighboursSpec
 from st_jtcse.abilities.streaming import is_streamed
 from st_jtcse.abilities.teaching import Taught, Teaching, load_teachers, taught_by
@@ -18,11 +17,9 @@ from st_jtcse.recipe.ability import Ability, Need
 from st_jtcse.recipe.blocks import DEV
 
 if TYPE_CHECKING:
-    from datasets import Dataset
-
     from st_jtcse.recipe.schema import StageSpec
     from st_jtcse.training.job import Job
-    from st_jtcse.training.stage_inputs import Inputs, Rows
+    from st_jtcse.training.stage_inputs import Inputs
 
 
 class HeldOut(Ability):
@@ -78,8 +75,7 @@ class HeldOut(Ability):
         inputs = job.inputs
         if inputs.kept_out is None or inputs.sentences is None or job.stage.loss is None:
             return
-        for part in (inputs.sentences, inputs.kept_out):
-            yield partial(_labelled_ahead, job, part)
+        yield from taught_ahead(job, lambda: _or_start(taught_by(job), job))
 
     def begin(self, job: Job) -> None:
         """Make the set that chooses.
@@ -114,11 +110,6 @@ class HeldOut(Ability):
 def _or_start(taught: Taught, job: Job) -> Taught:
     """Return the teachers, without any the model that the stage starts from."""
     return taught if taught.models else Taught([job.model], [1.0], taught.form)
-
-
-def _labelled_ahead(job: Job, part: Rows) -> Dataset:
-    taught = _or_start(taught_by(job), job)
-    return taught.labelled(part.dataset, part.sha256, job.cache_dir)
 
 
 def _can_hold_out(stage: StageSpec) -> bool:

@@ -140,6 +140,24 @@ def test_candidates_that_are_there_are_encoded_and_the_others_wait(work, capsys)
     assert in_cache(work).items() >= before.items()
 
 
+def test_the_vectors_of_a_reference_are_computed_in_shares(work, capsys):
+    from st_jtcse.modules import load_sentence_transformer
+
+    load_sentence_transformer(work / "a", pooling="cls").save_pretrained(str(work / "a-model"))
+    found = {"models": ["./a-model"], "reference": [{"model": "./a-model", "normalize": True}]}
+    write(work, MAPPED, CHOSEN | {"candidates": found})
+    assert prepare(work, "1/2", "--stage", "chosen") == 0
+    told = capsys.readouterr().out
+    # The held-out sentences, which are one shard, do not wait for the text's other shards.
+    assert "of 144 sentences are left to other shares" in told
+    assert "teacher: all 16 sentences are there" in told
+    assert prepare(work, "2/2", "--stage", "chosen") == 0
+    assert "All shares are there" in capsys.readouterr().out
+    before = in_cache(work)
+    assert train(work, "--stage", "chosen") == 0
+    assert in_cache(work) == before
+
+
 def test_what_is_made_of_round_trips_waits_for_all_of_them(work, capsys):
     save_translator(work / "mt", 0)
     save_translator(work / "nt", 6)
