@@ -69,6 +69,17 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return re.sub(r"\[([^\[\]]*)\]\((?!\w+:)([^()#\s]+)(#[^()\s]*)?\)", moved, markdown)
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Keep each word of inline code on one line, where a browser would break it at its hyphens."""
+
+    def whole(code: re.Match[str]) -> str:
+        words = [f"<span>{word}</span>" for word in code[1].split()]
+        return f"<code>{' '.join(words)}</code>"
+
+    # A block's code has a span before it.
+    return re.sub(r"(?<!</span>)<code>([^<]+)</code>", whole, html)
+
+
 def table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
     """Yield the lines of a table; nothing without rows."""
     if rows := list(rows):

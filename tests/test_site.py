@@ -70,3 +70,12 @@ def test_no_page_fetches_anything(site):
             r"<(?:script|link|img|iframe)\b[^>]*>", page.read_text(encoding="utf-8")
         ):
             assert not re.search(r'(?:src|href)="(?:https?:)?//', tag), f"{page.name}: {tag}"
+
+
+def test_the_words_of_inline_code_are_kept_whole(site):
+    page = (site / "troubleshooting.html").read_text(encoding="utf-8")
+    assert "<code><span>st-train</span> <span>--list</span></code>" in page
+    # Blocks are as they were: what one copies has no marks in it.
+    start = (site / "index.html").read_text(encoding="utf-8")
+    assert "<span>st-train</span> <span>quickstart" not in start
+    assert "inline-block" in (site / "site.css").read_text(encoding="utf-8")
