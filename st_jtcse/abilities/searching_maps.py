@@ -15,6 +15,9 @@ from st_jtcse.recipe.blocks import Block
 from st_jtcse.recipe.yaml_source import Loc
 
 if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from st_jtcse.data.known_items import Heading
     from st_jtcse.evaluation.search_maps import Entry
     from st_jtcse.evaluation.unique_texts import Vectors
     from st_jtcse.recipe.consistency import PlacedStage
@@ -106,7 +109,7 @@ class SearchMaps(Ability):
             append_maps(job.model, best.maps, normalize=True)
         start = entries[0]
         logger.info(
-            "%s: %s; sentences cut out of passages find them %.2f -> %.2f, agreement %.2f -> %.2f, "
+            "%s: %s; what is cut out of passages finds them %.2f -> %.2f, agreement %.2f -> %.2f, "
             "%.0f %% of the nearest stay",
             job.stage.name,
             best.name if best.maps else "no candidate searches better, so the start stays",
@@ -120,14 +123,12 @@ class SearchMaps(Ability):
     def _contest(self, job: Job) -> tuple[list[Entry], Entry, dict[str, Any]]:
         import numpy as np
 
-        from st_jtcse.data.known_items import known_items
+        from st_jtcse.data.known_items import HEADING, known_items
         from st_jtcse.evaluation.search_maps import chosen, compete
 
         spec: SearchMapsSpec = self.of(job.stage)
-        passages = list(dict.fromkeys(job.sentences.dataset["sentence"]))
-        step = max(1, -(-len(passages) // spec.passages))
-        passages = passages[::step]
-        items = known_items(passages, job.seed, spec.queries)
+        passages, headings = _passages(job.sentences.rows, spec.passages)
+        items = known_items(passages, job.seed, spec.queries, headings)
         model = job.model
         how = {"batch_size": _BATCH, "show_progress_bar": False}
         encode = partial(model.encode_document, **how)
@@ -137,6 +138,8 @@ class SearchMaps(Ability):
         rests[cut] = _unit(encode([items.rests[at] for at in cut]))
         entries = compete(vectors, queries, rests, items, passages)
         told: dict[str, Any] = {"passages": len(passages), "queries": len(items.queries)}
+        if headings:
+            told["headings"] = items.kinds.count(HEADING)
         told["overlap"] = round(100 * items.overlap, 2)
         return entries, chosen(entries), told
 
@@ -151,6 +154,24 @@ class SearchMaps(Ability):
             "Behind it stand linear layers for search, fitted on its text alone "
             f"({found['chosen']})."
         )
+
+
+def _passages(rows: Dataset, most: int) -> tuple[list[str], dict[int, Heading]]:
+    """Return different passages as a search encodes them, and by place what they stand below."""
+    from st_jtcse.data.judged_corpus import as_searched
+    from st_jtcse.data.known_items import Heading
+
+    first: dict[str, tuple[str | None, str | None]] = {}
+    for batch in rows.iter(10_000):
+        for text, title, heading in zip(batch["sentence"], batch["title"], batch["heading"]):
+            first.setdefault(text, (title, heading))
+    step = max(1, -(-len(first) // most))
+    passages, headings = [], {}
+    for place, (text, (title, heading)) in enumerate(list(first.items())[::step]):
+        passages.append(as_searched(title, text))
+        if heading:
+            headings[place] = Heading(heading, text)
+    return passages, headings
 
 
 def _unit(vectors: Any) -> Vectors:

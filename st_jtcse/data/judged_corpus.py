@@ -107,6 +107,11 @@ def _split(folder: Path) -> Path | None:
     return test
 
 
+def as_searched(title: Any, text: str) -> str:
+    """Return what is encoded of a document: its title, if it has one, before its text."""
+    return f"{title} {text}" if title else text
+
+
 def _documents(path: Path) -> list[_Document]:
     seen: dict[str, str] = {}
 
@@ -115,8 +120,7 @@ def _documents(path: Path) -> list[_Document]:
         first = seen.setdefault(name, row.place)
         if first != row.place:
             raise UserError(f"{row.place}: the id {name!r} is that of {first} too; rename one.")
-        title = row.values.get("title")
-        text = f"{title} {row.text(columns[1])}" if title else row.text(columns[1])
+        text = as_searched(row.values.get("title"), row.text(columns[1]))
         file = row.values.get("source")
         return _Document(name, text.strip(), file if isinstance(file, str) else None)
 

@@ -6,9 +6,10 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from st_jtcse.data.judged_corpus import JudgedCorpus
 _QUERY, _PASSAGE = 5, 12
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _SENTENCE = re.compile(r"(?<=[.!?;:。！？])\s+")  # noqa: RUF001  # East Asian full stops
-SENTENCE = "sentence"
-KINDS = ("words", "span", SENTENCE)
+# Kinds of queries; those of two kinds are looked for in what is left of their passage too.
+WORDS, SPAN, SENTENCE, HEADING = "words", "span", "sentence", "heading"
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class KnownItems:
         queries: Texts.
         passages: Of each query, the place of its passage.
         kinds: Of each query, its kind.
-        rests: Of each query that is a sentence, its passage without it; of others an empty text.
+        rests: Of each query that is a sentence or a heading, its passage without it; of others an
+            empty text.
         overlap: The share of the queries' words that their passages hold, which flatters a search
             by words.
     """
@@ -71,9 +73,22 @@ class KnownItems:
         return JudgedCorpus(list(texts), names, starts, self.queries, grades, 0, digest)
 
 
-def known_items(texts: Sequence[str], seed: int, most: int = 1000) -> KnownItems:
+class Heading(NamedTuple):
+    """What a passage stands below, as a query, and the passage without it."""
+
+    query: str
+    rest: str
+
+
+def known_items(
+    texts: Sequence[str],
+    seed: int,
+    most: int = 1000,
+    headings: Mapping[int, Heading] | None = None,
+) -> KnownItems:
     """Make queries of passages: of each its five words of the highest tf-idf, a span of as many
-    that are rare together, and one of its sentences.
+    that are rare together, one of its sentences, and its headings, where no other passage has the
+    same.
 
     Words that no other passage holds count half, because many are slips.
 
@@ -81,6 +96,7 @@ def known_items(texts: Sequence[str], seed: int, most: int = 1000) -> KnownItems
         texts: Passages.
         seed: Which passages, and which of their sentences.
         most: From how many passages.
+        headings: By place those of passages that stand below some.
     """
     random = np.random.default_rng(seed)
     words = [_WORD.findall(text) for text in texts]
@@ -89,6 +105,8 @@ def known_items(texts: Sequence[str], seed: int, most: int = 1000) -> KnownItems
         word: math.log(len(texts) / count) if count > 1 else math.log(max(2, len(texts)) / 2) / 2
         for word, count in counts.items()
     }
+    headings = headings or {}
+    alike = Counter(heading.query for heading in headings.values())
     found: list[tuple[str, int, str, str]] = []
     passages = 0
     for place in map(int, random.permutation(len(texts))):
@@ -97,11 +115,12 @@ def known_items(texts: Sequence[str], seed: int, most: int = 1000) -> KnownItems
             continue
         sentence = _sentence(texts[place], random)
         rest = texts[place].replace(sentence, " ", 1).strip()
-        made = (_words(own, rare), _span(own, rare), sentence)
-        found += [
-            (query, place, kind, rest if kind == SENTENCE else "")
-            for query, kind in zip(made, KINDS)
-        ]
+        found.append((_words(own, rare), place, WORDS, ""))
+        found.append((_span(own, rare), place, SPAN, ""))
+        found.append((sentence, place, SENTENCE, rest))
+        heading = headings.get(place)
+        if heading is not None and alike[heading.query] == 1:
+            found.append((heading.query, place, HEADING, heading.rest))
         passages += 1
         if passages == most:
             break

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +45,14 @@ _LARGE = 16 << 20
 _LOOK = 1_000  # Sentences of a stream that are read before any is trained on
 # Columns of a file of passages, as `st-train texts` writes it and search has it.
 _PASSAGE = {"_id", "text"}
-_SCHEMA = pa.schema({"sentence": pa.string(), "document": pa.int64()})
+_SCHEMA = pa.schema(
+    {
+        "sentence": pa.string(),
+        "document": pa.int64(),
+        "title": pa.string(),
+        "heading": pa.string(),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,8 @@ class Sentences:
     """Loaded training sentences."""
 
     # Columns ``sentence``, of texts or images, and ``document``: the number of its document,
-    # rising; blank lines and sources part them
+    # rising; blank lines and sources part them. Of passages ``title`` and ``heading`` too: the
+    # headings that they stand below, the title first; null of other text
     rows: Dataset
     skipped_blank: int  # blank lines and cells that were left out
     sha256: str  # hash of the sentences, newline-separated
@@ -131,7 +140,7 @@ def load_sentences(
         (sha256(file), file.suffix, source.columns or source.called or None, source.limit)
         for file, source in zip(files, sources)
     ]
-    settings = json.dumps({"text": read, "large": 1})
+    settings = json.dumps({"text": read, "large": 2})
     key = hashlib.sha256(settings.encode()).hexdigest()[:16]
     final = (cache_dir or DEFAULT_CACHE) / f"text-{key}.arrow"
     if not is_whole(final, settings):
@@ -200,17 +209,22 @@ class _Reader:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the sentences and their documents' numbers."""
         for number, source in enumerate(self._sources):
-            texts, any_text = texts_in(source), False
-            while block := list(islice(texts, 100_000)):
-                found = [text for text in block if text]
-                blank = np.array([not text for text in block])
+            cells, any_text = _cells(source), False
+            while block := list(islice(cells, 100_000)):
+                kept = [cell for cell in block if cell.text]
+                found = [cell.text for cell in kept]
+                blank = np.array([not cell.text for cell in block])
                 documents = (number + self._skipped + blank.cumsum())[~blank]
                 self._skipped += len(block) - len(found)
                 self._digest.update("".join(f"{text}\n" for text in found).encode())
                 any_text |= bool(found)
-                yield pa.RecordBatch.from_arrays(
-                    [pa.array(found, pa.string()), documents], schema=_SCHEMA
-                )
+                columns = [
+                    pa.array(found, pa.string()),
+                    documents,
+                    pa.array([cell.title for cell in kept], pa.string()),
+                    pa.array([cell.heading for cell in kept], pa.string()),
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
             if not any_text:
                 raise UserError(
                     f"{source.label} holds no sentence, only blank lines; give a source with text."
@@ -326,17 +340,43 @@ def _part(sentences: Sentences, rows: np.ndarray) -> Sentences:
 
 def texts_in(source: Source) -> Iterator[str]:
     """Yield every sentence of a source, stripped; blank ones as empty strings."""
+    return (cell.text for cell in _cells(source))
+
+
+class _Cell(NamedTuple):
+    """A sentence, stripped, and what a passage stands below."""
+
+    text: str
+    title: str | None = None
+    heading: str | None = None
+
+
+def _cells(source: Source) -> Iterator[_Cell]:
     for row in read_rows(source):
         columns = _columns(source, row)
         if not columns:
-            yield ""
+            yield _Cell("")
+        title, heading = _headings(row)
         for column in columns:
             if column not in row.values:
                 raise UserError(
                     f"{row.place}: expected the column {column!r}, found {row.columns}; name the "
                     "sentence columns with 'columns'."
                 )
-            yield "" if row.values[column] is None else row.text(column)
+            text = "" if row.values[column] is None else row.text(column)
+            yield _Cell(text, title, heading)
+
+
+def _headings(row: Row) -> tuple[str | None, str | None]:
+    """Return the title of a passage and all of its headings, each once; None of other rows."""
+    if not row.values.keys() >= _PASSAGE:
+        return None, None
+    title, below = row.values.get("title"), row.values.get("headings")
+    if not isinstance(title, str) or not title.strip():
+        return None, None
+    others = below if isinstance(below, list) else []
+    headings = [title.strip(), *(each for each in others if isinstance(each, str))]
+    return headings[0], " ".join(dict.fromkeys(headings))
 
 
 def _columns(source: Source, row: Row) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Queries that are made of passages say where they are from, and repeat by the seed."""
 
-from st_jtcse.data.known_items import KINDS, known_items
+from st_jtcse.data.known_items import HEADING, SENTENCE, SPAN, WORDS, Heading, known_items
 
 PASSAGES = [
     "The falcon watches the quiet valley. A farmer mends the broken fence before winter comes.",
@@ -13,7 +13,7 @@ PASSAGES = [
 
 def test_each_long_passage_gives_a_query_of_each_kind():
     items = known_items(PASSAGES, 0)
-    assert items.kinds == [*KINDS] * 4
+    assert items.kinds == [WORDS, SPAN, SENTENCE] * 4
     assert sorted(set(items.passages)) == [0, 1, 3, 4]
     for query, passage, kind in zip(items.queries, items.passages, items.kinds):
         text = PASSAGES[passage]
@@ -50,3 +50,23 @@ def test_halves_share_no_passage_and_copies_count_as_found():
     assert corpus.names == sorted(corpus.names, reverse=True)
     grades = dict(zip(items.passages, corpus.grades))
     assert grades[0] == {0: 1} and grades[1] == grades[4] == {1: 1, 4: 1}
+
+
+def test_headings_are_queries_of_their_passages_alone():
+    texts = [f"Towns {text}" for text in PASSAGES]
+    headings = {
+        0: Heading("Towns The farm", PASSAGES[0]),
+        1: Heading("Towns The bakery", PASSAGES[1]),
+        3: Heading("Towns The harbour", PASSAGES[3]),
+        4: Heading("Towns The bakery", PASSAGES[4]),
+    }
+    items = known_items(texts, 0, headings=headings)
+    made = [at for at, kind in enumerate(items.kinds) if kind == HEADING]
+    # Two passages below the same headings: neither is the one that they should find.
+    found = {items.queries[at]: items.passages[at] for at in made}
+    assert found == {"Towns The farm": 0, "Towns The harbour": 3}
+    assert all(items.rests[at] == PASSAGES[items.passages[at]] for at in made)
+    # The other queries are those without headings.
+    others = [at for at in range(len(items.kinds)) if at not in made]
+    plain = known_items(texts, 0)
+    assert [items.queries[at] for at in others] == plain.queries

@@ -157,6 +157,8 @@ def told(loaded):
     return (
         loaded.rows["sentence"][:],
         loaded.rows["document"][:],
+        loaded.rows["title"][:],
+        loaded.rows["heading"][:],
         loaded.skipped_blank,
         loaded.sha256,
     )

@@ -84,6 +84,37 @@ def test_queries_and_documents_keep_their_prompts(text, monkeypatch):
     assert asked == [("encode_document", 150), ("encode_query", 450), ("encode_document", 150)]
 
 
+def test_passages_are_fitted_as_a_search_encodes_them_and_their_headings_are_queries(
+    text, monkeypatch
+):
+    passages = (text / "text.txt").read_text().splitlines()
+    # Every third passage has no title, and every third a heading below it.
+    rows = [
+        {"_id": str(at), "title": "" if at % 3 == 2 else f"Part {at}", "text": passage}
+        | ({"headings": [f"Part {at}", "Of towns"]} if at % 3 == 1 else {})
+        for at, passage in enumerate(passages)
+    ]
+    (text / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write(text, [START, {**SEARCHED, "watched": None, "data": {"train": "corpus.jsonl"}}])
+    asked = {"encode_query": [], "encode_document": []}
+    for name in asked:
+        own = getattr(SentenceTransformer, name)
+
+        def encode(model, texts, own=own, name=name, **how):
+            asked[name].append(list(texts))
+            return own(model, texts, **how)
+
+        monkeypatch.setattr(SentenceTransformer, name, encode)
+    assert train(text) == 0
+    documents, rests = asked["encode_document"]
+    assert documents[0] == f"Part 0 {passages[0]}" and documents[2] == passages[2]
+    (queries,) = asked["encode_query"]
+    assert "Part 0" in queries and "Part 1 Of towns" in queries
+    assert passages[0] in rests and passages[1] in rests
+    found = results(text)["stages"][1]["search_maps"]
+    assert found["headings"] == 100 and found["queries"] == 3 * 150 + 100
+
+
 def test_a_run_is_measured_on_a_corpus_with_queries(text):
     passages = (text / "text.txt").read_text().splitlines()
     rows = [{"_id": str(at), "text": passage} for at, passage in enumerate(passages)]
