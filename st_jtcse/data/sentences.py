@@ -29,8 +29,9 @@ from st_jtcse.data.arrow_files import (
     write_errors_told,
     write_whole,
 )
-from st_jtcse.data.images import IMAGE, image_column
-from st_jtcse.data.rows import Row, Source, checked_rows, images_in, read_rows
+from st_jtcse.data.column_names import IMAGE
+from st_jtcse.data.images import image_column
+from st_jtcse.data.rows import Source, checked_rows, images_in, read_rows, texts_in
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import sha256
 from st_jtcse.ownership import check_lock
@@ -42,8 +43,6 @@ _LEAST, _MOST, _SHARE = 100, 1000, 0.1
 # Bytes of files from which on their sentences are converted once, and read from the disk.
 _LARGE = 16 << 20
 _LOOK = 1_000  # Sentences of a stream that are read before any is trained on
-# Columns of a file of passages, as `st-train texts` writes it and search has it.
-_PASSAGE = {"_id", "text"}
 _SCHEMA = pa.schema({"sentence": pa.string(), "document": pa.int64()})
 
 
@@ -322,35 +321,3 @@ def sentences_sha256(sentences: Dataset) -> str:
 def _part(sentences: Sentences, rows: np.ndarray) -> Sentences:
     part = sentences.rows.select(rows)
     return replace(sentences, rows=part, sha256=sentences_sha256(part))
-
-
-def texts_in(source: Source) -> Iterator[str]:
-    """Yield every sentence of a source, stripped; blank ones as empty strings."""
-    for row in read_rows(source):
-        columns = _columns(source, row)
-        if not columns:
-            yield ""
-        for column in columns:
-            if column not in row.values:
-                raise UserError(
-                    f"{row.place}: expected the column {column!r}, found {row.columns}; name the "
-                    "sentence columns with 'columns'."
-                )
-            yield "" if row.values[column] is None else row.text(column)
-
-
-def _columns(source: Source, row: Row) -> tuple[str, ...]:
-    """Columns of a row's sentences; of a data set with one text column and none called
-    ``sentence``, that one, and none of a row that has no text there; of a file of passages
-    ``text``.
-    """
-    if source.columns and not source.is_text:
-        return source.columns
-    if source.dataset is not None and "sentence" not in row.values:
-        texts = [name for name, value in row.values.items() if isinstance(value, str)]
-        if not texts and None in row.values.values():
-            return ()
-        return (texts[0],) if len(texts) == 1 else ("sentence",)
-    if source.file is not None and "sentence" not in row.values and _PASSAGE <= row.values.keys():
-        return ("text",)
-    return ("sentence",)
