@@ -92,15 +92,18 @@ def _run(options: argparse.Namespace) -> None:
     os.environ.setdefault("TQDM_DISABLE", "1")
     # Nor the stacks that torch prints where another process is gone; read when torch is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    from st_jtcse.cli.memory import keep_memory
+    from st_jtcse.cli.memory import importing, keep_memory
 
     keep_memory()
     # Processes of one run must have met before one of them tells a fault.
     loaded = _read(options) if os.environ.get("WORLD_SIZE", "1") == "1" else None
     # After the cheap answers: these imports take seconds.
-    from st_jtcse import processes
+    with importing():
+        from st_jtcse import processes
 
-    processes.check_environment()
+        processes.check_environment()
+        import st_jtcse.cli.running
+        import st_jtcse.training.plan  # noqa: F401
     left = _left(options)
     with processes.together(lambda error: outcome(error, left)):
         _run_recipe(options, loaded or _read(options))
