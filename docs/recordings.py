@@ -35,7 +35,9 @@ COMMANDS = {"st-train": TRAIN, "st-eval": [sys.executable, "-m", "st_jtcse.cli.e
 # Where a run keeps teachers' vectors by default; recordings begin without any.
 CACHE = "~/.cache/huggingface"
 # What changes with every run.
-TIMES = re.compile(r"training takes about .*\n|(?<= steps), \d+ s\b|(?<=: done) in \d+ s\b")
+TIMES = re.compile(
+    r"training takes about .*\n|(?:(?<= steps)|(?<=not trained)), \d+ s\b|(?<=: done) in \d+ s\b"
+)
 ROWS = 200  # More than a run has lines: nothing scrolls.
 
 

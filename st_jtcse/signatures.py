@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import operator
-import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from st_jtcse.unimported import names_in
 from st_jtcse.wording import is_enum, misfit
 
 _PLAIN = (int, float, bool, str, type(None), Any, dict, list, tuple)
@@ -61,17 +61,16 @@ def arguments_of(function: Callable[..., Any]) -> dict[str, Argument]:
 
 
 def resolved(annotation: Any, module: str) -> Any | None:
-    """Return an annotation with its names looked up in the imported module that wrote it.
+    """Return an annotation with its names looked up in the module that wrote it.
 
     None where a name is not importable at run time, as under `TYPE_CHECKING`.
     """
     # Annotations are looked up one by one: the name of a model class, absent at run time, must not
     # spoil the rest.
     holder = types.SimpleNamespace(__annotations__={"value": annotation})
+    names: Any = names_in(annotation, module)
     try:
-        return typing.get_type_hints(
-            holder, globalns=vars(sys.modules[module]), include_extras=True
-        )["value"]
+        return typing.get_type_hints(holder, globalns=names, include_extras=True)["value"]
     except NameError:
         return None
 

@@ -140,7 +140,7 @@ def stage_is_used(root, loaded, inputs):
     results_table(found).terminal()
     best_stage(found)
     for record in found.stages:
-        tell_end(record)
+        tell_end(record, 1.0)
     records = {record.name: record for record in found.stages}
     rows = seed_reports.summarize([("one", records), ("other", records)], list(stages))
     seed_reports.sweep_table(rows, "tiny", shipped.scores, {}).markdown()

@@ -18,6 +18,7 @@ from st_jtcse.ownership import claim_hidden
 from st_jtcse.recipe.ability import Ability, Need
 from st_jtcse.recipe.yaml_source import Loc
 from st_jtcse.signatures import arguments_of, misfits, model_of
+from st_jtcse.unimported import must_import
 from st_jtcse.wording import shown, unknown
 
 if TYPE_CHECKING:
@@ -225,6 +226,7 @@ def _lora_faults(lora: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
             '"st-jtcse[lora]".',
         )
         return
+    must_import()
     from peft import LoraConfig
 
     arguments = {

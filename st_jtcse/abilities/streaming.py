@@ -66,7 +66,7 @@ class Streaming(Ability):
     def load(self, stage: StageSpec, cache_dir: Path | None) -> data.Sentences:
         """Read the first sentences alone."""
         from st_jtcse import data
-        from st_jtcse.training.stage_inputs import source_of
+        from st_jtcse.recipe.sources import source_of
 
         sources = stage.data.sources if stage.data is not None else []
         return data.load_sentences([source_of(source) for source in sources], streaming=True)

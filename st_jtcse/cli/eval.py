@@ -20,6 +20,7 @@ from st_jtcse.cli.arguments import (
     faults_of,
 )
 from st_jtcse.cli.exit_status import NO_DATA, command
+from st_jtcse.cli.memory import importing
 from st_jtcse.corpus_folder import is_judged_corpus
 from st_jtcse.errors import UserError
 from st_jtcse.reports.table import Table
@@ -162,9 +163,10 @@ def _folders(models: Sequence[str], parent: Path | None) -> list[Path | None]:
 @console.no_bars_of_datasets()
 def _evaluate(options: argparse.Namespace) -> int:
     # After the cheap answers: these imports take seconds.
-    from st_jtcse.cli.evaluating import check_device, evaluate_one
-    from st_jtcse.evaluation.results import check_output
-    from st_jtcse.evaluation.selection import named_suite, own_sets, select, suite_of_tasks
+    with importing():
+        from st_jtcse.cli.evaluating import check_device, evaluate_one
+        from st_jtcse.evaluation.results import check_output
+        from st_jtcse.evaluation.selection import named_suite, own_sets, select, suite_of_tasks
 
     if options.device is not None:
         check_device(options.device)

@@ -92,15 +92,18 @@ def _run(options: argparse.Namespace) -> None:
     os.environ.setdefault("TQDM_DISABLE", "1")
     # Nor the stacks that torch prints where another process is gone; read when torch is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from st_jtcse.cli.memory import importing, keep_memory
+
+    keep_memory()
     # Processes of one run must have met before one of them tells a fault.
     loaded = _read(options) if os.environ.get("WORLD_SIZE", "1") == "1" else None
     # After the cheap answers: these imports take seconds.
-    from st_jtcse.cli.memory import keep_memory
+    with importing():
+        from st_jtcse import processes
 
-    keep_memory()
-    from st_jtcse import processes
-
-    processes.check_environment()
+        processes.check_environment()
+        import st_jtcse.cli.running
+        import st_jtcse.training.plan  # noqa: F401
     left = _left(options)
     with processes.together(lambda error: outcome(error, left)):
         _run_recipe(options, loaded or _read(options))
@@ -130,11 +133,13 @@ def _list(word: str) -> None:
 
 
 def _read(options: argparse.Namespace) -> LoadedRecipe:
-    """Read the recipe, and tell what is wrong with it as far as no library is needed for that."""
-    from st_jtcse.recipe.load import missing_paths, read_recipe
+    """Read the recipe, and tell what is wrong with it and with the columns of its tables; hardly
+    ever is a library imported for that.
+    """
+    from st_jtcse.recipe.load import check_recipe, load_recipe, missing_paths, read_recipe
 
     if options.show is not None:
-        return read_recipe(options.show, options.overrides)
+        return load_recipe(options.show, options.overrides)
     loaded = read_recipe(options.recipe, _overrides(options))
     chosen = loaded.choose(options.stages)
     missing = missing_paths([stage for stage in loaded.stages if stage.name in chosen])
@@ -145,7 +150,18 @@ def _read(options: argparse.Namespace) -> LoadedRecipe:
             "--prepare: expected the recipe to name a 'cache_dir', which all shares and the run "
             "see, found none; add --set cache_dir=FOLDER."
         )
+    check_recipe(loaded)
+    _check_columns(loaded, chosen)
     return loaded
+
+
+def _check_columns(loaded: LoadedRecipe, chosen: list[str]) -> None:
+    from st_jtcse.recipe.sources import check_columns
+
+    data, is_sweep = loaded.recipe.data, loaded.recipe.sweep is not None
+    # The runs of a sweep may name other data, and vectors are no rows.
+    if not is_sweep and (data is None or data.vectors is None):
+        check_columns(stage for stage in loaded.stages if stage.name in chosen)
 
 
 def _overrides(options: argparse.Namespace) -> list[str]:
@@ -157,11 +173,10 @@ def _overrides(options: argparse.Namespace) -> list[str]:
 
 def _run_recipe(options: argparse.Namespace, loaded: LoadedRecipe) -> None:
     from st_jtcse.cli import running
-    from st_jtcse.recipe.load import check_recipe, resolved_yaml
+    from st_jtcse.recipe.load import resolved_yaml
     from st_jtcse.training import plan, sweep
     from st_jtcse.training.run_folder import RunFolder, tell_if_nothing_to_resume
 
-    check_recipe(loaded)
     if options.show is not None:
         console.say(resolved_yaml(loaded.recipe).rstrip())
         return

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from st_jtcse.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from st_jtcse.data.column_names import Kind
     from st_jtcse.data.known_words import unknown_share
-    from st_jtcse.data.labelled import Kind, Labelled, load_labelled
+    from st_jtcse.data.labelled import Labelled, load_labelled
     from st_jtcse.data.lost_text import text_remarks
     from st_jtcse.data.nearest import needs_index
     from st_jtcse.data.pairs import Pairs, PairScores, load_pair_scores, load_pairs
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "Kind": "labelled",
+    "Kind": "column_names",
     "Labelled": "labelled",
     "PairScores": "pairs",
     "Pairs": "pairs",

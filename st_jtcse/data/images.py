@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 from datasets import Dataset, DatasetInfo, Features, Image
 
-IMAGE = "image"
 # So many images are Python objects at a time; what is kept is their bytes, of files the paths
 # alone.
 _BLOCK = 1000

@@ -6,21 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from reprlib import repr as brief
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 from datasets import Dataset
 
+from st_jtcse.data.column_names import LABELLED, Kind
 from st_jtcse.data.rows import Row, Source, checked_rows, in_range, number, rows_sha256, texts_of
 from st_jtcse.errors import UserError
 
-Kind = Literal["scores", "classes", "none"]
 _CLASSES = 2**31  # More than any model has, and few enough for every kind of number.
-COLUMNS: dict[Kind, tuple[str, ...]] = {
-    "scores": ("sentence1", "sentence2", "score"),
-    "classes": ("sentence1", "sentence2", "label"),
-    "none": ("anchor", "positive", "negative"),
-}
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,7 @@ def load_labelled(
         UserError: A source is missing or faulty (up to five rows are named), no row is left, all
             scores are equal, or they are classes.
     """
-    default = COLUMNS["scores" if bins else kind]
+    default = LABELLED["scores" if bins else kind]
     sources = [replace(source, columns=source.expected) for source in sources]
     has_labels = kind != "none"
     labels = _Labels(kind == "classes" and not bins, score_range, mapping, bins)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from reprlib import repr as brief
 
+from st_jtcse.data.column_names import GRADED
 from st_jtcse.data.rows import Row, Source, checked_rows, in_range, number, rows_sha256, texts_of
 from st_jtcse.errors import UserError
 
 _Pair = tuple[str, str, float]
-COLUMNS = ("sentence1", "sentence2", "score")
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,17 @@ def load_pair_scores(source: Source, sentences: Collection[str]) -> PairScores:
 def _three_columns(
     source: Source, what: str, parse: Callable[[Row, Sequence[str]], _Pair | None]
 ) -> list[_Pair]:
-    columns = source.columns or COLUMNS
+    return list(checked_rows([source], what, columns_of_pairs(source, what), parse))
+
+
+def columns_of_pairs(source: Source, what: str) -> tuple[str, ...]:
+    """Return the three columns of pairs, which messages call `what`; raises UserError where the
+    source names more or fewer.
+    """
+    columns = source.columns or GRADED
     if len(columns) != 3:
         raise UserError(
             f"{source.label}: 'columns' of {what} are [first, second, score], found "
             f"{list(columns)}."
         )
-    return list(checked_rows([source], what, columns, parse))
+    return columns

@@ -1,5 +1,7 @@
 """Rows of local files and of `datasets.load_dataset`, checked; each has the place to name when it
 is faulty.
+
+The libraries behind them take seconds to import, and text, CSV and JSONL need none.
 """
 
 from __future__ import annotations
@@ -18,11 +20,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from reprlib import repr as brief
-from typing import Any, TypeVar
-
-import pyarrow as pa
-import pyarrow.parquet as pq
-from datasets import Image, load_dataset
+from typing import Any, NamedTuple, TypeVar
 
 from st_jtcse.corpus_folder import is_wildcard
 from st_jtcse.data.document_text import documents_in, is_document
@@ -41,6 +39,8 @@ _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _HALF = re.compile(
     r"\\u[dD][89a-fA-F]"
 )  # The halves of characters beyond U+FFFF; alone, they are no text.
+# Columns of a file of passages, as `st-train texts` writes it and search has it.
+_PASSAGE = {"_id", "text"}
 _Parsed = TypeVar("_Parsed")
 
 
@@ -117,6 +117,8 @@ class Row:
                 f"{self.place}: expected an image in {name!r}, found {brief(image)}; correct the "
                 "row."
             )
+        from datasets import Image
+
         try:
             content = Path(image["path"]).read_bytes() if image["bytes"] is None else image["bytes"]
             Image().decode_example({"path": None, "bytes": content})
@@ -202,6 +204,65 @@ def in_range(row: Row, score: float, score_range: tuple[float, float]) -> float:
 def rows_sha256(rows: Iterable[Sequence[Any]]) -> str:
     """Return the hash of rows as JSON lines."""
     return hashlib.sha256("".join(json.dumps(row) + "\n" for row in rows).encode()).hexdigest()
+
+
+def texts_in(source: Source) -> Iterator[str]:
+    """Yield every sentence of a source, stripped; blank ones as empty strings."""
+    return (cell.text for cell in cells_in(source))
+
+
+class Cell(NamedTuple):
+    """A sentence, stripped, and of a passage its title and all of its headings."""
+
+    text: str
+    title: str | None = None
+    heading: str | None = None
+
+
+def cells_in(source: Source) -> Iterator[Cell]:
+    """Yield every sentence of a source with what it stands below."""
+    for row in read_rows(source):
+        columns = _columns(source, row)
+        if not columns:
+            yield Cell("")
+        title, heading = _headings(row)
+        for column in columns:
+            if column not in row.values:
+                raise UserError(
+                    f"{row.place}: expected the column {column!r}, found {row.columns}; name the "
+                    "sentence columns with 'columns'."
+                )
+            text = "" if row.values[column] is None else row.text(column)
+            yield Cell(text, title, heading)
+
+
+def _headings(row: Row) -> tuple[str | None, str | None]:
+    """Return the title of a passage and all of its headings, each once; None of other rows."""
+    if not row.values.keys() >= _PASSAGE:
+        return None, None
+    title, below = row.values.get("title"), row.values.get("headings")
+    if not isinstance(title, str) or not title.strip():
+        return None, None
+    others = below if isinstance(below, list) else []
+    headings = [title.strip(), *(each for each in others if isinstance(each, str))]
+    return headings[0], " ".join(dict.fromkeys(headings))
+
+
+def _columns(source: Source, row: Row) -> tuple[str, ...]:
+    """Columns of a row's sentences; of a data set with one text column and none called
+    ``sentence``, that one, and none of a row that has no text there; of a file of passages
+    ``text``.
+    """
+    if source.columns and not source.is_text:
+        return source.columns
+    if source.dataset is not None and "sentence" not in row.values:
+        texts = [name for name, value in row.values.items() if isinstance(value, str)]
+        if not texts and None in row.values.values():
+            return ()
+        return (texts[0],) if len(texts) == 1 else ("sentence",)
+    if source.file is not None and "sentence" not in row.values and _PASSAGE <= row.values.keys():
+        return ("text",)
+    return ("sentence",)
 
 
 def read_rows(source: Source) -> Iterator[Row]:
@@ -327,10 +388,9 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
 def _csv_rows(path: Path) -> Iterator[Row]:
     delimiter = delimiter_of(next(_lines(path))[1])
     parts = DELIMITER_NAMES[delimiter]
-    if delimiter != ",":
-        logger.info("%s: %s part the cells", path, parts)
     lines = (line + "\n" for _, line in _lines(path))
     table = csv.DictReader(lines, strict=True, delimiter=delimiter)
+    is_told = False
     try:
         for values in table:
             if None in values or None in values.values():
@@ -339,6 +399,10 @@ def _csv_rows(path: Path) -> Iterator[Row]:
                     f"the first line; quote cells that hold {parts}."
                 )
             yield Row(f"{path}:{table.line_num}", values)
+            if delimiter != "," and not is_told:
+                # Not before somebody goes on: the columns of the first row may be other ones.
+                logger.info("%s: %s part the cells", path, parts)
+                is_told = True
     except csv.Error as error:
         raise UserError(
             f"{path}:{table.reader.line_num}: not CSV ({error}); correct the line."
@@ -346,6 +410,9 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         rows = (
             values for batch in pq.ParquetFile(path).iter_batches() for values in batch.to_pylist()
@@ -357,6 +424,8 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
 
 
 def _hub_rows(source: Source) -> Iterator[Row]:
+    from datasets import Image, load_dataset
+
     _check_depth(source)
     where = {"split": source.split, "data_files": source.data_files, "revision": source.revision}
     try:

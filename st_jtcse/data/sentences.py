@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,8 +29,9 @@ from st_jtcse.data.arrow_files import (
     write_errors_told,
     write_whole,
 )
-from st_jtcse.data.images import IMAGE, image_column
-from st_jtcse.data.rows import Row, Source, checked_rows, images_in, read_rows
+from st_jtcse.data.column_names import IMAGE
+from st_jtcse.data.images import image_column
+from st_jtcse.data.rows import Source, cells_in, checked_rows, images_in, read_rows, texts_in
 from st_jtcse.errors import UserError
 from st_jtcse.hashing import sha256
 from st_jtcse.ownership import check_lock
@@ -43,8 +43,6 @@ _LEAST, _MOST, _SHARE = 100, 1000, 0.1
 # Bytes of files from which on their sentences are converted once, and read from the disk.
 _LARGE = 16 << 20
 _LOOK = 1_000  # Sentences of a stream that are read before any is trained on
-# Columns of a file of passages, as `st-train texts` writes it and search has it.
-_PASSAGE = {"_id", "text"}
 _SCHEMA = pa.schema(
     {
         "sentence": pa.string(),
@@ -209,7 +207,7 @@ class _Reader:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the sentences and their documents' numbers."""
         for number, source in enumerate(self._sources):
-            cells, any_text = _cells(source), False
+            cells, any_text = cells_in(source), False
             while block := list(islice(cells, 100_000)):
                 kept = [cell for cell in block if cell.text]
                 found = [cell.text for cell in kept]
@@ -336,61 +334,3 @@ def sentences_sha256(sentences: Dataset) -> str:
 def _part(sentences: Sentences, rows: np.ndarray) -> Sentences:
     part = sentences.rows.select(rows)
     return replace(sentences, rows=part, sha256=sentences_sha256(part))
-
-
-def texts_in(source: Source) -> Iterator[str]:
-    """Yield every sentence of a source, stripped; blank ones as empty strings."""
-    return (cell.text for cell in _cells(source))
-
-
-class _Cell(NamedTuple):
-    """A sentence, stripped, and what a passage stands below."""
-
-    text: str
-    title: str | None = None
-    heading: str | None = None
-
-
-def _cells(source: Source) -> Iterator[_Cell]:
-    for row in read_rows(source):
-        columns = _columns(source, row)
-        if not columns:
-            yield _Cell("")
-        title, heading = _headings(row)
-        for column in columns:
-            if column not in row.values:
-                raise UserError(
-                    f"{row.place}: expected the column {column!r}, found {row.columns}; name the "
-                    "sentence columns with 'columns'."
-                )
-            text = "" if row.values[column] is None else row.text(column)
-            yield _Cell(text, title, heading)
-
-
-def _headings(row: Row) -> tuple[str | None, str | None]:
-    """Return the title of a passage and all of its headings, each once; None of other rows."""
-    if not row.values.keys() >= _PASSAGE:
-        return None, None
-    title, below = row.values.get("title"), row.values.get("headings")
-    if not isinstance(title, str) or not title.strip():
-        return None, None
-    others = below if isinstance(below, list) else []
-    headings = [title.strip(), *(each for each in others if isinstance(each, str))]
-    return headings[0], " ".join(dict.fromkeys(headings))
-
-
-def _columns(source: Source, row: Row) -> tuple[str, ...]:
-    """Columns of a row's sentences; of a data set with one text column and none called
-    ``sentence``, that one, and none of a row that has no text there; of a file of passages
-    ``text``.
-    """
-    if source.columns and not source.is_text:
-        return source.columns
-    if source.dataset is not None and "sentence" not in row.values:
-        texts = [name for name, value in row.values.items() if isinstance(value, str)]
-        if not texts and None in row.values.values():
-            return ()
-        return (texts[0],) if len(texts) == 1 else ("sentence",)
-    if source.file is not None and "sentence" not in row.values and _PASSAGE <= row.values.keys():
-        return ("text",)
-    return ("sentence",)

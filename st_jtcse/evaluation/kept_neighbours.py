@@ -10,33 +10,16 @@ from reprlib import repr as brief
 
 from sentence_transformers import SentenceTransformer
 
-from st_jtcse.corpus_folder import is_judged_corpus
-from st_jtcse.data.rows import Source, read_rows
-from st_jtcse.data.sentences import texts_in
+from st_jtcse.data.rows import Source, texts_in
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.measured_sets import OwnSet, Statistic
-from st_jtcse.evaluation.own_sets import NEIGHBOURS, columns_of_a_set
+from st_jtcse.evaluation.own_sets import NEIGHBOURS
 from st_jtcse.evaluation.unique_texts import Vectors
 from st_jtcse.evaluation.unlabelled import neighbours_set
 
 KEPT = "kept_neighbours"
 # The ten nearest are then half the others at most.
 _FEWEST = 2 * NEIGHBOURS + 1
-
-
-def holds_sentences(source: Source) -> bool:
-    """Whether a source is of plain sentences: a text file, a table with the column `sentence` and
-    those of no other set, or one that names a single column.
-    """
-    if source.is_text:
-        return True
-    if source.corpus is not None or (source.file and is_judged_corpus(source.file)):
-        return False
-    if source.columns is not None:
-        return len(source.columns) == 1
-    first = next(read_rows(source), None)
-    found = () if first is None else first.values.keys()
-    return "sentence" in found and columns_of_a_set(found) is None
 
 
 def sentences_set(source: Source, name: str) -> OwnSet:

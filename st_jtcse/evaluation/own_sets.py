@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,14 +23,23 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from st_jtcse.corpus_folder import is_judged_corpus
 from st_jtcse.correlation import pair_cosines, places, spearman_of_draws
-from st_jtcse.data.images import IMAGE, image_column
+from st_jtcse.data.column_names import (
+    GRADED,
+    IMAGE,
+    QUERIES,
+    SAME_OR_NOT,
+    TOPICS,
+    TOPICS_OF_IMAGES,
+    TRIPLETS,
+)
+from st_jtcse.data.images import image_column
 from st_jtcse.data.pairs import load_pairs
 from st_jtcse.data.rows import Row, Source, checked_rows, number, rows_sha256, texts_of
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.measured_sets import OwnSet, Statistic
 from st_jtcse.evaluation.searching import search_set
+from st_jtcse.evaluation.set_columns import is_searched, kind_of_set
 from st_jtcse.evaluation.unique_texts import Vectors
 
 NEIGHBOURS = 10
@@ -108,31 +117,16 @@ def load_own_set(
         UserError: The source is missing or faulty, has none of these columns, or too little to
             measure.
     """
-    if source.corpus is not None or (source.file and is_judged_corpus(source.file)):
+    if is_searched(source):
         return search_set(source, name)
     if source.columns is not None:
         return _graded(source, name, source.columns, score_range)
-    first = next(checked_rows([source], "sets", (), lambda row, _: row), None)
-    found = first.values.keys() if first is not None else ()
-    columns = columns_of_a_set(found)
-    if columns is not None:
-        read = _KINDS[columns]
-        if source.fit_split is not None and read is not _labelled_images:
-            raise UserError(
-                f"{source.label}: a classifier is fitted on images alone; remove 'fit_split'."
-            )
-        return read(source, name, columns, score_range)
-    kinds = "; ".join(", ".join(columns) for columns in _KINDS)
-    there = first.columns if first is not None else "no row"
-    raise UserError(
-        f"{source.label}: expected the columns of a set ({kinds}), found {there}. Rename "
-        f"them{hint}."
-    )
-
-
-def columns_of_a_set(found: Collection[str]) -> tuple[str, ...] | None:
-    """Return those of some columns that make a set; None where none do."""
-    return next((columns for columns in _KINDS if set(columns) <= set(found)), None)
+    columns = kind_of_set(source, hint)
+    if source.fit_split is not None and columns != TOPICS_OF_IMAGES:
+        raise UserError(
+            f"{source.label}: a classifier is fitted on images alone; remove 'fit_split'."
+        )
+    return _READERS[columns](source, name, columns, score_range)
 
 
 def _rows(
@@ -266,15 +260,15 @@ def _triplets(
     return OwnSet(name, "cosine_accuracy", tuple(zip(*rows)), len(rows), rows_sha256(rows), _nearer)
 
 
-_KINDS: dict[
+_READERS: dict[
     tuple[str, ...], Callable[[Source, str, Sequence[str], tuple[float, float]], OwnSet]
 ] = {
-    ("sentence1", "sentence2", "score"): _graded,
-    ("sentence1", "sentence2", "label"): _duplicates,
-    ("text", "label"): _labelled,
-    (IMAGE, "label"): _labelled_images,
-    ("query", "relevant"): _queries,
-    ("anchor", "positive", "negative"): _triplets,
+    GRADED: _graded,
+    SAME_OR_NOT: _duplicates,
+    TOPICS: _labelled,
+    TOPICS_OF_IMAGES: _labelled_images,
+    QUERIES: _queries,
+    TRIPLETS: _triplets,
 }
 
 

@@ -1,4 +1,7 @@
-"""Finds losses by name: ours, installed packages' by entry point, and Sentence-Transformers'."""
+"""Finds losses by name: ours, installed packages' by entry point, and Sentence-Transformers'.
+
+What is only asked about a loss may be read from its source (`st_jtcse.unimported`).
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,26 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from pkgutil import iter_modules
-
-from sentence_transformers.cross_encoder import losses as theirs_of_cross_encoders
-from sentence_transformers.sentence_transformer import losses as theirs
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from st_jtcse.errors import UserError
 from st_jtcse.losses.declaration import LossDeclaration, defaults_of
 from st_jtcse.plugins import imported, installed
+from st_jtcse.unimported import classes_of, current, module, must_import
 from st_jtcse.wording import unknown
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from torch import nn
 
 # A package that has losses of its own names them under this group.
 ENTRY_POINTS = "st_jtcse.losses"
+_THEIR_MODULES = {
+    False: "sentence_transformers.sentence_transformer.losses",
+    True: "sentence_transformers.cross_encoder.losses",
+}
 
 _TWO, _TWO_OR_MORE, _THREE = (2, 2), (2, None), (3, 3)
 _BY_CLASS = LossDeclaration(labels="classes", texts=(1, 1), in_batch=True)
@@ -93,16 +102,19 @@ _THEIRS_OF_CROSS_ENCODERS = {
 }
 
 
-@cache
 def losses_here() -> dict[str, type[nn.Module]]:
     """Return the losses of this package by name: the classes of this folder's files that declare
     what they are.
     """
+    return _losses_here(current())
+
+
+@cache  # Apart for those that are read.
+def _losses_here(read: object | None) -> dict[str, type[nn.Module]]:
     found = {}
     for file in iter_modules(sys.modules[__package__].__path__):
-        module = import_module(f"{__package__}.{file.name}")
-        for name, value in vars(module).items():
-            if hasattr(value, "declaration") and value.__module__ == module.__name__:
+        for name, value in classes_of(module(f"{__package__}.{file.name}")).items():
+            if hasattr(value, "declaration"):
                 found[name] = value
     return dict(sorted(found.items()))
 
@@ -129,7 +141,7 @@ def loss_class(name: str, cross_encoder: bool = False) -> type[nn.Module]:
     """Return the loss of a name; raises UserError where it is unknown or cannot be imported."""
     found = own_loss(name)
     if found is None:
-        found = _their_classes(cross_encoder).get(name)
+        found = _their_class(name, cross_encoder)
     if found is None or declaration_of(found).cross_encoder != cross_encoder:
         raise UserError(unknown("the name of a loss", name, loss_names(cross_encoder)))
     return found
@@ -142,7 +154,7 @@ def declaration_of(loss: type[nn.Module]) -> LossDeclaration:
     declared: LossDeclaration | None = getattr(loss, "declaration", None)
     if declared is not None:
         return replace(declared, defaults=defaults_of(loss))
-    if theirs_of_cross_encoders.__name__ in loss.__module__:
+    if _THEIR_MODULES[True] in loss.__module__:
         return _THEIRS_OF_CROSS_ENCODERS.get(loss.__name__, LossDeclaration(cross_encoder=True))
     return _THEIRS.get(loss.__name__, LossDeclaration())
 
@@ -161,8 +173,17 @@ def own_loss(name: str) -> type[nn.Module] | None:
     found = losses_here().get(name)
     points = installed(ENTRY_POINTS)
     if found is None and name in points:
-        loss: type[nn.Module] = imported(points[name], "a loss")
-        return loss
+        return _installed(points[name])
+    return found
+
+
+def _installed(point: EntryPoint) -> type[nn.Module]:
+    """Return the loss of an entry point; another package's is always imported."""
+    if current() is not None and point.module.startswith(f"{__package__.partition('.')[0]}."):
+        found: type[nn.Module] = getattr(module(point.module), point.attr)
+    else:
+        must_import()
+        found = imported(point, "a loss")
     return found
 
 
@@ -178,14 +199,21 @@ def _declared_losses() -> dict[str, type[nn.Module]]:
 
 
 def _their_classes(cross_encoder: bool) -> dict[str, type[nn.Module]]:
-    module = theirs_of_cross_encoders if cross_encoder else theirs
+    """Return Sentence-Transformers' losses by name."""
+    found = {}
+    for name in module(_THEIR_MODULES[cross_encoder]).__all__:
+        loss = _their_class(name, cross_encoder)
+        if loss is not None:
+            found[name] = loss
+    return found
+
+
+def _their_class(name: str, cross_encoder: bool) -> type[nn.Module] | None:
+    theirs = module(_THEIR_MODULES[cross_encoder])
+    found: Any = getattr(theirs, name) if name in theirs.__all__ else None
     # Their __all__ also lists what losses are made of: distances, weightings, a data loader. A loss
     # is given its model.
-    listed = {name: getattr(module, name) for name in module.__all__}
-    return {
-        name: found
-        for name, found in listed.items()
-        if inspect.isclass(found)
-        and issubclass(found, nn.Module)
-        and "model" in inspect.signature(found.__init__).parameters
-    }
+    if not inspect.isclass(found) or not issubclass(found, module("torch").nn.Module):
+        return None
+    loss: Any = found
+    return loss if "model" in inspect.signature(found.__init__).parameters else None

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from st_jtcse.data.column_names import LABELLED
 from st_jtcse.errors import UserError
 from st_jtcse.losses.declaration import LossDeclaration
 from st_jtcse.recipe.ability import Need, abilities, given
@@ -206,9 +207,6 @@ def _mini_batches(stage: PlacedStage) -> Iterator[Fault]:
 
 
 def _rows(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator[Fault]:
-    # The library behind labelled rows takes seconds to import, and few faults need it.
-    from st_jtcse.data.labelled import COLUMNS
-
     name = stage.loss_name
     if data.pairs is None:
         if loss.needs_rows:
@@ -224,7 +222,7 @@ def _rows(stage: PlacedStage, data: DataSpec, loss: LossDeclaration) -> Iterator
         yield Fault(loc, f"expected 'labels: {loss.labels}' for {name}, {found}")
     elif loss.texts is not None:
         fewest, most = loss.texts
-        columns = data.pairs[0].columns or COLUMNS["scores" if data.bins else data.labels]
+        columns = data.pairs[0].columns or LABELLED["scores" if data.bins else data.labels]
         count = len(columns) - (data.labels != "none")
         if count < fewest or count > (most or count):
             text = (

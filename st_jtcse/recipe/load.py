@@ -8,7 +8,9 @@ import copy
 import hashlib
 import json
 import os.path
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +30,7 @@ from st_jtcse.recipe.faults import Fault, SchemaPlace, from_pydantic, schema_pla
 from st_jtcse.recipe.overrides import apply
 from st_jtcse.recipe.schema import OF_ONE_STAGE, ModelDefaults, Recipe, StageSpec
 from st_jtcse.recipe.yaml_source import Loc, WrittenTree
+from st_jtcse.unimported import Unread, reading
 from st_jtcse.wording import nearest, unknown
 
 _FOLDER_PREFIXES = ("./", "../", "~/")
@@ -146,11 +149,25 @@ def check_recipe(loaded: LoadedRecipe) -> None:
     """Check a recipe that was read against the libraries that it names, and its blocks against one
     another; a UserError tells every fault.
     """
+    if faults := _faults(loaded):
+        raise UserError(*tell(loaded.source, faults))
+
+
+def _faults(loaded: LoadedRecipe) -> list[Fault]:
+    """Return what is wrong between a recipe and the libraries that it names, which are imported
+    where their source does not tell.
+    """
+    if "sentence_transformers" not in sys.modules:
+        with suppress(Unread), reading():
+            return _found(loaded)
+    return _found(loaded)
+
+
+def _found(loaded: LoadedRecipe) -> list[Fault]:
     faults = list(consistency.arguments(loaded.source.data.get("args"), ("args",)))
     for stage in loaded.placed:
         faults += consistency.stage_faults(stage)
-    if faults:
-        raise UserError(*tell(loaded.source, faults))
+    return faults
 
 
 def missing_paths(block: Any, key: str = "") -> Iterator[str]:

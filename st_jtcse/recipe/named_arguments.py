@@ -5,9 +5,8 @@ attentions.
 from __future__ import annotations
 
 import dataclasses
-import inspect
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -25,6 +24,7 @@ from st_jtcse.signatures import (
     resolved,
     settable,
 )
+from st_jtcse.unimported import current, fields_of, module, must_import
 from st_jtcse.wording import nearest, shown, unknown, words
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def argument_faults(args: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what is wrong with an `args` block: each faulty key, and a text that says what was
     expected there.
     """
-    known = _training_arguments()
+    known = _training_arguments(current())
     faults: dict[str, str] = {}
     for key, value in args.items():
         instead = _PUSH if key.startswith(_HUB_PREFIX) else _RUNNERS.get(key)
@@ -195,22 +195,18 @@ def argument_faults(args: Mapping[str, Any]) -> list[tuple[str, str]]:
             faults[key] = (
                 f"expected a SentenceTransformerTrainingArguments field, found {shown(key)}. {way}"
             )
-        elif known[key].annotation is None:
+        elif known[key]().annotation is None:
             faults[key] = _python_code(key, value)
+    own = {key: known[key]() for key in args if key not in faults}
     # A default is always right, also where it stands for "not given" and is beyond the range, as -1
     # for max_steps.
     given = {
         key: value
         for key, value in args.items()
-        if key not in faults
-        and (type(value), value) != (type(known[key].default), known[key].default)
+        if key not in faults and (type(value), value) != (type(own[key].default), own[key].default)
     }
-    faults |= dict(
-        misfits(
-            model_of("SentenceTransformerTrainingArguments", {key: known[key] for key in given}),
-            given,
-        )
-    )
+    taken = {key: own[key] for key in given}
+    faults |= dict(misfits(model_of("SentenceTransformerTrainingArguments", taken), given))
     return [(key, faults[key]) for key in args if key in faults]
 
 
@@ -218,28 +214,26 @@ def _python_code(key: str, value: Any) -> str:
     return f"expected no value for what is Python code, found {shown(value)}. Remove '{key}'."
 
 
-@cache
-def _training_arguments() -> dict[str, Argument]:
-    from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
+@cache  # Apart for those that are read.
+def _training_arguments(read: object | None) -> dict[str, Callable[[], Argument]]:
+    """Return what looks up each argument."""
+    owner = module("sentence_transformers").SentenceTransformerTrainingArguments
+    return {
+        name: cache(partial(_argument, name, field, home))
+        for name, (field, home) in fields_of(owner).items()
+    }
 
-    modules: dict[str, str] = {}
-    for owner in reversed(Arguments.__mro__):
-        modules.update(dict.fromkeys(inspect.get_annotations(owner), owner.__module__))
-    found = {}
-    for field in dataclasses.fields(Arguments):
-        if not field.init:
-            continue
-        choices = field.metadata.get("choices")
-        annotation = resolved(field.type, modules[field.name])
-        if choices and field.name not in _OPEN_CHOICES:
-            annotation = Literal[(*choices, *((None,) if field.default is None else ()))]
-        elif annotation is not None and field.name in _ALSO_ACCEPTED:
-            annotation = annotation | _ALSO_ACCEPTED[field.name]
-        annotation = _RANGES.get(field.name, annotation)
-        found[field.name] = Argument(
-            None if annotation is None else settable(annotation), field.default
-        )
-    return found
+
+def _argument(name: str, look_up: Callable[[], dataclasses.Field[Any]], home: str) -> Argument:
+    field = look_up()
+    choices = field.metadata.get("choices")
+    annotation = resolved(field.type, home)
+    if choices and name not in _OPEN_CHOICES:
+        annotation = Literal[(*choices, *((None,) if field.default is None else ()))]
+    elif annotation is not None and name in _ALSO_ACCEPTED:
+        annotation = annotation | _ALSO_ACCEPTED[name]
+    annotation = _RANGES.get(name, annotation)
+    return Argument(None if annotation is None else settable(annotation), field.default)
 
 
 def model_faults(spec: ModelSpec | WeightedModelSpec) -> Iterator[tuple[Loc, str]]:
@@ -256,6 +250,7 @@ def model_faults(spec: ModelSpec | WeightedModelSpec) -> Iterator[tuple[Loc, str
 
 
 def _attention_fault(name: str) -> str | None:
+    must_import()
     from transformers.integrations.hub_kernels import is_kernel
     from transformers.modeling_flash_attention_utils import (
         FLASH_ATTENTION_COMPATIBILITY_MATRIX as FLASH,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -52,7 +53,7 @@ def run_stage(
     stage without a loss is saved as it is. Raises UserError if a model does not load or fit, or the
     loss is not finite, and KeyboardInterrupt after an orderly stop with a checkpoint.
     """
-    seed = seed_of(loaded, stage)
+    began, seed = time.perf_counter(), seed_of(loaded, stage)
     kind, start = kind_of(stage.model), partial(start_of, stage, resolver(folder), seed)
     job = Job(
         stage=stage,
@@ -93,5 +94,5 @@ def run_stage(
     if processes.rank() == 0:
         save_stage(loaded, job, folder, found, start)
         if record := folder.record(stage.name):
-            tell_end(record)
+            tell_end(record, time.perf_counter() - began)
     processes.wait_for_all()

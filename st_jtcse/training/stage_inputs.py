@@ -10,13 +10,15 @@ from typing import Any
 
 from st_jtcse import data, processes
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.kept_neighbours import KEPT, beside, holds_sentences, sentences_set
+from st_jtcse.evaluation.kept_neighbours import KEPT, beside, sentences_set
 from st_jtcse.evaluation.measured_sets import OwnSet
 from st_jtcse.evaluation.own_sets import OwnSetEvaluator, load_own_set
+from st_jtcse.evaluation.set_columns import holds_sentences
 from st_jtcse.recipe.ability import used
 from st_jtcse.recipe.blocks import SourceSpec
-from st_jtcse.recipe.data_blocks import DevSpec, SetSpec
+from st_jtcse.recipe.data_blocks import DevSpec
 from st_jtcse.recipe.schema import StageSpec
+from st_jtcse.recipe.sources import SET_HINT, source_of
 from st_jtcse.training.model_kinds import EVALUATION_BATCH, kind_of
 
 Rows = data.Sentences | data.Labelled
@@ -161,7 +163,6 @@ def _load_sets(stage: StageSpec, known: _Known) -> dict[str, OwnSet]:
     Raises UserError where one is faulty, or of another kind than a cross-encoder can be measured
     on.
     """
-    hint = ", or say what they are called, e.g. columns: {query: question, relevant: answer}"
     found = {}
     if stage.evaluate is not None:
         for name, spec in stage.evaluate.sets.items():
@@ -173,7 +174,7 @@ def _load_sets(stage: StageSpec, known: _Known) -> dict[str, OwnSet]:
                 if key[-1] and holds_sentences(source):
                     known[key] = sentences_set(source, source.label)
                 else:
-                    known[key] = load_own_set(source, source.label, score_range, hint)
+                    known[key] = load_own_set(source, source.label, score_range, SET_HINT)
             found[name] = known[key]
             if stage.model.scores_pairs and found[name].pairs is None:
                 raise UserError(
@@ -198,17 +199,3 @@ def evaluator_of(stage: StageSpec, name: str, own: OwnSet) -> Any:
     if own.pairs is not None:
         return kind_of(stage.model).evaluator(name, own.pairs)
     return OwnSetEvaluator(own, name, EVALUATION_BATCH)
-
-
-def source_of(spec: SourceSpec) -> data.Source:
-    """Return what is read by a source of a recipe."""
-    kind = SetSpec if isinstance(spec, SetSpec) else SourceSpec
-    given = {key: getattr(spec, key) for key in kind.model_fields}
-    for key in given.keys() & {"file", "corpus", "queries"}:
-        given[key] = Path(given[key]) if given[key] else None
-    columns = given.pop("columns")
-    if isinstance(columns, dict):
-        given["called"] = tuple(columns.items())
-    elif columns:
-        given["columns"] = tuple(columns)
-    return data.Source(**given)

@@ -63,15 +63,17 @@ def dev_of(args: TrainingArguments, metrics: Mapping[str, float]) -> float | Non
     return None if found is None else 100 * found
 
 
-def tell_end(record: StageRecord) -> None:
-    """Say of a finished stage, by its record, how long it took and what became of dev."""
+def tell_end(record: StageRecord, seconds: float) -> None:
+    """Say of a finished stage, by its record, how long it took and what became of dev; `seconds`
+    are those of a stage that is not trained, from its beginning to its end.
+    """
     dev = best = ""
     if DEV in record.spearman:
         start = number(record.spearman_start.get(DEV))
         dev = f", {DEV} {start} -> {number(record.spearman[DEV])}"
     if dev and record.steps:
         best = f" (step {record.best_step})"
-    trained = ", not trained"
+    trained = f", not trained, {seconds:.0f} s"
     if record.steps:
         trained = f" after {record.steps} steps, {record.seconds:.0f} s"
     logger.info("%s: finished%s%s%s", record.name, trained, dev, best)

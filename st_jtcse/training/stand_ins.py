@@ -18,7 +18,7 @@ from huggingface_hub import snapshot_download
 from transformers import AutoModel
 
 from st_jtcse import data
-from st_jtcse.data.labelled import COLUMNS
+from st_jtcse.data.column_names import LABELLED
 from st_jtcse.modules import loading
 from st_jtcse.modules.model_folders import CONFIG, located, read_listing
 from st_jtcse.modules.shared_words import WORDS_OF_WHOLE
@@ -170,7 +170,7 @@ def _made_up(stage: StageSpec) -> Dataset:
     if stage.data is None or stage.data.pairs is None:
         return Dataset(pa.table({"sentence": texts}))
     kind = stage.data.labels
-    names = stage.data.pairs[0].columns or COLUMNS["scores" if stage.data.bins else kind]
+    names = stage.data.pairs[0].columns or LABELLED["scores" if stage.data.bins else kind]
     count = len(names) - (kind != "none")
     columns: dict[str, Any] = {
         f"sentence{number}": texts[number:] + texts[:number] for number in range(1, count + 1)

@@ -9,7 +9,8 @@ import pytest
 from st_jtcse.bundled import folder
 from st_jtcse.data import Source
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.kept_neighbours import KEPT, beside, holds_sentences, sentences_set
+from st_jtcse.evaluation.kept_neighbours import KEPT, beside, sentences_set
+from st_jtcse.evaluation.set_columns import holds_sentences
 
 TEXTS = [f"sentence {number}" for number in range(24)]
 GENERAL = sorted((folder("recipes") / "general").glob("*.txt"))

@@ -272,9 +272,9 @@ def other_file(monkeypatch, tmp_path):
     text = Path(losses.__path__[0], "simcse.py").read_text()
     (tmp_path / "other.py").write_text(text.replace("SimCSELoss", "OtherLoss"))
     monkeypatch.setattr(losses, "__path__", [*losses.__path__, str(tmp_path)])
-    catalogue.losses_here.cache_clear()
+    catalogue._losses_here.cache_clear()
     yield
-    catalogue.losses_here.cache_clear()
+    catalogue._losses_here.cache_clear()
     del sys.modules["st_jtcse.losses.other"]
 
 

@@ -5,6 +5,7 @@ import logging
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import run_results, stage_record
@@ -13,10 +14,11 @@ from test_run import project, results, train  # noqa: F401  # project is a fixtu
 
 from st_jtcse.cli import console
 from st_jtcse.cli.running import displayed
-from st_jtcse.records import RunResults
+from st_jtcse.records import RunResults, StageRecord
 from st_jtcse.reports.run_report import results_table
 from st_jtcse.training.run_folder import LOG, run_log
 from st_jtcse.training.run_results import best_stage
+from st_jtcse.training.stage_lines import tell_end
 
 KEY = "eval_dev_spearman_cosine"
 
@@ -101,6 +103,38 @@ def test_a_run_says_a_line_a_stage_and_an_evaluation_and_keeps_the_rest_in_its_l
     log = (project / "run" / LOG).read_text()
     assert all(line in log for line in said) and "sentence_transformers.base.model: " in log
     assert "stage_lines: encoder: step 1, {'loss'" in log
+
+
+def test_a_stage_that_is_not_trained_says_how_long_it_took(project, caplog):  # noqa: F811
+    """From its beginning to its end, as the clock beside it."""
+    caplog.set_level(logging.INFO)
+    began = time.perf_counter()
+    train(project, "--stage", "encoder", "--set", "stages.encoder.loss=null")
+    passed = time.perf_counter() - began
+    (ended,) = [line for line in caplog.messages if ": finished" in line]
+    told = re.fullmatch(r"encoder: finished, not trained, (\d+) s, dev [\d.]+ -> [\d.]+", ended)
+    assert told is not None and int(told[1]) <= passed + 0.5
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        (0, "start: finished, not trained, 12 s, dev 70.00 -> 71.00"),
+        (3, "start: finished after 3 steps, 5 s, dev 70.00 -> 71.00 (step 2)"),
+    ],
+)
+def test_every_stages_last_line_says_its_time_in_one_form(caplog, steps, told):
+    caplog.set_level(logging.INFO)
+    record = stage_record(
+        name="start",
+        steps=steps,
+        best_step=2,
+        seconds=5.2,
+        spearman_start={"dev": 70.0},
+        spearman={"dev": 71.0},
+    )
+    tell_end(StageRecord.model_validate(record), 12.3)
+    assert caplog.messages == [told]
 
 
 def without_terms(said):

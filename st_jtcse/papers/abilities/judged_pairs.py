@@ -68,7 +68,7 @@ class JudgedPairs(Ability):
     def read(self, stage: StageSpec, inputs: Inputs) -> None:
         """Read the pairs, whose sentences must be those of the text."""
         from st_jtcse import data
-        from st_jtcse.training.stage_inputs import source_of
+        from st_jtcse.recipe.sources import source_of
 
         if isinstance(inputs.sentences, data.Sentences):
             sentences = inputs.sentences.dataset["sentence"][:]
