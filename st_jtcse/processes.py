@@ -205,19 +205,19 @@ def _end(
         # What a launcher sends when the first process has ended: this one ends by itself.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     news.stop()
-    is_lost = _is_lost(error)
-    if news.end is not None and (is_lost or isinstance(error, Ended)):
+    lost = is_lost(error)
+    if news.end is not None and (lost or isinstance(error, Ended)):
         news.part(count(), _MOMENT)
         return Ended(news.end.status, "")
-    own = _Ending(rank(), *outcome(ProcessLost() if is_lost else error))
+    own = _Ending(rank(), *outcome(ProcessLost() if lost else error))
     first = news.tell(own)
-    news.wait_for_knowledge(count() - is_lost)
-    news.part(count() - is_lost, _MOMENT)
-    is_said = first.rank != own.rank and (is_lost or first.told == own.told)
+    news.wait_for_knowledge(count() - lost)
+    news.part(count() - lost, _MOMENT)
+    is_said = first.rank != own.rank and (lost or first.told == own.told)
     return Ended(first.status, "" if is_said else own.told)
 
 
-def _is_lost(error: BaseException) -> bool:
+def is_lost(error: BaseException) -> bool:
     """Whether an error is that of a collective in which another process is missing."""
     return isinstance(error, dist.DistError) or (
         isinstance(error, RuntimeError) and "gloo" in str(error)

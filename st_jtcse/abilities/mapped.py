@@ -368,8 +368,11 @@ class _Fitting:
 
     def _vectors_of(self, own: OwnSet) -> list[Vectors]:
         """Return the start's vectors of a set, of length 1, computed once."""
+        from st_jtcse.evaluation.shared_encoding import found_together
+
         if own.name not in self._known:
-            self._known[own.name] = own.vectors(self._job.model)
+            model = self._job.model
+            self._known[own.name] = found_together(model, partial(own.vectors, model))
         return self._known[own.name]
 
     def _dev(self, ways: Sequence[Maps]) -> OwnSet:

@@ -16,8 +16,9 @@ from st_jtcse.recipe.yaml_source import Loc
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
 
-    from st_jtcse.data.known_items import Heading
+    from st_jtcse.data.known_items import Heading, KnownItems
     from st_jtcse.evaluation.search_maps import Entry
     from st_jtcse.evaluation.unique_texts import Vectors
     from st_jtcse.recipe.consistency import PlacedStage
@@ -121,22 +122,15 @@ class SearchMaps(Ability):
         )
 
     def _contest(self, job: Job) -> tuple[list[Entry], Entry, dict[str, Any]]:
-        import numpy as np
-
         from st_jtcse.data.known_items import HEADING, known_items
         from st_jtcse.evaluation.search_maps import chosen, compete
+        from st_jtcse.evaluation.shared_encoding import found_together
 
         spec: SearchMapsSpec = self.of(job.stage)
         passages, headings = _passages(job.sentences.rows, spec.passages)
         items = known_items(passages, job.seed, spec.queries, headings)
-        model = job.model
-        how = {"batch_size": _BATCH, "show_progress_bar": False}
-        encode = partial(model.encode_document, **how)
-        vectors, queries = _unit(encode(passages)), _unit(model.encode_query(items.queries, **how))
-        rests = np.zeros_like(queries)
-        cut = [at for at, rest in enumerate(items.rests) if rest]
-        rests[cut] = _unit(encode([items.rests[at] for at in cut]))
-        entries = compete(vectors, queries, rests, items, passages)
+        vectors = found_together(job.model, partial(_vectors, job.model, passages, items))
+        entries = compete(*vectors, items, passages)
         told: dict[str, Any] = {"passages": len(passages), "queries": len(items.queries)}
         if headings:
             told["headings"] = items.kinds.count(HEADING)
@@ -174,12 +168,27 @@ def _passages(rows: Dataset, most: int) -> tuple[list[str], dict[int, Heading]]:
     return passages, headings
 
 
-def _unit(vectors: Any) -> Vectors:
+def _vectors(
+    model: SentenceTransformer, passages: list[str], items: KnownItems
+) -> tuple[Vectors, Vectors, Vectors]:
+    """Return unit vectors of passages, queries, and of what the queries leave of theirs."""
     import numpy as np
 
+    from st_jtcse.evaluation.shared_encoding import encode_shared
     from st_jtcse.modules.closed_forms import unit_rows
 
-    return unit_rows(np.asarray(vectors, np.float32))
+    how: dict[str, Any] = {"batch_size": _BATCH, "show_progress_bar": False}
+
+    def unit(encode: Any, texts: list[str]) -> Vectors:
+        found = encode_shared(model, partial(encode, **how), texts, _BATCH)
+        return unit_rows(np.asarray(found, np.float32))
+
+    vectors = unit(model.encode_document, passages)
+    queries = unit(model.encode_query, items.queries)
+    rests = np.zeros_like(queries)
+    cut = [at for at, rest in enumerate(items.rests) if rest]
+    rests[cut] = unit(model.encode_document, [items.rests[at] for at in cut])
+    return vectors, queries, rests
 
 
 def _identity(model: Any) -> Any:

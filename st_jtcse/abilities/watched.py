@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -32,6 +33,7 @@ LOSES, KEEPS = "loses", "keeps"
 # Few: start, result and the model as shipped encode them all.
 _PASSAGES, _QUERIES = 400, 80
 _NEIGHBOURS, _WEIGHT = 10, 0.5
+_BATCH = 32
 
 
 class Watched(Ability):
@@ -131,10 +133,13 @@ def _topics(model: Any, texts: list[str]) -> OwnSet:
     import numpy as np
 
     from st_jtcse.data.neighbours import neighbourhood_means
+    from st_jtcse.evaluation.shared_encoding import encode_shared, found_together
     from st_jtcse.evaluation.unlabelled import neighbours_set
     from st_jtcse.modules.closed_forms import unit_rows
 
-    vectors = unit_rows(np.asarray(model.encode(texts, show_progress_bar=False), np.float32))
+    encode = partial(model.encode, batch_size=_BATCH, show_progress_bar=False)
+    found = found_together(model, partial(encode_shared, model, encode, texts, _BATCH))
+    vectors = unit_rows(np.asarray(found, np.float32))
     reference = neighbourhood_means(vectors, _NEIGHBOURS, _WEIGHT)
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
     own = neighbours_set(texts, reference, digest)

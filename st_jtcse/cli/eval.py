@@ -5,8 +5,10 @@ first.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,7 @@ from st_jtcse.cli.arguments import (
     called_columns,
     faults_of,
 )
-from st_jtcse.cli.exit_status import NO_DATA, command
+from st_jtcse.cli.exit_status import NO_DATA, command, outcome
 from st_jtcse.cli.memory import importing
 from st_jtcse.corpus_folder import is_judged_corpus
 from st_jtcse.errors import UserError
@@ -27,6 +29,8 @@ from st_jtcse.reports.table import Table
 
 if TYPE_CHECKING:
     from st_jtcse.evaluation.measured_sets import OwnSetJob
+
+_PATIENCE = timedelta(days=1)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -97,8 +101,42 @@ def _run(options: argparse.Namespace) -> int:
         ]
         console.show(Table(["suite", "source", "tasks"], rows, "suites", names=3))
         return 0
-    _check(options)
-    return _evaluate(options)
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        _check(options)
+        return _evaluate(options)
+    return _evaluate_together(options)
+
+
+def _evaluate_together(options: argparse.Namespace) -> int:
+    """Evaluate in the first of several processes, which share the encoding."""
+    # Stacks that torch prints where another process is gone; read when torch is imported.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from st_jtcse import processes
+
+    processes.check_environment()
+    status = 0
+    with processes.together(lambda error: outcome(error, _left(options))):
+        # The others wait while the first reads data and computes scores.
+        processes.join(use_cpu=options.device == "cpu", patience=_PATIENCE)
+        _check(options)
+        if ":" in (options.device or ""):
+            raise UserError(
+                f"--device: expected a kind of device, as each process takes one of its own, found "
+                f"{options.device!r}; leave out the number."
+            )
+        if processes.rank() == 0:
+            status = _evaluate(options)
+        else:
+            _serve(options)
+    return status
+
+
+@console.quiet_libraries()
+@console.no_bars_of_datasets()
+def _serve(options: argparse.Namespace) -> None:
+    from st_jtcse.cli.evaluating import serve
+
+    serve(options)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -198,10 +236,13 @@ def _evaluate(options: argparse.Namespace) -> int:
     return NO_DATA if missing else 0
 
 
+def _left(options: argparse.Namespace) -> str:
+    """Say what an interruption leaves."""
+    return KEPT if options.output_dir else "nothing was kept"
+
+
 KEPT = "to go on after the finished tasks, repeat the command"
-main = command(
-    _parser, _run, interrupted=lambda options: KEPT if options.output_dir else "nothing was kept"
-)
+main = command(_parser, _run, interrupted=_left)
 
 if __name__ == "__main__":
     sys.exit(main())

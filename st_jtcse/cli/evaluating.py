@@ -12,13 +12,16 @@ from typing import Any, NamedTuple
 import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from st_jtcse import processes
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import choices_by_flag, faults_of
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.given_models import load_model
+from st_jtcse.evaluation.jobs import Evaluated
 from st_jtcse.evaluation.measured_sets import OwnSet, OwnSetJob, Statistic
 from st_jtcse.evaluation.results import PAGE, Results
 from st_jtcse.evaluation.searching import SearchJob
+from st_jtcse.evaluation.shared_encoding import shared
 from st_jtcse.evaluation.suites import Suite
 from st_jtcse.evaluation.verdict import Verdict, compare
 from st_jtcse.hub.cards import update_card
@@ -59,10 +62,39 @@ def evaluate_one(
     own: Sequence[OwnSetJob],
 ) -> WithoutScore:
     """Evaluate one of the models, beside the first of several."""
-    model, folder = options.models[at], options.output_dirs[at]
+    evaluated = _loaded(options, at)
+    found = shared(evaluated.model, lambda: _evaluated(evaluated, options, at, tables, jobs, own))
+    assert found is not None
+    return found
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Encode, in another process than the first, what that one evaluates the models on."""
+    for at in range(len(options.models)):
+        shared(_loaded(options, at).model, lambda: None)
+
+
+def _loaded(options: argparse.Namespace, at: int) -> Evaluated:
+    """Load one of the models, which is to be the same in all processes."""
     with choices_by_flag():
         how = ("pooling", "revision", "trust_remote_code", "device")
-        evaluated = load_model(model, **{name: getattr(options, name) for name in how})
+        evaluated = load_model(options.models[at], **{name: getattr(options, name) for name in how})
+    if len(set(processes.gathered(evaluated.sha256))) > 1:
+        raise UserError(
+            f"{options.models[at]}: the processes found different models there; give all the same."
+        )
+    return evaluated
+
+
+def _evaluated(
+    evaluated: Evaluated,
+    options: argparse.Namespace,
+    at: int,
+    tables: Sequence[Suite],
+    jobs: Mapping[str, Any],
+    own: Sequence[OwnSetJob],
+) -> WithoutScore:
+    model, folder = options.models[at], options.output_dirs[at]
     if evaluated.note and options.card:
         raise UserError(
             "--card shows what the model's own modules reach, and it has none; leave out --card."

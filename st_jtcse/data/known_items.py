@@ -146,11 +146,11 @@ def _words(words: Sequence[str], rare: dict[str, float]) -> str:
 
 
 def _span(words: Sequence[str], rare: dict[str, float]) -> str:
-    """Return neighbouring words that are rarest together."""
+    """Return neighbouring words that are rarest together, in whichever order a set has them."""
     lowered = [word.lower() for word in words]
     length = _QUERY + 1
     weights = [
-        sum(rare[word] for word in set(lowered[at : at + length]))
+        math.fsum(rare[word] for word in set(lowered[at : at + length]))
         for at in range(len(words) - length + 1)
     ]
     best = int(np.argmax(weights))

@@ -8,6 +8,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sentence_transformers import SentenceTransformer
 from torch.utils.data import DataLoader
 
 from st_jtcse.errors import UserError
+from st_jtcse.evaluation.shared_encoding import encode_shared
 from st_jtcse.evaluation.unique_texts import UniqueTexts
 from st_jtcse.hashing import embedding_sha256
 from st_jtcse.modules.loading import load_sentence_transformer
@@ -87,17 +89,18 @@ class UniqueTextEncoder(SentenceTransformerEncoderWrapper):
         """Encode a task's texts; the arguments are those of MTEB's encoders."""
         texts = [text for batch in inputs for text in batch["text"]]
 
-        def encode(missing: Sequence[str]) -> Any:
-            loader: Any = DataLoader(
-                Dataset.from_dict({"text": missing}), batch_size=kwargs.get("batch_size", 32)
-            )
+        size = kwargs.get("batch_size", 32)
+
+        def encode(missing: Sequence[str], **where: Any) -> Any:
+            loader: Any = DataLoader(Dataset.from_dict({"text": missing}), batch_size=size)
             return super(UniqueTextEncoder, self).encode(
-                loader, task_metadata=task_metadata, prompt_type=prompt_type, **kwargs
+                loader, task_metadata=task_metadata, prompt_type=prompt_type, **kwargs, **where
             )
 
         # Prompts differ from task to task; without any, tasks share their sentences.
         task = task_metadata.name if any((self.model_prompts or {}).values()) else None
-        return self._texts.encode(texts, encode, kind=(task, prompt_type))
+        by = partial(encode_shared, self.model, encode, batch_size=size)
+        return self._texts.encode(texts, by, kind=(task, prompt_type))
 
 
 def model_meta(model: SentenceTransformer, name: str) -> ModelMeta:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from st_jtcse import ownership
+from st_jtcse import ownership, processes
 from st_jtcse.atomic import to_json
 from st_jtcse.errors import DataUnavailable, UserError
 from st_jtcse.evaluation.jobs import Context, Evaluated, EvaluationJob
@@ -172,6 +172,8 @@ class Results:
             raise
         # One of hundreds of tasks may fail in MTEB; the others are still worth their time.
         except Exception as error:
+            if processes.is_lost(error):
+                raise
             return (
                 f"it failed with {type(error).__name__}: "
                 f"{' '.join(str(error).split())[:200].rstrip('.')}."

@@ -16,6 +16,7 @@ from st_jtcse.data.judged_corpus import JudgedCorpus, load_judged_corpus
 from st_jtcse.data.rows import Source
 from st_jtcse.evaluation.jobs import Context
 from st_jtcse.evaluation.measured_sets import OwnSet, OwnSetJob, Statistic
+from st_jtcse.evaluation.shared_encoding import encode_shared
 from st_jtcse.evaluation.suites import SEARCHED
 from st_jtcse.evaluation.unique_texts import Vectors, checked_vectors
 from st_jtcse.modules.closed_forms import unit_rows
@@ -298,11 +299,12 @@ def _encoded(
     """Return the vectors of queries and texts; a model may have a prompt or a module for each."""
     how: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": False}
     dimension = model.get_embedding_dimension()
-    queries = checked_vectors(model.encode_query(corpus.queries, **how), corpus.queries, dimension)
+    ask, hold = partial(model.encode_query, **how), partial(model.encode_document, **how)
+    asked = encode_shared(model, ask, corpus.queries, batch_size)
+    queries = checked_vectors(asked, corpus.queries, dimension)
     texts = np.empty((len(corpus.texts), queries.shape[1]), np.float32)
     for at in range(0, len(texts), _TEXTS):
         part = corpus.texts[at : at + _TEXTS]
-        texts[at : at + _TEXTS] = checked_vectors(
-            model.encode_document(part, **how), part, dimension
-        )
+        found = encode_shared(model, hold, part, batch_size)
+        texts[at : at + _TEXTS] = checked_vectors(found, part, dimension)
     return queries, texts

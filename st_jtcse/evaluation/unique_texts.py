@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_jtcse.errors import UserError
+from st_jtcse.evaluation.shared_encoding import encode_shared, of_first_alone
 
 Vectors = npt.NDArray[np.float32]
 # 768 float32 components each: about 300 MB. A corpus of more texts has few duplicates, and is not
@@ -64,10 +66,11 @@ def encode_columns(
     kind = "text" if isinstance(columns[0][0], str) else "image"
     _check_kind(model, kind)
     if kind == "image":
+        how |= of_first_alone(model)
         return [np.concatenate(list(_of_images(model, column, how))) for column in columns]
     vectors = UniqueTexts(model.get_embedding_dimension()).encode(
         [text for column in columns for text in column],
-        lambda missing: model.encode(missing, **how),
+        lambda missing: encode_shared(model, partial(model.encode, **how), missing, batch_size),
     )
     return np.split(vectors, np.cumsum([len(column) for column in columns])[:-1])
 
@@ -81,8 +84,10 @@ def encode_apart(
     _check_kind(model, "text")
     how: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": False}
     dimension = model.get_embedding_dimension()
+    encode = partial(model.encode, **how)
     return [
-        checked_vectors(model.encode(list(texts), **how), texts, dimension) for texts in columns
+        checked_vectors(encode_shared(model, encode, texts, batch_size), texts, dimension)
+        for texts in columns
     ]
 
 
