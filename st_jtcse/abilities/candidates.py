@@ -22,6 +22,7 @@ from st_jtcse.abilities.neighbourhoods import NeighboursSpec
 from st_jtcse.abilities.teaching import Taught, TeacherSpec, loaded
 from st_jtcse.recipe.ability import Ability, Need
 from st_jtcse.recipe.blocks import DEV, Block, Text, WeightedModelSpec
+from st_jtcse.recipe.scale import Demand, Scale
 from st_jtcse.recipe.yaml_source import Loc
 
 if TYPE_CHECKING:
@@ -126,6 +127,12 @@ class Candidates(Ability):
         if getattr(stage, "maps", None) is not None:
             text = "expected one of 'maps' and 'candidates', found both. Give each a stage."
             yield placed.at("candidates"), text
+
+    def demands(self, job: Job, scale: Scale, texts: int) -> Iterator[Demand]:
+        """The vectors of the reference; all else is of some sentences."""
+        own: CandidatesSpec = self.of(job.stage)
+        if own.reference and job.inputs.kept_out is not None:
+            yield _taught(job, own).demand("reference's vectors", job, scale, texts)
 
     def ahead(self, job: Job) -> Iterator[Callable[[], Any]]:
         """The vectors that all are compared by, where no labels choose."""

@@ -12,6 +12,7 @@ from pydantic import Field
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.ability import Ability, Need
 from st_jtcse.recipe.blocks import Block
+from st_jtcse.recipe.scale import Demand, Scale
 from st_jtcse.recipe.yaml_source import Loc
 
 if TYPE_CHECKING:
@@ -73,6 +74,25 @@ class HardNegatives(Ability):
                 f"Stage {stage.name!r}: 'hard_negatives' completes pairs of two texts, found "
                 f"{count}; name two of them by 'columns', or remove 'hard_negatives'."
             )
+
+    def demands(self, job: Job, scale: Scale, texts: int) -> Iterator[Demand]:
+        """Both texts of each pair, and a search of each one among all, in every process."""
+        from functools import partial
+
+        from st_jtcse.abilities.neighbourhoods import searched_a_second
+        from st_jtcse.data.nearest import EXACT
+        from st_jtcse.training.rates import texts_a_second
+
+        encode = partial(job.model.encode, show_progress_bar=False)
+        size = int(job.model.get_embedding_dimension() or 0)
+        yield Demand("pairs' vectors", "encode", 2 * texts, lambda: texts_a_second(job, encode))
+        yield Demand(
+            "hard negatives",
+            "compare",
+            float(texts) ** 2,
+            lambda: searched_a_second(size, min(texts, EXACT)),
+            peak=2.0 * 4 * size * texts,
+        )
 
     def expected_rows(self, stage: StageSpec, rows: int) -> int:
         """Return the most there can be: some pairs may have no text that is wrong enough."""

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from st_jtcse.abilities.contest import taught_ahead, taught_set
-from st_jtcse.abilities.neighbourhoods import Neighbourhoods, NeighboursSpec
+from st_jtcse.abilities.neighbourhoods import (
+    Neighbourhoods,
+    NeighboursSpec,
+    searched_a_second,
+)
+from st_jtcse.abilities.sampled import Sampled
 from st_jtcse.abilities.streaming import is_streamed
 from st_jtcse.abilities.teaching import Taught, Teaching, load_teachers, taught_by
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.ability import Ability, Need
 from st_jtcse.recipe.blocks import DEV
+from st_jtcse.recipe.scale import Demand, Scale
 
 if TYPE_CHECKING:
     from st_jtcse.recipe.schema import StageSpec
@@ -69,6 +75,31 @@ class HeldOut(Ability):
         own = {"train": inputs.sentences.sha256, DEV: inputs.kept_out.sha256}
         others = {name: found for name, found in inputs.hashes.items() if name not in own}
         inputs.hashes = own | others
+
+    def demands(self, job: Job, scale: Scale, texts: int) -> Iterator[Demand]:
+        """The split, and the search of the held-out sentences' neighbours in the others."""
+        from st_jtcse.data.nearest import EXACT
+        from st_jtcse.data.neighbours import memory_of_search, weighing
+        from st_jtcse.data.sentences import HELD_OUT_PEAK, HELD_OUT_ROW, held_count
+
+        if job.inputs.kept_out is None:
+            return
+        held = float(HELD_OUT_ROW * texts)
+        yield Demand("held-out sentences", held=held, peak=HELD_OUT_PEAK * texts - held)
+        if job.stage.loss is None:
+            return
+        read = min(texts, Sampled().of(job.stage) or texts)
+        taught = _or_start(taught_by(job), job)
+        near = Neighbourhoods().of(job.stage) or NeighboursSpec.model_validate({})
+        if taught.models == [job.model]:
+            yield taught.demand("start's vectors", job, scale, read)
+        yield Demand(
+            "held-out sentences' neighbours",
+            "compare",
+            weighing(read) + held_count(texts) * read / scale.processes,
+            lambda: searched_a_second(taught.size, min(read, EXACT)),
+            peak=memory_of_search(read, taught.size, near.count),
+        )
 
     def ahead(self, job: Job) -> Iterator[Callable[[], Any]]:
         """The vectors that it compares with, of all sentences."""

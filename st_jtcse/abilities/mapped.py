@@ -15,6 +15,7 @@ from st_jtcse.abilities.teaching import Taught, TeacherSpec, loaded
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.ability import Ability, Need
 from st_jtcse.recipe.blocks import DEV, Block, Sources, WeightedModelSpec
+from st_jtcse.recipe.scale import Demand, Scale
 from st_jtcse.recipe.yaml_source import Loc
 
 if TYPE_CHECKING:
@@ -241,6 +242,15 @@ class Mapped(Ability):
         sources = self.of(stage).anchors
         if sources is not None:
             inputs.read_beside(_ANCHORS, sources)
+
+    def demands(self, job: Job, scale: Scale, texts: int) -> Iterator[Demand]:
+        """The start's vectors, in float32, and those that maps lead to."""
+        start = Taught([job.model], [1.0], "sum")
+        yield start.demand("start's vectors", job, scale, texts, component=4)
+        for _, _, step in self.of(job.stage).steps:
+            if step.towards is not None:
+                taught = Taught(*loaded(job, step.towards.teachers), "sum")
+                yield taught.demand("vectors that a map leads to", job, scale, texts)
 
     def ahead(self, job: Job) -> Iterator[Callable[[], Any]]:
         """The start's vectors, of what is held out too, and those that maps lead to."""

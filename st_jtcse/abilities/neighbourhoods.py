@@ -10,6 +10,7 @@ from pydantic import Field
 from st_jtcse.abilities.teaching import taught_by
 from st_jtcse.recipe.ability import Ability, Need
 from st_jtcse.recipe.blocks import Block, Sources
+from st_jtcse.recipe.scale import Demand, Scale
 from st_jtcse.recipe.yaml_source import Loc
 
 if TYPE_CHECKING:
@@ -85,6 +86,30 @@ class Neighbourhoods(Ability):
         own: NeighboursSpec = self.of(stage)
         return rows if own.anchors is None else round(rows / (1 - own.anchor_share))
 
+    def demands(self, job: Job, scale: Scale, texts: int) -> Iterator[Demand]:
+        """The search, whose labels stay in memory, and the vectors of the anchors."""
+        from st_jtcse.data.neighbours import compared, memory_of_means
+
+        own: NeighboursSpec = self.of(job.stage)
+        size, weighed = taught_by(job).size, own.weight is None
+        # Each process sends the places and cosines that it finds to all others, 4 bytes each.
+        found, others = 8.0 * own.count * texts, 1 - 1 / scale.processes
+        held = 2.0 * size * texts
+        yield Demand(
+            "neighbours",
+            "compare",
+            compared(texts, scale.processes, weighed=weighed),
+            lambda: searched_a_second(size, texts),
+            wire=others * found,
+            held=held,
+            peak=memory_of_means(texts, size, own.count, weighed=weighed)
+            + (others > 0) * found
+            - held,
+        )
+        if _ANCHORS in job.inputs.read:
+            anchors = len(job.inputs.read[_ANCHORS].dataset)
+            yield taught_by(job).demand("anchors' vectors", job, scale, anchors)
+
     def read(self, stage: StageSpec, inputs: Inputs) -> None:
         """Read the anchors, and refuse what the search lacks before a teacher embeds anything."""
         from st_jtcse import data
@@ -123,3 +148,14 @@ class Neighbourhoods(Ability):
         count = round(len(job.dataset) * share / (1 - share))
         rows = np.arange(count) % len(labelled)
         job.dataset = concatenate_datasets([job.dataset, labelled.select(rows)])
+
+
+def searched_a_second(size: int, texts: int) -> float:
+    """Return how many pairs of vectors of so many components are compared a second in a search
+    among so many texts; UserError where that needs faiss, which is missing.
+    """
+    from st_jtcse import data
+    from st_jtcse.data.neighbours import trial_search
+    from st_jtcse.training.rates import rate_of
+
+    return rate_of(*trial_search(size, indexed=data.needs_index(texts)))

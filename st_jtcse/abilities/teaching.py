@@ -12,6 +12,7 @@ from pydantic import Field
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.ability import Ability, Need
 from st_jtcse.recipe.blocks import WeightedModelSpec
+from st_jtcse.recipe.scale import Demand, Scale
 from st_jtcse.recipe.yaml_source import Loc
 
 if TYPE_CHECKING:
@@ -72,6 +73,13 @@ class Teaching(Ability):
         elif are_live(placed.spec):
             yield from _live_faults(placed)
 
+    def demands(self, job: Job, scale: Scale, texts: int) -> Iterator[Demand]:
+        """Their vectors, or those of each batch anew."""
+        if are_live(job.stage):
+            yield _anew(job, scale, texts)
+        else:
+            yield taught_by(job).demand("teachers' vectors", job, scale, texts)
+
     def ahead(self, job: Job) -> Iterator[Callable[[], Any]]:
         """Their vectors, unless they embed batches anew."""
         if not are_live(job.stage):
@@ -122,6 +130,23 @@ class Taught:
 
         return label_size(self.models, self.form)
 
+    def measured(self, job: Job) -> float | None:
+        """Return how many of a stage's texts are embedded a second."""
+        from st_jtcse.data.teachers import encoder_of
+        from st_jtcse.training.rates import texts_a_second
+
+        return texts_a_second(job, encoder_of(self.models, self.weights, self.form))
+
+    def demand(self, what: str, job: Job, scale: Scale, texts: int, component: int = 2) -> Demand:
+        """Return what the vectors of so many texts take, by the bytes of a component: each process
+        computes a share, and while the shards are joined they are there twice.
+        """
+        size = float(component * self.size * texts)
+        own, wire = texts / scale.processes, scale.on_wires(size)
+        return Demand(
+            what, "encode", own, lambda: self.measured(job), disk=size, beside=size, wire=wire
+        )
+
     def labelled(self, sentences: Dataset, digest: str, cache_dir: Path) -> Dataset:
         """Return sentences, of this hash, with the column ``label``."""
         from st_jtcse.data.teachers import with_teacher_labels
@@ -148,6 +173,15 @@ class LiveTeachers:
         labels = self._encode([row["sentence"] for row in rows]).to_pylist()
         batch: dict[str, Any] = self._collate([row | label for row, label in zip(rows, labels)])
         return batch
+
+
+def _anew(job: Job, scale: Scale, texts: int) -> Demand:
+    from st_jtcse.training.forecast import steps_of
+
+    steps = steps_of(job.stage, texts, scale.processes) or 0
+    parts = int(job.stage.args.get("gradient_accumulation_steps", 1))
+    rows = steps * job.stage.batch_size * parts
+    return Demand("teachers, each batch anew", "encode", rows, lambda: taught_by(job).measured(job))
 
 
 def are_live(stage: StageSpec) -> bool:

@@ -11,6 +11,7 @@ from pydantic import Field
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.ability import Ability, Need
 from st_jtcse.recipe.blocks import Block
+from st_jtcse.recipe.scale import Demand, Scale
 from st_jtcse.recipe.yaml_source import Loc
 
 if TYPE_CHECKING:
@@ -59,6 +60,13 @@ class Whitened(Ability):
                 "expected sentences in data.train beside 'whitening', found pairs. Give 'train' "
                 "instead.",
             )
+
+    def demands(self, job: Job, scale: Scale, texts: int) -> Iterator[Demand]:
+        """Every text's embedding, in each process."""
+        from st_jtcse.training.rates import texts_a_second
+
+        encode = partial(job.model.encode, show_progress_bar=False)
+        yield Demand("whitening", "encode", texts, lambda: texts_a_second(job, encode))
 
     def finish(self, job: Job) -> None:
         """Append the layer; in a rehearsal one of its shape. Raises UserError."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import REPEATED, faults_of, recipes_complete, share
+from st_jtcse.cli.arguments import REPEATED, faults_of, recipes_complete, scale, share
 from st_jtcse.cli.exit_status import command, outcome
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import first_recipes
@@ -48,6 +48,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     rehearsed = "check everything in a short rehearsal, print the plan, write nothing"
     parser.add_argument("--dry-run", action="store_true", help=rehearsed)
+    sized = (
+        "with --dry-run, plan the run for another size too, by rates measured here or given: "
+        "texts=N[,nodes=M][,devices=G][,train=R][,encode=R][,compare=R][,translate=R]"
+        "[,bandwidth=B], with G devices a node, R rows, texts or pairs a second and device, B "
+        "bytes a second; train.STAGE=R for one stage"
+    )
+    parser.add_argument("--simulate", type=scale, metavar="KEY=NUMBER,...", help=sized)
     ahead = (
         "compute share I of N of the vectors and round trips that the run needs, into the recipe's "
         "cache_dir, and stop; in any order, I from 1"
@@ -88,6 +95,8 @@ def _run(options: argparse.Namespace) -> None:
         raise UserError("Name a recipe: a YAML file, or one of those that st-train --list shows.")
 
     _check_prepare(options)
+    if options.simulate is not None and not options.dry_run:
+        raise UserError("--simulate plans a run and trains nothing; add --dry-run.")
     # Bars that libraries cannot be asked to leave out; read when tqdm is imported.
     os.environ.setdefault("TQDM_DISABLE", "1")
     # Nor the stacks that torch prints where another process is gone; read when torch is imported.
@@ -174,7 +183,7 @@ def _overrides(options: argparse.Namespace) -> list[str]:
 def _run_recipe(options: argparse.Namespace, loaded: LoadedRecipe) -> None:
     from st_jtcse.cli import running
     from st_jtcse.recipe.load import resolved_yaml
-    from st_jtcse.training import plan, sweep
+    from st_jtcse.training import plan, simulation, sweep
     from st_jtcse.training.run_folder import RunFolder, tell_if_nothing_to_resume
 
     if options.show is not None:
@@ -185,6 +194,10 @@ def _run_recipe(options: argparse.Namespace, loaded: LoadedRecipe) -> None:
     if has_vectors and options.prepare is None:
         from st_jtcse.cli import vectors
 
+        if options.simulate is not None:
+            raise UserError(
+                "--simulate plans runs on texts, and data.vectors has none; leave one out."
+            )
         vectors.run(loaded, dry_run=options.dry_run)
         return
     runs = sweep.plan_runs(loaded, options.recipe, _overrides(options))
@@ -201,11 +214,19 @@ def _run_recipe(options: argparse.Namespace, loaded: LoadedRecipe) -> None:
                 tell_if_nothing_to_resume(place, folders or [place], stages)
                 for folder in folders or [place]:
                     RunFolder(folder).check_earlier(names, {s.name: s for s in loaded.stages})
-            table, told = plan.plan([run.loaded for run in runs] or [loaded], names)
+            planned = [run.loaded for run in runs] or [loaded]
+            table, told = plan.plan(planned, names)
+            simulated = options.simulate and simulation.simulate(
+                planned[0], names, options.simulate
+            )
         files = folders or RunFolder(place).expected(names)
         console.show(table)
         for heading, lines in (told | {"Files": list(map(str, files))}).items():
             console.say("\n  ".join([f"{heading}:", *lines]))
+        if simulated:
+            console.show(simulated.table())
+            runs_told = [f"one run of {len(runs)}"] if len(runs) > 1 else []
+            console.say("\n  ".join(["Size:", *runs_told, *simulated.lines()]))
         console.say(
             "Everything fits together. To start the run, repeat the command without --dry-run."
         )

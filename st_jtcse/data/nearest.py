@@ -18,6 +18,8 @@ EXACT = 100_000
 # Cells of the index that a vector's neighbours are looked for in; docs/scale.md says what that
 # finds.
 _PROBES = 16
+# What faiss learns the cells from: rounds of k-means, over so many vectors for each cell at most.
+_ROUNDS, _OF_A_CELL = 10, 256
 
 
 def needs_index(texts: int, exact: int = EXACT) -> bool:
@@ -33,6 +35,20 @@ def needs_index(texts: int, exact: int = EXACT) -> bool:
             "faiss, which is not installed; install it with: pip install 'st-jtcse[index]'."
         )
     return texts > exact
+
+
+def comparisons(texts: int, processes: int = 1, exact: int = EXACT) -> float:
+    """Return how many pairs of vectors each of some processes compares to find the nearest of
+    every text: with all others, each a share, or as faiss does, where each process builds the index
+    and searches a share.
+    """
+    if texts <= exact:
+        return texts**2 / processes
+    cells = isqrt(texts)
+    learnt = _ROUNDS * min(texts, _OF_A_CELL * cells) * cells
+    put = texts * cells
+    looked_up = texts * (cells + _PROBES * texts / cells)
+    return learnt + put + looked_up / processes
 
 
 def index_of(unit: npt.NDArray[np.float32]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 from datasets import Dataset, concatenate_datasets
 
 from st_jtcse import processes
-from st_jtcse.data.nearest import EXACT, index_of, needs_index
+from st_jtcse.data.nearest import EXACT, comparisons, index_of, needs_index
 from st_jtcse.errors import UserError
 
 Vectors = npt.NDArray[np.float32]
@@ -22,6 +23,11 @@ _COPY = 0.9999
 # Where the share of neighbours begins to shrink, and where it is nothing: see topic_weight.
 _TOPICS, _WORDINGS = 0.16, 0.20
 _SAMPLE = 3000
+# Rows that are compared with all at once, and the bytes of a comparison: the cosine, its negative,
+# and the place that it is sorted to.
+_CHUNK, _COMPARED = 1024, 4 + 4 + 8
+# Vectors of a search that is only timed, and the queries of one without an index.
+_TRIED, _ASKED = 20_000, 1024
 # How many neighbours the share was set for.
 TOPIC_NEIGHBOURS = 10
 
@@ -31,7 +37,7 @@ def neighbourhood_means(
     count: int,
     weight: float,
     among: npt.NDArray[Any] | None = None,
-    chunk: int = 1024,
+    chunk: int = _CHUNK,
     exact: int = EXACT,
     together: bool = False,
 ) -> Vectors:
@@ -135,6 +141,56 @@ def with_neighbourhood_means(
     return concatenate_datasets([dataset.remove_columns("label"), mixed], axis=1), weight
 
 
+def compared(texts: int, processes: int, *, weighed: bool) -> float:
+    """Return how many pairs of vectors each of some processes compares in
+    :func:`with_neighbourhood_means`; `weighed` says whether that sets the weight, which each does
+    by itself.
+    """
+    return comparisons(texts, processes) + weighed * weighing(texts)
+
+
+def weighing(texts: int) -> float:
+    """Return how many pairs of vectors :func:`topic_weight` compares."""
+    return float(min(texts, _SAMPLE) * texts)
+
+
+def memory_of_search(texts: int, size: int, count: int) -> float:
+    """Return the bytes that some rows of vectors compared with all take: the halves, the vectors
+    and their means in float32, and the comparisons or the `count` neighbours that they find.
+    """
+    rows = min(texts, _CHUNK)
+    return (2 + 4 + 4) * texts * size + max(rows * texts * _COMPARED, _drawn(rows, size, count))
+
+
+def memory_of_means(texts: int, size: int, count: int, *, weighed: bool) -> float:
+    """Return the bytes that :func:`with_neighbourhood_means` holds at most of vectors of so many
+    components.
+    """
+    # The labels; in float32 the vectors, their means, and the index, which goes before the means
+    # come to length 1.
+    found = (2 + 4 + 4 + 4) * texts * size + _drawn(min(texts, _CHUNK), size, count)
+    if weighed or texts <= EXACT:
+        return max(found, memory_of_search(texts, size, count))
+    return found
+
+
+def _drawn(rows: int, size: int, count: int) -> float:
+    """Return the bytes of some rows' neighbours and of what is made of them on the way to a
+    mean.
+    """
+    return 4.0 * rows * size * (count + 3)
+
+
+def trial_search(size: int, *, indexed: bool) -> tuple[Callable[[], Any], float]:
+    """Return a search among random vectors, to be timed, and how many pairs it compares."""
+    draw = np.random.default_rng(0)
+    unit = _unit(draw.standard_normal((_TRIED, size), np.float32))
+    if indexed:
+        found = _nearest_indexed(unit, unit, TOPIC_NEIGHBOURS)
+        return partial(list, found), comparisons(_TRIED, exact=0)
+    return partial(list, _nearest(unit[:_ASKED], unit, TOPIC_NEIGHBOURS)), _ASKED * _TRIED
+
+
 def _unit_of_enough(vectors: npt.NDArray[Any], count: int) -> Vectors:
     if len(vectors) <= count:
         raise UserError(
@@ -168,7 +224,7 @@ def _found(
 
 
 def _nearest(
-    unit: Vectors, others: Vectors, count: int, chunk: int = 1024, part: slice = _ALL
+    unit: Vectors, others: Vectors, count: int, chunk: int = _CHUNK, part: slice = _ALL
 ) -> Iterator[_Found]:
     """Yield some rows at a time, their nearest others, (b, count), in no order, and the cosines of
     these; `part` says which of the times.
@@ -178,12 +234,13 @@ def _nearest(
         cosines = unit[rows] @ others.T
         # The text itself among them.
         cosines[cosines > _COPY] = -1.0
-        near = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
+        # A copy: the rest of it, 8 bytes a comparison, would stay until the next is made.
+        near = np.argpartition(-cosines, count - 1, axis=1)[:, :count].copy()
         yield rows, near, np.take_along_axis(cosines, near, axis=1)
 
 
 def _nearest_indexed(
-    unit: Vectors, others: Vectors, count: int, chunk: int = 1024, part: slice = _ALL
+    unit: Vectors, others: Vectors, count: int, chunk: int = _CHUNK, part: slice = _ALL
 ) -> Iterator[_Found]:
     """Yield what :func:`_nearest` does, but for what the index misses; what is missing has a cosine
     of -1.

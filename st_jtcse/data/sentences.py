@@ -42,6 +42,13 @@ logger = logging.getLogger(__name__)
 _LEAST, _MOST, _SHARE = 100, 1000, 0.1
 # Bytes of files from which on their sentences are converted once, and read from the disk.
 _LARGE = 16 << 20
+# Bytes a sentence in memory while sentences are held out, as measured: its number and its place
+# among the others, four times in all, and what numpy makes of them to compare. And the row that is
+# kept.
+HELD_OUT_PEAK, HELD_OUT_ROW = 85, 8
+# And while each is given its next one: numbers of rows four times, of documents twice, and three
+# answers.
+NEXT_PEAK, NEXT_ROW = 6 * 8 + 3, 8
 _LOOK = 1_000  # Sentences of a stream that are read before any is trained on
 _SCHEMA = pa.schema(
     {
@@ -130,7 +137,8 @@ def load_sentences(
         return _load_images(sources)
     reader = _Reader(sources)
     files = [source.file for source in sources if source.file is not None and source.file.is_file()]
-    if len(files) < len(sources) or sum(file.stat().st_size for file in files) < _LARGE:
+    size = sum(file.stat().st_size for file in files)
+    if len(files) < len(sources) or not is_converted(size):
         table, found = pa.Table.from_batches(reader.batches(), _SCHEMA), reader.found()
         # Without a fingerprint of its own, all of it would be pickled for one.
         return Sentences(Dataset(table, fingerprint=found[1][:16]), *found)
@@ -266,9 +274,19 @@ def hold_out(sentences: Sentences) -> tuple[Sentences, Sentences]:
             f"{_LEAST}; add {_LEAST - len(first)}, or give evaluate.dev a set with labels."
         )
     draw = np.random.default_rng(int(sentences.sha256[:16], 16))
-    held = in_order[draw.choice(len(first), min(_MOST, int(_SHARE * len(first))), replace=False)]
+    held = in_order[draw.choice(len(first), held_count(len(first)), replace=False)]
     kept = np.flatnonzero(~np.isin(numbers, different[held]))
     return _part(sentences, kept), _part(sentences, np.sort(first[held]))
+
+
+def held_count(different: int) -> int:
+    """Return how many of so many different sentences :func:`hold_out` holds out."""
+    return min(_MOST, int(_SHARE * different))
+
+
+def is_converted(size: float) -> bool:
+    """Whether files of so many bytes are read from the disk, not held in memory."""
+    return size >= _LARGE
 
 
 def sampled(sentences: Sentences, count: int) -> Sentences:

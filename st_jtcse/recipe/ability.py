@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, Field, create_model
 from st_jtcse.errors import UserError
 from st_jtcse.plugins import imported, installed
 from st_jtcse.recipe.blocks import WeightedModelSpec
+from st_jtcse.recipe.scale import Demand, Scale
 from st_jtcse.recipe.yaml_source import Loc
 
 # What methods are given. The blocks of a recipe are built of the abilities' keys, and the engine
@@ -138,6 +139,12 @@ class Ability:
     def expected_rows(self, stage: Stage, rows: int) -> int:
         """Return how many rows it makes of so many, as far as is known before."""
         return rows
+
+    def demands(self, job: Job, scale: Scale, texts: int) -> Iterable[Demand]:
+        """Return what it takes of so many texts, beyond what the steps of the training show, for a
+        plan of a run of another size; `job` is a rehearsal's.
+        """
+        return ()
 
     def begin(self, job: Job) -> None:
         """Do what comes before the start is scored."""

@@ -18,7 +18,7 @@ from st_jtcse.training.stage_inputs import Inputs
 
 # Bytes of a weight in training: itself, its gradient, and the optimizer's two averages; and in a
 # checkpoint.
-_TRAINED, _KEPT, _SAVED = 16, 12, 4
+TRAINED, KEPT, SAVED = 16, 12, 4
 
 
 def rows_of(stage: StageSpec, inputs: Inputs | None) -> int | None:
@@ -31,9 +31,9 @@ def rows_of(stage: StageSpec, inputs: Inputs | None) -> int | None:
     return rows
 
 
-def steps_of(stage: StageSpec, rows: int | None) -> int | None:
-    """Return how many optimizer steps a stage takes; None where they follow from an unknown number
-    of rows.
+def steps_of(stage: StageSpec, rows: int | None, processes: int = 1) -> int | None:
+    """Return how many optimizer steps a stage takes in so many processes; None where they follow
+    from an unknown number of rows.
     """
     if stage.loss is None:
         return 0
@@ -42,9 +42,11 @@ def steps_of(stage: StageSpec, rows: int | None) -> int | None:
         return int(arguments.max_steps)
     if rows is None:
         return None
-    # Sentence-Transformers keeps a last, smaller batch unless told to drop it.
-    batches = rows / arguments.train_batch_size
-    batches = math.floor(batches) if arguments.dataloader_drop_last else math.ceil(batches)
+    # Sentence-Transformers keeps a last, smaller batch unless told to drop it; of several processes
+    # all must have one.
+    batches = rows / arguments.train_batch_size / processes
+    drops = arguments.dataloader_drop_last or processes > 1
+    batches = math.floor(batches) if drops else math.ceil(batches)
     return math.ceil(batches / arguments.gradient_accumulation_steps * arguments.num_train_epochs)
 
 
@@ -82,11 +84,11 @@ def told_ahead(
 def sizes(parameters: Sequence[int], folder: Path) -> str:
     """Say what memory and disk stages of so many parameters take."""
     place = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    after, largest = _SAVED * sum(parameters), max(parameters)
+    after, largest = SAVED * sum(parameters), max(parameters)
     # While the next checkpoint is written the last and the best are still there.
     figures = (
-        _TRAINED * largest,
-        after + 3 * _KEPT * largest,
+        TRAINED * largest,
+        after + 3 * KEPT * largest,
         after,
         shutil.disk_usage(place).free,
     )

@@ -39,7 +39,7 @@ def plan(recipes: Sequence[LoadedRecipe], names: list[str]) -> tuple[Table, dict
         # None if they come from the Hub, which a plan does not download.
         sentences = 0 if stage.loss is None else rows_of(stage, inputs.get(stage.name))
         models.append(f"{stage.name}: {begins_as(stage.model)}")
-        parameters.append(_parameters(stage.model, stages))
+        parameters.append(parameters_of(stage.model, stages))
         steps = steps_of(stage, sentences)
         rows.append(
             [
@@ -78,7 +78,8 @@ def _choices(recipe: Recipe) -> list[str]:
     return [f"{told}; without the stage{'s'[: len(without) - 1]} {', '.join(without)}"]
 
 
-def _parameters(spec: ModelSpec, stages: dict[str, StageSpec]) -> int:
+def parameters_of(spec: ModelSpec, stages: dict[str, StageSpec]) -> int:
+    """Return how many weights a stage's model has, by configurations alone."""
     return sum(_parameters_of(name, spec, stages) for name in spec.models.values())
 
 
@@ -99,7 +100,7 @@ def _parameters_of(name: str, spec: ModelSpec, stages: dict[str, StageSpec]) -> 
             earlier.towers[spec.tower - 1], spec.model_copy(update={"tower": None}), stages
         )
     if (spec.layers is None and spec.fresh is None) or earlier.base is None:
-        return _parameters(earlier, stages)
+        return parameters_of(earlier, stages)
     return _parameters_of(earlier.base, spec, stages)
 
 

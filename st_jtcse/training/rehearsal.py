@@ -76,12 +76,12 @@ def rehearse(
         return []
     seconds: dict[str, float] = {}
     with (
-        _untouched(),
+        untouched(),
         words_shared(WORDS),
         tempfile.TemporaryDirectory(prefix="st-jtcse-", ignore_cleanup_errors=True) as folder,
     ):
         run = SmallRun(loaded, Path(folder))
-        for stage in _needed(loaded, wanted):
+        for stage in needed(loaded, wanted):
             try:
                 found = _go(run, stage, inputs.get(stage.name), train=stage.name in wanted)
                 seconds |= {} if found is None else {stage.name: found}
@@ -200,17 +200,17 @@ def _is_ours(error: Exception) -> bool:
     return Path(traceback.extract_tb(error.__traceback__)[-1].filename).is_relative_to(_PACKAGE)
 
 
-def _needed(loaded: LoadedRecipe, names: Sequence[str]) -> list[StageSpec]:
+def needed(loaded: LoadedRecipe, names: Sequence[str]) -> list[StageSpec]:
     """Return stages and all they start from, in order."""
-    needed = set(names)
+    found = set(names)
     for stage in reversed(loaded.stages):
-        if stage.name in needed:
-            needed.update(stage.earlier)
-    return [stage for stage in loaded.stages if stage.name in needed]
+        if stage.name in found:
+            found.update(stage.earlier)
+    return [stage for stage in loaded.stages if stage.name in found]
 
 
 @contextmanager
-def _untouched() -> Iterator[None]:
+def untouched() -> Iterator[None]:
     """Keep what a run has of its process: random states, environment, settings of torch; and say
     nothing.
     """

@@ -10,6 +10,9 @@ from sentence_transformers.base.sampler import DefaultBatchSampler
 from torch.utils.data import Sampler
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+# Bytes that each row's place in the order takes in memory.
+PLACE = 4
+
 
 class SeededOrder(Sampler[int]):
     """Draws the order of accelerate's ``SeedableRandomSampler``, in 4 bytes a row instead of 48.

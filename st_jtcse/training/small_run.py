@@ -4,8 +4,9 @@ saved model.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
+from st_jtcse import data, embedded
 from st_jtcse.modules.shared_words import share_words
 from st_jtcse.recipe.blocks import DEV
 from st_jtcse.recipe.load import LoadedRecipe
@@ -20,6 +22,7 @@ from st_jtcse.recipe.schema import STAGE_PREFIX, StageSpec
 from st_jtcse.training.job import Job
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import start_model
+from st_jtcse.training.rates import seconds_by
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs
 from st_jtcse.training.stage_training import prepare, train
@@ -34,24 +37,13 @@ REPLACED = {
 }  # fmt: skip
 
 
-# The most rows of a step, and its steps: the first is tried, the other is timed.
-_BATCH, _STEPS = 8, 2
-
-
-def _clock(args: TrainingArguments) -> float:
-    """Return seconds; on a CPU those that this thread computed, for other programs may take most of
-    the clock's.
-    """
-    return time.thread_time() if args.device.type == "cpu" else time.perf_counter()
-
-
 class _FewSteps(TrainerCallback):
     """Evaluates and saves after the first step, if the arguments say so of any, and times
-    the next.
+    the others.
     """
 
-    def __init__(self) -> None:
-        self._began = 0.0
+    def __init__(self, steps: int) -> None:
+        self._steps, self._began = steps, 0.0
         self.seconds: float | None = None  # of a step; None where there were too few
 
     def on_step_begin(
@@ -60,7 +52,7 @@ class _FewSteps(TrainerCallback):
         for group in kw["optimizer"].param_groups:
             group["lr"] = 0.0  # A rate that is too high is for the run to tell, by its own model.
         if state.global_step == 1:
-            self._began = _clock(args)
+            self._began = seconds_by(on_cpu=args.device.type == "cpu")
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
@@ -68,9 +60,10 @@ class _FewSteps(TrainerCallback):
         first = control.should_log = state.global_step == 1
         control.should_evaluate = first and args.eval_strategy != "no"
         control.should_save = first and args.save_strategy != "no"
-        if state.global_step == _STEPS:
+        if state.global_step == self._steps:
             control.should_training_stop = True
-            self.seconds = (_clock(args) - self._began) / (_STEPS - 1)
+            taken = seconds_by(on_cpu=args.device.type == "cpu") - self._began
+            self.seconds = taken / (self._steps - 1)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
@@ -80,6 +73,12 @@ class _FewSteps(TrainerCallback):
 
 class SmallRun:
     """The stages of a recipe in small, in a folder of their own."""
+
+    # The most rows of a step, and its steps: the first is tried, the others are timed.
+    most_rows, steps = 8, 2
+    # Keys of a stage that are others for the steps, and arguments.
+    instead: Mapping[str, Any] = {}
+    arguments: Mapping[str, Any] = {}
 
     def __init__(self, loaded: LoadedRecipe, folder: Path) -> None:
         self._folder = folder
@@ -145,24 +144,26 @@ class SmallRun:
             # Says whether it is installed; its first word to a server would be part of a real run.
             tracker()
         batch = stage.batch_size
-        rows = min(batch, ROWS if job.made_up else _BATCH)
-        job.inputs = few_inputs(stage, job.inputs, _STEPS * min(batch, _BATCH))
+        wanted = min(batch, self.most_rows)
+        rows = min(wanted, ROWS) if job.made_up else wanted
+        job.inputs = few_inputs(stage, job.inputs, self.steps * wanted)
         args = {key: value for key, value in stage.args.items() if key not in REPLACED} | {
             "per_device_train_batch_size": rows,
             "dataloader_num_workers": min(int(stage.args.get("dataloader_num_workers", 0)), 1),
             "disable_tqdm": True,
             "report_to": "none",
+            **self.arguments,
         }
-        job.stage = stage.model_copy(update={"args": args})
+        job.stage = stage.model_copy(update={"args": args, **self.instead})
         prepare(job)
         evaluator = kind_of(stage.model).evaluator(DEV, few_pairs(job.dataset))
         job.inputs.evaluators = {DEV: evaluator}
         if stage.evaluate is not None and stage.evaluate.sets:
             # Of made-up pairs: a score need not be defined, as where no word is known.
             evaluator(job.model)
-        steps = _FewSteps()
+        steps = _FewSteps(self.steps)
         train(job, [steps])
-        if steps.seconds is None or rows < min(batch, _BATCH):
+        if steps.seconds is None or rows < wanted:
             return None
         times = batch / rows * int(stage.args.get("gradient_accumulation_steps", 1))
         return steps.seconds * times * self._deeper[stage.name]
@@ -220,3 +221,32 @@ class SmallRun:
             if all((depth % period == 0) == (layers % period == 0) for period in periods):
                 return depth
         return layers
+
+
+class WholeRun(SmallRun):
+    """The stages of a recipe on the models and the batches that they are of."""
+
+    most_rows, steps = sys.maxsize, 4
+    instead: Mapping[str, Any] = {"evaluate": None}
+    arguments: Mapping[str, Any] = {
+        "max_steps": steps,
+        "eval_strategy": "no",
+        "save_strategy": "no",
+    }
+
+    def train(self, job: Job) -> float | None:
+        """Train it for a few steps on rows of all parts of its data: texts may come by length."""
+        rows = job.inputs.sentences
+        if rows is not None:
+            step = max(1, len(rows.dataset) // (self.steps * job.stage.batch_size))
+            spread = rows.dataset.select(range(0, len(rows.dataset), step))
+            job.inputs = replace(job.inputs, sentences=data.Labelled(spread, 0, "", {}))
+        return super().train(job)
+
+    def _resolver(self, stage: StageSpec) -> Callable[[str], str]:
+        def resolve(name: str) -> str:
+            if name.startswith(STAGE_PREFIX):
+                return str(self._folder / name.removeprefix(STAGE_PREFIX))
+            return embedded.place(name)
+
+        return resolve

@@ -1,15 +1,24 @@
 """Neighbourhood means against the equation by hand in float64, chunked or not, by an index or not."""
 
 import json
+import tracemalloc
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch.distributed as dist
 from datasets import Dataset
 from processes import run_two
 
 from st_jtcse.data import neighbours
-from st_jtcse.data.neighbours import neighbourhood_means, topic_weight, with_neighbourhood_means
+from st_jtcse.data.neighbours import (
+    compared,
+    memory_of_means,
+    neighbourhood_means,
+    topic_weight,
+    trial_search,
+    with_neighbourhood_means,
+)
 from st_jtcse.errors import UserError
 
 
@@ -166,3 +175,37 @@ def test_two_processes_each_find_a_share_and_have_the_bytes_of_one(tmp_path, exa
         assert np.load(tmp_path / f"labels-{rank}.npy").tobytes() == expected.tobytes()
         found = json.loads((tmp_path / f"rows-{rank}.json").read_text())
         assert found[: len(starts)] == starts
+
+
+@pytest.mark.parametrize(
+    ("texts", "size", "weight"), [(3000, 32, 0.4), (2000, 512, None), (1200, 1024, 0.4)]
+)
+def test_the_search_takes_the_memory_that_is_foretold(texts, size, weight):
+    vectors = np.random.default_rng(0).normal(size=(texts, size)).astype(np.float16)
+    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), size)
+    rows = Dataset(pa.table({"label": column}))
+    tracemalloc.start()
+    with_neighbourhood_means(rows, 10, weight)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    foretold = memory_of_means(texts, size, 10, weighed=weight is None)
+    assert foretold == pytest.approx(peak, rel=0.25)
+
+
+def test_pairs_are_counted_as_they_are_compared():
+    assert compared(2000, 1, weighed=False) == 4e6
+    assert compared(2000, 4, weighed=True) == 1e6 + 4e6  # Each process weighs for itself.
+    # Ten thousand cells: ten rounds on 256 texts of each; every text's cell; 16 cells' texts.
+    learnt, put, searched = 10 * 2.56e6 * 1e4, 1e8 * 1e4, 1e8 * (1e4 + 16 * 1e4)
+    assert compared(10**8, 32, weighed=False) == learnt + put + searched / 32
+
+
+def test_a_search_is_tried_at_its_own_cost():
+    search, pairs = trial_search(8, indexed=False)
+    assert pairs == 1024 * 20_000
+    assert [near.shape for _, near, _ in search()] == [(1024, 10)]
+    pytest.importorskip("faiss")
+    search, pairs = trial_search(8, indexed=True)
+    # 141 cells.
+    assert pairs == 10 * 20_000 * 141 + 20_000 * 141 + 20_000 * (141 + 16 * 20_000 / 141)
+    assert sum(len(near) for _, near, _ in search()) == 20_000

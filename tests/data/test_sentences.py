@@ -1,5 +1,6 @@
 import hashlib
 import json
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
@@ -10,6 +11,7 @@ import pytest
 from st_jtcse.data import Source, load_sentences
 from st_jtcse.data.arrow_files import claim_partial, working_folder
 from st_jtcse.data.rows import read_rows
+from st_jtcse.data.sentences import HELD_OUT_PEAK, NEXT_PEAK, hold_out, with_next
 from st_jtcse.errors import UserError
 
 
@@ -267,3 +269,15 @@ def test_what_is_looked_at_first_stands_for_the_rest(folder, tmp_path):
         look_at([Source(dataset=str(tmp_path / "nothing"))])
     with pytest.raises(UserError, match="row 1: expected the column 'text', found sentence"):
         look_at([Source(dataset=folder.dataset, columns=("text",))])
+
+
+@pytest.mark.parametrize(("split", "foretold"), [(hold_out, HELD_OUT_PEAK), (with_next, NEXT_PEAK)])
+def test_the_memory_of_a_split_is_as_foretold(tmp_path, split, foretold):
+    count = 100_000
+    (tmp_path / "text.txt").write_text("".join(f"sentence {row}\n" for row in range(count)))
+    sentences = load_sentences([Source(file=tmp_path / "text.txt")])
+    tracemalloc.start()
+    split(sentences)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert foretold == pytest.approx(peak / count, rel=0.25)

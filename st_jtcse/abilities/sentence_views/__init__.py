@@ -12,6 +12,7 @@ from st_jtcse.abilities.sentence_views.view_blocks import Views
 from st_jtcse.abilities.sentence_views.view_kinds import kinds
 from st_jtcse.errors import UserError
 from st_jtcse.recipe.ability import Ability, Need, given
+from st_jtcse.recipe.scale import Demand, Scale
 from st_jtcse.recipe.yaml_source import Loc
 
 if TYPE_CHECKING:
@@ -107,6 +108,14 @@ class SentenceViews(Ability):
                     f"Stage {stage.name!r}: the view 'neighbour' needs blank lines between "
                     "documents, found none in the training text; add them, or choose another view."
                 )
+
+    def demands(self, job: Job, scale: Scale, texts: int) -> Iterator[Demand]:
+        """The rows of the next sentences; other views are made in the steps."""
+        from st_jtcse.data.sentences import NEXT_PEAK, NEXT_ROW
+
+        if "neighbour" in names_of(job.stage):
+            peak = (NEXT_PEAK - NEXT_ROW) * texts
+            yield Demand("next sentences", held=NEXT_ROW * texts, peak=peak)
 
     def prepare(self, job: Job) -> None:
         """Add the next sentences as a column, and tell what no view of words changes."""

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from st_jtcse.recipe.ability import Ability, Need
 from st_jtcse.recipe.blocks import Block, Text
+from st_jtcse.recipe.scale import Demand, Scale
 from st_jtcse.recipe.yaml_source import Loc
 from st_jtcse.wording import NAME_PATTERN
 
@@ -118,6 +119,11 @@ class RoundTrips(Ability):
         """Return the most there can be: a round trip may come back empty."""
         augment = self.of(stage)
         return rows * (len(augment.pivots) + (augment.mode == "add"))
+
+    def demands(self, job: Job, scale: Scale, texts: int) -> Iterator[Demand]:
+        """The translations, a share in each process."""
+        trips = len(self.of(job.stage).pivots) * texts
+        yield Demand("round trips", "translate", trips / scale.processes)
 
     def prepare(self, job: Job) -> None:
         """Translate what was not translated before, and tell how often that failed."""
