@@ -180,7 +180,8 @@ def _in_order(rows: LabelledTexts) -> LabelledTexts:
 
     order = sorted(range(len(rows.labels)), key=lengths_and_label)
     columns = tuple(list(map(column.__getitem__, order)) for column in rows.columns)
-    return LabelledTexts(columns, list(map(rows.labels.__getitem__, order)))
+    labels: Any = [rows.labels[row] for row in order]
+    return LabelledTexts(columns, labels)
 
 
 def _check(splits: Mapping[str, LabelledTexts], report_f1: bool) -> None:

@@ -19,7 +19,7 @@ from st_jtcse.papers.diagnostics.encoders import GROUPS, AttentionSink, CLSEnerg
 from st_jtcse.papers.reports import diagnosis_pictures as pictures
 from st_jtcse.reports.drawing import WIDE, picture, save
 from st_jtcse.reports.page import Section, grouped, render_page
-from st_jtcse.reports.table import Table, best_by_column, best_of, millions
+from st_jtcse.reports.table import Table, best_by_column, millions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -159,10 +159,9 @@ def _verdict(diagnoses: Sequence[Diagnosis]) -> str:
 def _summary(diagnoses: Sequence[Diagnosis]) -> Table:
     columns = list(_figures(diagnoses[0]))
     rows = [list(_figures(found).values()) for found in diagnoses]
-    best = best_by_column(rows, map(columns.index, _HIGHEST))
-    for column in map(columns.index, _LOWEST):
-        best |= best_of(rows, [(at, column) for at in range(len(rows))], lowest=True)
-    return Table(columns, rows, best=best)
+    highest = best_by_column(rows, map(columns.index, _HIGHEST))
+    lowest = best_by_column(rows, map(columns.index, _LOWEST), lowest=True)
+    return Table(columns, rows, best=highest | lowest)
 
 
 class _Drawn(NamedTuple):
