@@ -162,9 +162,10 @@ def draw_suite(suite: SuiteScores, width: float = WIDE) -> Figure:
         if name == OURS:
             scores = [row.score for row in rows]
             own = {"markersize": 7, "zorder": 3}
-        places = [place for place, score in enumerate(scores) if score is not None]
-        known = [scores[place] for place in places]
-        axes.plot(known, places, label=legend_name(name), **look | {"linestyle": "none"} | own)
+        points = [(score, place) for place, score in enumerate(scores) if score is not None]
+        xs = [score for score, _ in points]
+        ys = [place for _, place in points]
+        axes.plot(xs, ys, label=legend_name(name), **look | {"linestyle": "none"} | own)
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
     axes.invert_yaxis()
     axes.set_xlabel("score (%)")
