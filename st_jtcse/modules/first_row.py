@@ -19,7 +19,13 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from st_jtcse.modules.pooler_head import PoolerModulusHead
 from st_jtcse.modules.training_head import TrainingHead
-from st_jtcse.towers.modeling_tower_layers import LAYERS, FirstRow, in_forward, with_forward
+from st_jtcse.towers.modeling_tower_layers import (
+    LAYERS,
+    FirstRow,
+    for_first_row,
+    in_forward,
+    with_forward,
+)
 
 # Modules that read of the tokens nothing but what they are pooled to.
 _BEHIND = (Pooling, PoolerModulusHead, TrainingHead, Normalize)
@@ -102,10 +108,7 @@ def _first_row(tower: Any, **inputs: Any) -> Tensor:
     for layer in before:
         hidden = way.run(layer, hidden)
 
-    def run(hidden: Tensor) -> Tensor:
-        attention = _FirstRow(way, last, hidden)
-        return way.complete(last, attention.context(attention.value), hidden[:, :1])
-
+    run = for_first_row(way, last, _FirstRow)
     with _drawing_all_rows(last, hidden.shape[1]):
         return way.end(in_forward([last], run)(hidden))
 

@@ -74,12 +74,14 @@ class SavedForm:
 
     def __str__(self) -> str:
         """Say it in a phrase."""
-        pooling = SPOKEN.get(self.pooling or "", "Pooling") + (
-            " of each encoder, summed" if self.is_sum else ""
-        )
+        pooling = SPOKEN.get(self.pooling or "", "Pooling")
+        if self.is_sum:
+            pooling = f"{pooling} of each encoder, summed"
         words = {"Pooling": pooling, "Normalize": "normalised"}
         told = [words.get(name, name) for name in self.modules]
-        return ", ".join([*told, *([f"prompt {self.prompt!r}"] if self.prompt else [])])
+        if self.prompt:
+            told.append(f"prompt {self.prompt!r}")
+        return ", ".join(told)
 
 
 def saved_form(name: str | os.PathLike[str], *, revision: str | None = None) -> SavedForm | None:
