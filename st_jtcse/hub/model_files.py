@@ -15,12 +15,11 @@ from st_jtcse.hub.card_results import EVALUATION, TRAINING_RECORD
 from st_jtcse.hub.cards import CARD
 from st_jtcse.hub.model_form import model_form, read_json
 from st_jtcse.modules.loading import load_cross_encoder, load_encoder, load_sentence_transformer
-from st_jtcse.modules.model_folders import CONFIG, MODULES, read_listing
+from st_jtcse.modules.model_folders import ADAPTER, CONFIG, MODULES, read_listing
 from st_jtcse.modules.whole_models import fault_of
 
 # The Hub takes no file above this: https://huggingface.co/docs/hub/storage-limits.
 LARGEST_FILE = 50 * 10**9
-ADAPTER = "adapter_config.json"
 # As transformers, Sentence-Transformers, PEFT and this package name what they save.
 MODEL_FILES = re.compile(
     r"(LICENSE|NOTICE)(\.\w+)?|[\w-]+\.safetensors(\.index\.json)?"

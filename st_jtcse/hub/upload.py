@@ -16,9 +16,9 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from st_jtcse.errors import PushFailed, UserError
 from st_jtcse.hub.cards import CARD, updated_card
-from st_jtcse.hub.model_files import ADAPTER, check_whole, files_to_push
+from st_jtcse.hub.model_files import check_whole, files_to_push
 from st_jtcse.hub.model_form import ModelForm, model_form
-from st_jtcse.modules.model_folders import CONFIG, MODULES
+from st_jtcse.modules.model_folders import ADAPTER, CONFIG, MODULES
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
