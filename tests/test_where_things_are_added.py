@@ -71,9 +71,9 @@ def copy(tmp_path):
     )
     changed(
         package / "modules" / "loading.py",
-        '    if name != "first_last":\n',
-        '    if name == "middle":\n        return [Pooling(size, "max")]\n'
-        '    if name != "first_last":\n',
+        '        if name == "first_last":\n',
+        '        if name == "middle":\n            return [Pooling(size, "max")]\n'
+        '        if name == "first_last":\n',
     )
     return place
 

@@ -116,10 +116,7 @@ def _documents(path: Path) -> list[_Document]:
     seen: dict[str, str] = {}
 
     def parse(row: Row, columns: Sequence[str]) -> _Document:
-        name = _name(row, columns[0])
-        first = seen.setdefault(name, row.place)
-        if first != row.place:
-            raise UserError(f"{row.place}: the id {name!r} is that of {first} too; rename one.")
+        name = _unique(row, columns[0], seen)
         text = as_searched(row.values.get("title"), row.text(columns[1]))
         file = row.values.get("source")
         return _Document(name, text.strip(), file if isinstance(file, str) else None)
@@ -136,11 +133,7 @@ def _queries(path: Path) -> dict[str, str]:
     seen: dict[str, str] = {}
 
     def parse(row: Row, columns: Sequence[str]) -> tuple[str, str]:
-        name = _name(row, columns[0])
-        first = seen.setdefault(name, row.place)
-        if first != row.place:
-            raise UserError(f"{row.place}: the id {name!r} is that of {first} too; rename one.")
-        return name, texts_of(row, columns[1:])[0]
+        return _unique(row, columns[0], seen), texts_of(row, columns[1:])[0]
 
     return dict(_checked(path, "queries", ("_id", "text"), parse))
 
@@ -187,6 +180,15 @@ def _name(row: Row, column: str) -> str:
     return name
 
 
+def _unique(row: Row, column: str, seen: dict[str, str]) -> str:
+    """Return an id, which no other row may have; `seen` has the place of each."""
+    name = _name(row, column)
+    first = seen.setdefault(name, row.place)
+    if first != row.place:
+        raise UserError(f"{row.place}: the id {name!r} is that of {first} too; rename one.")
+    return name
+
+
 def _checked(path: Path, what: str, columns: tuple[str, str], parse: Any) -> Iterator[Any]:
     """Read rows with ids, whose column is called ``_id`` or ``id``."""
     source = Source(path)
@@ -219,7 +221,8 @@ def _joined(
         own = grades.setdefault(query, {})
         if grade:
             own[places[document]] = grade
-    texts = asked if asked is not None else {query: query for query in grades}
+    # Without ids, the queries are their texts.
+    texts = dict(zip(grades, grades)) if asked is None else asked
     kept = [query for query in texts if grades.get(query)]
     if len(kept) < 2:
         raise UserError(

@@ -100,11 +100,9 @@ def known_items(
     """
     random = np.random.default_rng(seed)
     words = [_WORD.findall(text) for text in texts]
-    counts = Counter(word for own in words for word in {each.lower() for each in own})
-    rare = {
-        word: math.log(len(texts) / count) if count > 1 else math.log(max(2, len(texts)) / 2) / 2
-        for word, count in counts.items()
-    }
+    counts = Counter(word for own in words for word in set(map(str.lower, own)))
+    rare = dict.fromkeys(counts, math.log(max(2, len(texts)) / 2) / 2)
+    rare |= {word: math.log(len(texts) / count) for word, count in counts.items() if count > 1}
     headings = headings or {}
     alike = Counter(heading.query for heading in headings.values())
     found: list[tuple[str, int, str, str]] = []

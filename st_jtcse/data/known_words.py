@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from st_jtcse.errors import UserError
 
-_PLACES, _RUN = (
-    50,
-    20,
-)  # Where texts are looked at, spread over all, and how many there: neighbours lie on one page.
+# Where texts are looked at, spread over all, and how many there: neighbours lie on one page.
+_PLACES, _RUN = 50, 20
 
 
 def sample_of(texts: Sequence[str]) -> list[str]:
@@ -29,9 +28,8 @@ def unknown_share(tokenizer: Any, texts: Sequence[str]) -> float:
     if unknown is None:
         return 0.0
     sample = sample_of(texts)
-    tokens = [
-        token for row in tokenizer(sample, add_special_tokens=False)["input_ids"] for token in row
-    ]
+    rows = tokenizer(sample, add_special_tokens=False)["input_ids"]
+    tokens = list(chain.from_iterable(rows))
     share = tokens.count(unknown) / max(1, len(tokens))
     if share > 0.5:
         raise UserError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from reprlib import repr as brief
 from typing import Any
 
@@ -71,72 +71,77 @@ def load_labelled(
     """
     default = LABELLED["scores" if bins else kind]
     sources = [replace(source, columns=source.expected) for source in sources]
-    has_labels = kind != "none"
     labels = _Labels(kind == "classes" and not bins, score_range, mapping, bins)
-    end = -1 if has_labels else None
-    # One text and a class is what losses of a whole batch take; a score or nothing at all is said
-    # of two or more.
-    count = max(
-        1 if kind == "classes" and not bins else 2, len((sources[0].columns or default)[:end])
-    )
-    for source in sources:
-        texts = (source.columns or default)[:end]
-        if len(texts) != count:
-            raise UserError(
-                f"{source.label}: expected {count} text columns, found {', '.join(texts)}."
-            )
-    skipped = 0
-    first_rows: dict[float, str] = {}
-
-    def parse(row: Row, names: Sequence[str]) -> tuple[Any, ...] | None:
-        nonlocal skipped
-        if has_labels and labels.is_missing(row.values[names[-1]]):
-            skipped += 1
-            return None
-        cells = texts_of(row, names[:end])
-        if not has_labels:
-            return *cells, None
-        if count == 1 and not first_rows and mapping is None:
-            labels.number_names(row.values[names[-1]])
-        label = labels.read(row, names[-1])
-        first_rows.setdefault(label, row.place)
-        return *cells, label
-
-    rows = list(checked_rows(sources, "labelled rows", default, parse))
+    if kind == "none":
+        _check_texts(sources, default, 2)
+        rows = list(checked_rows(sources, "labelled rows", default, _without_label))
+    else:
+        # One text and a class is what losses of a whole batch take; a score is said of two.
+        _check_texts(sources, default, 1 if labels.are_classes else 2, labels=1)
+        rows = list(checked_rows(sources, "labelled rows", default, labels.labelled))
     if not rows:
-        counted = f"{skipped} are marked -1 or '-' as unlabelled"
+        counted = f"{labels.skipped} are marked -1 or '-' as unlabelled"
         raise UserError(f"{sources[0].label} holds no labelled row, {counted}; label some.")
-    columns = list(zip(*rows))
+    *texts, found = zip(*rows)
+    table = {f"sentence{number}": pa.array(column) for number, column in enumerate(texts, 1)}
     if kind == "scores":
-        labels.check_scores(columns[-1], sources[0])
-    table = {f"sentence{number}": pa.array(column) for number, column in enumerate(columns[:-1], 1)}
-    if has_labels:
-        table["label"] = pa.array(columns[-1]).cast(
-            pa.float32() if kind == "scores" else pa.int64()
-        )
-    return Labelled(Dataset(pa.table(table)), skipped, rows_sha256(rows), first_rows)
+        labels.check_scores(found, sources[0])
+        table["label"] = pa.array(found).cast(pa.float32())
+    elif kind == "classes":
+        table["label"] = pa.array(found).cast(pa.int64())
+    return Labelled(Dataset(pa.table(table)), labels.skipped, rows_sha256(rows), labels.first_rows)
+
+
+def _check_texts(
+    sources: Sequence[Source], default: Sequence[str], fewest: int, labels: int = 0
+) -> None:
+    """Refuse sources that differ in how many texts a row has beside its labels."""
+    counts = [len(source.columns or default) - labels for source in sources]
+    wanted = max(fewest, counts[0])
+    for source, count in zip(sources, counts):
+        if count != wanted:
+            texts = ", ".join((source.columns or default)[:count])
+            raise UserError(f"{source.label}: expected {wanted} text columns, found {texts}.")
+
+
+def _without_label(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
+    return *texts_of(row, names), None
 
 
 @dataclass
 class _Labels:
-    """How the labels of :func:`load_labelled` are written."""
+    """How the labels of :func:`load_labelled` are written, and what was met of them."""
 
     are_classes: bool
     score_range: tuple[float, float]
     mapping: Mapping[str, float] | None
     bins: int | None
     names: dict[str, int] | None = None  # Classes by name, as they are met; None: they are numbers
+    skipped: int = 0
+    first_rows: dict[float, str] = field(default_factory=dict)
 
-    def number_names(self, first: Any) -> None:
-        """Take classes for names where the first of them is no number."""
-        if number(first) is None:
+    def labelled(self, row: Row, names: Sequence[str]) -> tuple[Any, ...] | None:
+        """Return a row's texts and its label, the last column; None where it has none."""
+        given = row.values[names[-1]]
+        if self.is_missing(given):
+            self.skipped += 1
+            return None
+        cells = texts_of(row, names[:-1])
+        # A class of one text may be called by a name.
+        is_first = not self.first_rows and self.mapping is None
+        if len(cells) == 1 and is_first and number(given) is None:
             self.names = {}
+        label = self.read(row, names[-1])
+        self.first_rows.setdefault(label, row.place)
+        return *cells, label
 
     def is_missing(self, given: Any) -> bool:
         """Whether a row is marked as having no label, which -1 is only where it cannot be one."""
         if self.mapping is not None:
             minus_one = -1 not in map(number, self.mapping)
-            return (given == "-" and "-" not in self.mapping) or (minus_one and number(given) == -1)
+            if given == "-":
+                return "-" not in self.mapping
+            return minus_one and number(given) == -1
         low, high = self.score_range
         return given == "-" or (number(given) == -1 and (self.are_classes or not low <= -1 <= high))
 
@@ -144,15 +149,7 @@ class _Labels:
         """Return a row's label as training wants it."""
         given: Any = row.values[name]
         if self.mapping is not None:
-            # As YAML and JSON write it.
-            key = str(given).lower() if isinstance(given, bool) else str(given)
-            if key not in self.mapping:
-                known = ", ".join(self.mapping)
-                raise UserError(
-                    f"{row.place}: expected one of {known} in {name!r}, found {brief(given)}; "
-                    "extend mapping."
-                )
-            given = self.mapping[key]
+            given = self._mapped(row, name, self.mapping)
         if self.names is not None:
             if given is None or not str(given).strip():
                 raise UserError(f"{row.place}: {name!r} is empty; fill it or remove the row.")
@@ -172,7 +169,20 @@ class _Labels:
             return float(round(value))
         low, high = self.score_range
         share = (in_range(row, value, self.score_range) - low) / (high - low)
-        return float(min(int(share * self.bins), self.bins - 1)) if self.bins else share
+        if self.bins:
+            return float(min(int(share * self.bins), self.bins - 1))
+        return share
+
+    def _mapped(self, row: Row, name: str, mapping: Mapping[str, float]) -> float:
+        given = row.values[name]
+        # As YAML and JSON write it.
+        key = str(given).lower() if isinstance(given, bool) else str(given)
+        if key not in mapping:
+            raise UserError(
+                f"{row.place}: expected one of {', '.join(mapping)} in {name!r}, found "
+                f"{brief(given)}; extend mapping."
+            )
+        return mapping[key]
 
     def check_scores(self, labels: Sequence[float], source: Source) -> None:
         """Refuse scores that rank nothing, and whole numbers that end below the range, as NLI's

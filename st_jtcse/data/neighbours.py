@@ -14,6 +14,7 @@ from datasets import Dataset, concatenate_datasets
 from st_jtcse import processes
 from st_jtcse.data.nearest import EXACT, comparisons, index_of, needs_index
 from st_jtcse.errors import UserError
+from st_jtcse.modules.closed_forms import unit_rows
 
 Vectors = npt.NDArray[np.float32]
 _Found = tuple[slice, npt.NDArray[np.integer[Any]], Vectors]
@@ -73,16 +74,16 @@ def neighbourhood_means(
         Fukunaga and Hostetler, The Estimation of the Gradient of a Density Function, IEEE TIT 1975.
     """
     others = _unit_of_enough(vectors if among is None else among, count)
-    unit = others if among is None else _unit(vectors.astype(np.float32))
+    unit = others if among is None else unit_rows(vectors.astype(np.float32))
     mixed = np.empty_like(unit)
     nearest = _nearest_indexed if needs_index(len(unit), exact) else _nearest
     for rows, near, cosines in _found(nearest, unit, others, count, chunk, together):
-        mean = _unit(np.einsum("bk,bkh->bh", np.maximum(cosines, 0.0), others[near]))
+        mean = unit_rows(np.einsum("bk,bkh->bh", np.maximum(cosines, 0.0), others[near]))
         own = unit[rows]
         mixed[rows] = (1 - weight) * own + weight * np.where(
             mean.any(axis=1, keepdims=True), mean, own
         )
-    return _unit(mixed)
+    return unit_rows(mixed)
 
 
 def topic_weight(vectors: npt.NDArray[Any], count: int, most: float = 0.5) -> float:
@@ -197,7 +198,7 @@ def _unit_of_enough(vectors: npt.NDArray[Any], count: int) -> Vectors:
             f"The {count} nearest neighbours of a text need more than {len(vectors)} texts; add "
             "text."
         )
-    return _unit(vectors.astype(np.float32))
+    return unit_rows(vectors.astype(np.float32))
 
 
 def _found(
@@ -266,8 +267,3 @@ def _nearest_indexed(
             asked = asked[(copies.sum(axis=1) > most - count) & (at[:, -1] >= 0)]
             most *= 4
         yield rows, near, cosines
-
-
-def _unit(vectors: Vectors) -> Vectors:
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)

@@ -36,9 +36,8 @@ _BUFFER = 10_000  # Rows of a stream that are mixed.
 _DEEPEST = 500  # Levels of JSON: far above any row, far below what a parser's stack holds.
 _QUOTED, _BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"'), re.compile(rb"[\[\]{}]")
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
-_HALF = re.compile(
-    r"\\u[dD][89a-fA-F]"
-)  # The halves of characters beyond U+FFFF; alone, they are no text.
+# The halves of characters beyond U+FFFF; alone, they are no text.
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 # Columns of a file of passages, as `st-train texts` writes it and search has it.
 _PASSAGE = {"_id", "text"}
 _Parsed = TypeVar("_Parsed")
@@ -52,9 +51,8 @@ class Source:
     dataset: str | None = None  # Hub id or folder for `datasets.load_dataset`
     config: str | None = None  # configuration of `dataset`
     split: str = "train"  # split of `dataset`
-    fit_split: str | None = (
-        None  # split of `dataset`, of labelled images, that a classifier is fitted on
-    )
+    # split of `dataset`, of labelled images, that a classifier is fitted on
+    fit_split: str | None = None
     data_files: str | None = None  # file inside `dataset`
     revision: str | None = None  # commit, tag or branch of `dataset`
     columns: tuple[str, ...] | None = None  # columns to read; None for the defaults of the reader
@@ -69,9 +67,9 @@ class Source:
     @property
     def label(self) -> str:
         """The source's name in messages."""
-        return (
-            str(self.file) if self.file is not None else f"dataset {self.dataset!r} ({self.split})"
-        )
+        if self.file is not None:
+            return str(self.file)
+        return f"dataset {self.dataset!r} ({self.split})"
 
     @property
     def expected(self) -> tuple[str, ...] | None:
@@ -273,7 +271,9 @@ def read_rows(source: Source) -> Iterator[Row]:
     :class:`st_jtcse.data.passages.Passage` and the text as ``sentence`` too.
     """
     rows = _hub_rows(source) if source.file is None else _file_rows(source.file)
-    return islice(_renamed(rows, source.called) if source.called else rows, source.limit)
+    if source.called:
+        rows = _renamed(rows, source.called)
+    return islice(rows, source.limit)
 
 
 def _renamed(rows: Iterable[Row], called: Sequence[tuple[str, str]]) -> Iterator[Row]:
@@ -373,10 +373,10 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
                 json.dumps(values, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             values, why = None, f" with {error.object[error.start : error.end]!a}, half a character"
-        except (ValueError, RecursionError) as error:
-            why = (
-                "" if isinstance(error, json.JSONDecodeError) else " with too many digits or levels"
-            )
+        except json.JSONDecodeError:
+            pass
+        except (ValueError, RecursionError):
+            why = " with too many digits or levels"
         if not isinstance(values, dict):
             raise UserError(
                 f"{path}:{number}: expected a JSON object, found {line[:40]!r}{why}; correct the "
@@ -431,9 +431,9 @@ def _hub_rows(source: Source) -> Iterator[Row]:
     try:
         rows = load_dataset(str(source.dataset), source.config, streaming=source.streaming, **where)
         if source.seed is not None:
-            rows = (rows.take(source.limit) if source.limit else rows).shuffle(
-                source.seed, buffer_size=_BUFFER
-            )
+            if source.limit:
+                rows = rows.take(source.limit)
+            rows = rows.shuffle(source.seed, buffer_size=_BUFFER)
     except Exception as error:  # As many as there are formats, here and below.
         raise _not_loaded(source, error) from error
     # A stream of text or CSV does not know its features before it is read.
@@ -462,32 +462,31 @@ def _check_depth(source: Source) -> None:
     """Refuse local JSON so deep that the parser behind `datasets` would overrun its stack, and end
     the process.
     """
-    folder = "" if source.dataset == "json" else glob.escape(str(source.dataset))
-    pattern = (
-        os.path.join(folder, source.data_files or "**/*.json*")
-        if folder
-        else source.data_files or ""
-    )
+    folder, pattern = "", source.data_files or ""
+    if source.dataset != "json":
+        folder = glob.escape(str(source.dataset))
+        pattern = os.path.join(folder, source.data_files or "**/*.json*")
     for name in glob.glob(pattern, recursive=True):
         if not os.path.isfile(name) or (folder and ".json" not in name):
             continue
-        depth = 0
         with gzip.open(name) if name.endswith(".gz") else open(name, "rb") as file:
-            for number, line in enumerate(file, 1):
-                opened, closed = (
-                    sum(map(line.count, marks)) for marks in ((b"[", b"{"), (b"]", b"}"))
+            _check_depth_of(name, file)
+
+
+def _check_depth_of(name: str, lines: Iterable[bytes]) -> None:
+    depth = 0
+    for number, line in enumerate(lines, 1):
+        opened = line.count(b"[") + line.count(b"{")
+        closed = line.count(b"]") + line.count(b"}")
+        # As in nearly all lines of JSONL: no need to look closer.
+        if opened == closed < _DEEPEST:
+            continue
+        for mark in _BRACKET.findall(_QUOTED.sub(b"", line)):
+            depth += 1 if mark in b"[{" else -1
+            if depth > _DEEPEST:
+                raise UserError(
+                    f"{name}:{number}: expected at most {_DEEPEST} levels, found more; flatten it."
                 )
-                if (
-                    opened == closed < _DEEPEST
-                ):  # As in nearly all lines of JSONL: no need to look closer.
-                    continue
-                for mark in _BRACKET.findall(_QUOTED.sub(b"", line)):
-                    depth += 1 if mark in b"[{" else -1
-                    if depth > _DEEPEST:
-                        raise UserError(
-                            f"{name}:{number}: expected at most {_DEEPEST} levels, found more; "
-                            "flatten it."
-                        )
 
 
 def _short(error: BaseException) -> str:

@@ -94,12 +94,12 @@ class Sentences:
         In each pass the files of a data set come in another order, and sentences leave a buffer at
         random.
         """
+        if not self.streams:
+            return None
         # A tuple: the items of a list are what `datasets` deals out.
-        given, features = (
-            {"sources": self.streams, "seed": seed},
-            Features({"sentence": Value("string")}),
-        )
-        return IterableDataset.from_generator(_passes, features, given) if self.streams else None
+        given = {"sources": self.streams, "seed": seed}
+        features = Features({"sentence": Value("string")})
+        return IterableDataset.from_generator(_passes, features, given)
 
     @property
     def modality(self) -> str:
@@ -142,10 +142,10 @@ def load_sentences(
         table, found = pa.Table.from_batches(reader.batches(), _SCHEMA), reader.found()
         # Without a fingerprint of its own, all of it would be pickled for one.
         return Sentences(Dataset(table, fingerprint=found[1][:16]), *found)
-    read = [
-        (sha256(file), file.suffix, source.columns or source.called or None, source.limit)
-        for file, source in zip(files, sources)
-    ]
+    read = []
+    for path, source in zip(files, sources):
+        columns = source.columns or source.called or None
+        read.append((sha256(path), path.suffix, columns, source.limit))
     settings = json.dumps({"text": read, "large": 2})
     key = hashlib.sha256(settings.encode()).hexdigest()[:16]
     final = (cache_dir or DEFAULT_CACHE) / f"text-{key}.arrow"
@@ -156,21 +156,9 @@ def load_sentences(
             check_lock(final.with_suffix(".lock"))
             with FileLock(final.with_suffix(".lock")):
                 if not is_whole(final, settings):
-                    logger.info(
-                        "text: converting %s, kept in %s", ", ".join(map(str, files)), final.parent
-                    )
-                    folder = working_folder(final)
-                    try:
-                        write_whole(
-                            claim_partial(folder, "text"),
-                            final,
-                            settings,
-                            _SCHEMA,
-                            reader.batches(),
-                            reader.found,
-                        )
-                    finally:
-                        remove_working_folder(folder)
+                    told = ", ".join(map(str, files))
+                    logger.info("text: converting %s, kept in %s", told, final.parent)
+                    reader.write(final, settings)
     with final.open("rb") as file:
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     table = MemoryMappedTable(pa.ipc.open_stream(pa.py_buffer(memory)).read_all(), str(final))
@@ -235,6 +223,15 @@ class _Reader:
                 raise UserError(
                     f"{source.label} holds no sentence, only blank lines; give a source with text."
                 )
+
+    def write(self, final: Path, settings: str) -> None:
+        """Write all of it as a file of the cache."""
+        folder = working_folder(final)
+        try:
+            partial = claim_partial(folder, "text")
+            write_whole(partial, final, settings, _SCHEMA, self.batches(), self.found)
+        finally:
+            remove_working_folder(folder)
 
     def found(self) -> tuple[int, str]:
         """Return how many blank ones there were, and the others' hash."""
@@ -319,17 +316,14 @@ def with_next(sentences: Sentences) -> Dataset:
 
     Alone in its document a sentence is its own neighbour.
     """
-    rows, same = (
-        np.arange(len(sentences.rows)),
-        np.diff(sentences.rows.with_format("numpy")["document"][:]) == 0,
-    )
+    rows = np.arange(len(sentences.rows))
+    same = np.diff(sentences.rows.with_format("numpy")["document"][:]) == 0
     after, before = np.append(same, False), np.append(False, same)
     neighbours = sentences.dataset.select(
         np.where(after, rows + 1, np.where(before, rows - 1, rows))
     )
-    return concatenate_datasets(
-        [sentences.dataset, neighbours.rename_column("sentence", "neighbour")], axis=1
-    )
+    beside = neighbours.rename_column("sentence", "neighbour")
+    return concatenate_datasets([sentences.dataset, beside], axis=1)
 
 
 def kept_whole(dataset: Dataset) -> int:

@@ -93,5 +93,6 @@ def _parquet(path: Path) -> tuple[Any, list[str] | None]:
     empty = [number for number, row in enumerate(rows, 1) if not row]
     if empty:
         raise UserError(f"row {empty[0]} has no vector; leave it out.")
-    labels = table["label"].to_pylist() if "label" in table.column_names else None
-    return rows, None if labels is None else [str(label) for label in labels]
+    if "label" not in table.column_names:
+        return rows, None
+    return rows, list(map(str, table["label"].to_pylist()))

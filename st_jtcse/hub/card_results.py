@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 
 from huggingface_hub import EvalResult
@@ -107,18 +108,18 @@ def _sentence(verdict: VerdictRecord) -> str:
 
 def _own_and_reported(table: Table, paper: str | None) -> Table:
     """Keep our scores, and of the papers' those of this very model."""
-    kept = [at for at, column in enumerate(table.columns) if at < 3 or column == paper]
-    columns = [table.columns[at] if at < 3 else f"{table.columns[at]} in the paper" for at in kept]
-    return replace(
-        table, columns=columns, rows=[[cells[at] for at in kept] for cells in table.rows]
-    )
+    columns = list(table.columns[:3])
+    kept = [0, 1, 2]
+    if paper in table.columns[3:]:
+        columns.append(f"{paper} in the paper")
+        kept.append(table.columns.index(paper, 3))
+    return replace(table, columns=columns, rows=list(map(itemgetter(*kept), table.rows)))
 
 
 def _figure(name: str, task: str, metric: str, score: float) -> EvalResult:
+    kinds = [kind for part, kind in _KINDS.items() if part in metric]
     return EvalResult(
-        task_type=next(
-            (kind for part, kind in _KINDS.items() if part in metric), "sentence-similarity"
-        ),
+        task_type=kinds[0] if kinds else "sentence-similarity",
         dataset_type=task,
         dataset_name=name,
         metric_type=metric,

@@ -62,7 +62,8 @@ def write_card(model: Any, folder: Path, facts: CardFacts, record: Mapping[str, 
         if form.images:
             rows.update(examples=None, examples_table=None)  # They show files that no one else has.
         elif rows.get("examples"):
-            rows["examples"] = {key: _as_texts(cells) for key, cells in rows["examples"].items()}
+            columns = rows["examples"].items()
+            rows["examples"] = {key: list(map(_as_shown, cells)) for key, cells in columns}
     card = ModelCard(generate_model_card(model), ignore_metadata_errors=True)
     text = _template(facts.family).render(
         facts=facts,
@@ -79,11 +80,9 @@ def write_card(model: Any, folder: Path, facts: CardFacts, record: Mapping[str, 
     metadata.license = facts.license
     metadata.language = list(facts.languages) or None
     metadata.pipeline_tag = "image-feature-extraction" if form.images else metadata.pipeline_tag
-    metadata.tags = [
-        *(metadata.tags or []),
-        "st-jtcse",
-        *([] if facts.family == OTHER else [facts.family]),
-    ]
+    metadata.tags = [*(metadata.tags or []), "st-jtcse"]
+    if facts.family != OTHER:
+        metadata.tags.append(facts.family)
     write_atomically(folder / CARD, _with_results(card, card_results(folder)))
 
 
@@ -107,17 +106,16 @@ def updated_card(folder: Path, model_id: str | None = None) -> str:
         ) from None
     found = card_results(folder)
     theirs: Any = card.data
-    if (
-        BEGIN not in card.text
-        and not found.tables
-        and (theirs.eval_results or "\n## Evaluation\n" in card.text)
-    ):
+    has_results = theirs.eval_results or "\n## Evaluation\n" in card.text
+    if BEGIN not in card.text and not found.tables and has_results:
         text = card.content  # Another maker's card, with results of its own.
     else:
         if BEGIN not in card.text:
             card.text = f"{card.text.rstrip()}\n\n## Results\n\n{BEGIN}\n{END}\n"
         text = _with_results(card, found)
-    return text if model_id is None else text.replace(NO_ID, model_id)
+    if model_id is None:
+        return text
+    return text.replace(NO_ID, model_id)
 
 
 def update_card(folder: Path) -> None:
@@ -138,9 +136,11 @@ def _with_results(card: ModelCard, found: CardResults) -> str:
     return card.content
 
 
-def _as_texts(cells: Sequence[Any]) -> list[Any]:
+def _as_shown(cell: Any) -> Any:
+    if not isinstance(cell, str):
+        return cell
     # Sentence-Transformers marks the bars of its tables itself.
-    return [as_text(cell).replace("\\|", "|") if isinstance(cell, str) else cell for cell in cells]
+    return as_text(cell).replace("\\|", "|")
 
 
 def _sections(text: str) -> dict[str, str]:

@@ -15,12 +15,11 @@ from st_jtcse.hub.card_results import EVALUATION, TRAINING_RECORD
 from st_jtcse.hub.cards import CARD
 from st_jtcse.hub.model_form import model_form, read_json
 from st_jtcse.modules.loading import load_cross_encoder, load_encoder, load_sentence_transformer
-from st_jtcse.modules.model_folders import CONFIG, MODULES, read_listing
+from st_jtcse.modules.model_folders import ADAPTER, CONFIG, MODULES, read_listing
 from st_jtcse.modules.whole_models import fault_of
 
 # The Hub takes no file above this: https://huggingface.co/docs/hub/storage-limits.
 LARGEST_FILE = 50 * 10**9
-ADAPTER = "adapter_config.json"
 # As transformers, Sentence-Transformers, PEFT and this package name what they save.
 MODEL_FILES = re.compile(
     r"(LICENSE|NOTICE)(\.\w+)?|[\w-]+\.safetensors(\.index\.json)?"
@@ -33,6 +32,7 @@ MODEL_FILES = re.compile(
 _EVALUATION = re.compile(rf"{re.escape(RESULTS)}|results\.md|index\.html|[\w.-]+\.(png|svg)")
 _EXPORTS = re.compile(r"(onnx|openvino)/[\w.-]+\.(onnx|onnx_data|xml|bin)")
 _MEMBER = re.compile(r"member_[0-9]+")
+_HIDDEN = re.compile(r"\.|checkpoint-")
 
 
 @dataclass
@@ -52,10 +52,9 @@ class ModelFiles:
         if not self.left_out:
             return None
         shown, more = ", ".join(self.left_out[:8]), len(self.left_out) - 8
-        return (
-            "Not sent, because it is not part of a model: "
-            f"{shown}{f' and {more} more' if more > 0 else ''}."
-        )
+        if more > 0:
+            shown = f"{shown} and {more} more"
+        return f"Not sent, because it is not part of a model: {shown}."
 
 
 def files_to_push(folder: Path) -> ModelFiles:
@@ -70,22 +69,20 @@ def files_to_push(folder: Path) -> ModelFiles:
     named = _named_files(folder)
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
-        if any(part.startswith((".", "checkpoint-")) for part in parts) or (
-            path.is_dir() and not path.is_symlink()
-        ):
+        is_link, is_hidden = path.is_symlink(), any(map(_HIDDEN.match, parts))
+        if is_hidden or (path.is_dir() and not is_link):
             continue
         name = "/".join(parts)
-        if not _is_of_model(parts, named) or not (path.is_file() or path.is_symlink()):
+        if not _is_of_model(parts, named) or not (path.is_file() or is_link):
             found.left_out.append(name)
-        elif path.is_symlink() and not (
-            path.is_file() and path.resolve().is_relative_to(folder.resolve())
-        ):
+            continue
+        is_inside = path.is_file() and path.resolve().is_relative_to(folder.resolve())
+        if is_link and not is_inside:
             raise UserError(
                 f"{path} is a link that leaves the model's folder; put the file itself in its "
                 "place."
             )
-        else:
-            found.sent[name] = path.stat().st_size
+        found.sent[name] = path.stat().st_size
     if CONFIG not in found.sent and MODULES not in found.sent:
         raise UserError(
             f"{folder} holds neither {MODULES} nor {CONFIG}; give the folder of a saved model."
@@ -107,7 +104,8 @@ def files_to_push(folder: Path) -> ModelFiles:
 def check_whole(folder: Path, files: ModelFiles) -> None:
     """Refuse with a UserError a model that others could not load as it is meant."""
     for name in files.sent:
-        _check_file(folder / name)
+        if fault := fault_of(folder / name):
+            raise UserError(f"{folder / name} {fault}; save the model again.")
     if ADAPTER in files.sent:
         base = read_json(folder / ADAPTER).get("base_model_name_or_path")
         if not isinstance(base, str) or not base or Path(base).exists():
@@ -134,16 +132,9 @@ def _named_files(folder: Path) -> set[str]:
     listing = read_listing(folder)
     classes = [entry["type"] for entry in listing]
     for path in (folder / CONFIG, folder / "tokenizer_config.json"):
-        if path.is_file():
-            _check_file(path)
-            classes += _strings(read_json(path).get("auto_map"))
+        classes += _strings(read_json(path).get("auto_map"))
     folders = {str(entry["path"]).split("/")[0] for entry in listing} - {"", ".", ".."}
     return folders | {f"{each.split('.')[0]}.py" for each in classes}
-
-
-def _check_file(path: Path) -> None:
-    if fault := fault_of(path):
-        raise UserError(f"{path} {fault}; save the model again.")
 
 
 def _strings(value: Any) -> list[str]:
@@ -161,9 +152,9 @@ def _is_of_model(parts: tuple[str, ...], named: set[str]) -> bool:
     *folders, name = parts
     if folders == [EVALUATION]:
         return _EVALUATION.fullmatch(name) is not None
-    if (name in (CARD, TRAINING_RECORD, *named) and not folders) or _EXPORTS.fullmatch(
-        "/".join(parts)
-    ):
+    if not folders and name in (CARD, TRAINING_RECORD, *named):
+        return True
+    if _EXPORTS.fullmatch("/".join(parts)):
         return True
     is_inside = not folders or folders[0] in named or _MEMBER.fullmatch(folders[0])
     return bool(is_inside and MODEL_FILES.fullmatch(name))

@@ -4,16 +4,14 @@ embedding.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from sentence_transformers.base.modules import Transformer
 
-from st_jtcse.errors import UserError
 from st_jtcse.modules.joining import JOINED_TYPES
-from st_jtcse.modules.model_folders import CONFIG, SETTINGS, own_class, read_listing
+from st_jtcse.modules.model_folders import CONFIG, SETTINGS, own_class, read_listing, read_object
 from st_jtcse.pooling_names import PoolingName
 
 # plain: by Sentence-Transformers alone; registered: after `import st_jtcse`, or with the flag;
@@ -49,16 +47,16 @@ class ModelForm:
 
     def __str__(self) -> str:
         """Name the kind of model."""
-        return f"{self.architecture} {'cross-encoder' if self.cross_encoder else 'encoder'}"
+        kind = "cross-encoder" if self.cross_encoder else "encoder"
+        return f"{self.architecture} {kind}"
 
     def usage(self, place: str) -> str:
         """Return a line of Python that loads the model from a folder or Hub id and uses it."""
-        kind, call = ("CrossEncoder", 'predict([("One text.", "Another.")])')
-        if not self.cross_encoder:
-            kind, call = (
-                "SentenceTransformer",
-                f'encode(["{"photo.jpg" if self.images else "A sentence."}"])',
-            )
+        kind, call = "SentenceTransformer", 'encode(["A sentence."])'
+        if self.cross_encoder:
+            kind, call = "CrossEncoder", 'predict([("One text.", "Another.")])'
+        elif self.images:
+            call = 'encode(["photo.jpg"])'
         trust = ", trust_remote_code=True" if self.loading in ("own_modules", "remote_code") else ""
         plugin = "import st_jtcse; " if self.loading in ("registered", "own_modules") else ""
         return f"{plugin}from sentence_transformers import {kind}; {kind}({place!r}{trust}).{call}"
@@ -82,19 +80,16 @@ def model_form(folder: Path) -> ModelForm:
     prompt = _text(_mapping(settings, "prompts"), default or "") or ""
     model_type = _text(config, "model_type")
     # A prompt whose tokens do not count is more than a few lines of code.
-    told = (
-        poolings[-1:]
-        if not prompt or all(each.get("include_prompt", True) for each in poolings)
-        else []
-    )
-    modes = [each.get("pooling_mode") for each in told]
+    modes = [str(each.get("pooling_mode")) for each in poolings[-1:]]
+    if prompt and not all(each.get("include_prompt", True) for each in poolings):
+        modes = []
     loading: Loading = "remote_code" if config.get("auto_map") else "plain"
     if own:
         loading = "own_modules"
     elif model_type in JOINED_TYPES:
         loading = "registered"
     modules = names[:-1] if normalize else names
-    pooling = None if images else _POOLINGS.get(" ".join([*modules, *map(str, modes)]))
+    pooling = None if images else _POOLINGS.get(" ".join(modules + modes))
     return ModelForm(
         architecture=model_type or own,
         cross_encoder="ForSequenceClassification" in str(config.get("architectures")),
@@ -111,15 +106,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return the settings that a JSON file holds, none if there is no such file; raises UserError
     where it is not a JSON object.
     """
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        raise UserError(f"{path} is not JSON; save the model again.") from None
-    if not isinstance(found, dict):
-        raise UserError(f"{path} is not a JSON object; save the model again.")
-    return found
+    return read_object(path) if path.is_file() else {}
 
 
 def _mapping(settings: dict[str, Any], key: str) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from st_jtcse.errors import PushFailed, UserError
 from st_jtcse.hub.cards import CARD, updated_card
-from st_jtcse.hub.model_files import ADAPTER, check_whole, files_to_push
+from st_jtcse.hub.model_files import check_whole, files_to_push
 from st_jtcse.hub.model_form import ModelForm, model_form
-from st_jtcse.modules.model_folders import CONFIG, MODULES
+from st_jtcse.modules.model_folders import ADAPTER, CONFIG, MODULES
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -140,15 +140,14 @@ def _commit(api: HfApi, repo: str, folder: Path, files: dict[str, int], card: st
     """Make the commit, its content anew for each attempt because the client marks what it has
     uploaded.
     """
-    added = [
-        CommitOperationAdd(name, card.encode() if name == CARD else folder / name) for name in files
-    ]
-    gone = [
-        name for name in _present_files(api, repo) if name not in files and _WEIGHTS.search(name)
-    ]
-    api.create_commit(
-        repo, [*added, *map(CommitOperationDelete, gone)], commit_message="Add the model"
-    )
+    changes: list[CommitOperationAdd | CommitOperationDelete] = []
+    for name in files:
+        content = card.encode() if name == CARD else folder / name
+        changes.append(CommitOperationAdd(name, content))
+    for name in _present_files(api, repo):
+        if name not in files and _WEIGHTS.search(name):
+            changes.append(CommitOperationDelete(name))
+    api.create_commit(repo, changes, commit_message="Add the model")
 
 
 def _told(error: Exception, repo: str, folder: Path, token: str) -> UserError | PushFailed:

@@ -288,7 +288,9 @@ def gathered(rows: Sequence[Tensor], gather: bool) -> list[Tensor]:
 
     Every process then computes the loss of the union: the mean of their gradients is its.
     """
-    return [all_gather_with_grad(each.contiguous()) if gather else each for each in rows]
+    if not gather:
+        return list(rows)
+    return [all_gather_with_grad(each.contiguous()) for each in rows]
 
 
 def teacher_vectors(

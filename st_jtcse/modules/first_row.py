@@ -4,7 +4,7 @@ no other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -19,7 +19,13 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from st_jtcse.modules.pooler_head import PoolerModulusHead
 from st_jtcse.modules.training_head import TrainingHead
-from st_jtcse.towers.modeling_tower_layers import LAYERS, FirstRow, in_forward, with_forward
+from st_jtcse.towers.modeling_tower_layers import (
+    LAYERS,
+    FirstRow,
+    for_first_row,
+    in_forward,
+    with_forward,
+)
 
 # Modules that read of the tokens nothing but what they are pooled to.
 _BEHIND = (Pooling, PoolerModulusHead, TrainingHead, Normalize)
@@ -66,26 +72,23 @@ def _tower(model: nn.Module) -> Any:
     if not isinstance(model, SentenceTransformer) or type(model[0]) is not Transformer:
         return None
     tower: Any = model[0].model
-    behind = list(model)[1:]
-    poolings = [module for module in behind if isinstance(module, Pooling)]
-    reads_first = [module.pooling_mode for module in poolings] == ["cls"] and all(
-        map(_reads_no_tokens, behind)
-    )
     config: Any = getattr(tower, "config", None)
-    if (
-        not reads_first
-        or getattr(config, "model_type", None) not in LAYERS
-        or not hasattr(tower, "embeddings")
-    ):
+    if getattr(config, "model_type", None) not in LAYERS or not hasattr(tower, "embeddings"):
         return None
-    asks_more = (
-        config.output_hidden_states
-        or getattr(config, "is_decoder", False)
-        or checkpoints_activations(tower)
-    )
+    if not _reads_first_row(list(model)[1:]) or model.tokenizer.padding_side != "right":
+        return None
+    if config.output_hidden_states or getattr(config, "is_decoder", False):
+        return None
     sharded = any(isinstance(part, FullyShardedDataParallel) for part in tower.modules())
-    right = model.tokenizer.padding_side == "right"
-    return tower if right and not asks_more and not sharded and poolings[0].include_prompt else None
+    return None if sharded or checkpoints_activations(tower) else tower
+
+
+def _reads_first_row(behind: Sequence[nn.Module]) -> bool:
+    """Say whether modules behind an encoder read its first row, a prompt's too, and no other."""
+    poolings = [module for module in behind if isinstance(module, Pooling)]
+    if [module.pooling_mode for module in poolings] != ["cls"]:
+        return False
+    return poolings[0].include_prompt and all(map(_reads_no_tokens, behind))
 
 
 def _reads_no_tokens(module: nn.Module) -> bool:
@@ -102,10 +105,7 @@ def _first_row(tower: Any, **inputs: Any) -> Tensor:
     for layer in before:
         hidden = way.run(layer, hidden)
 
-    def run(hidden: Tensor) -> Tensor:
-        attention = _FirstRow(way, last, hidden)
-        return way.complete(last, attention.context(attention.value), hidden[:, :1])
-
+    run = for_first_row(way, last, _FirstRow)
     with _drawing_all_rows(last, hidden.shape[1]):
         return way.end(in_forward([last], run)(hidden))
 

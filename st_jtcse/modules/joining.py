@@ -103,29 +103,29 @@ def twin_of(
     twin = TwinEncoderModel(config)
     generator = None if pooler_seed is None else torch.Generator().manual_seed(pooler_seed)
     for name, own, given in zip(("first", "second"), twin.towers, towers):
-        try:
-            missing, unexpected = own.load_state_dict(given.state_dict(), strict=False)
-        except RuntimeError as error:
-            raise UserError(
-                f"The {name} tower's weights do not fit: {' '.join(str(error).split())[:300]}"
-            ) from error
-        if unexpected or any(not key.startswith("pooler.") for key in missing):
-            raise UserError(
-                f"The towers' weights do not fit: {[*missing, *unexpected][0]!r} differs."
-            )
-        if missing and hasattr(own.pooler, "dense"):
+        lacks_pooler = _fill_tower(own, given, name)
+        if lacks_pooler and hasattr(own.pooler, "dense"):
             _draw_pooler(own.pooler, f"The {name} tower has", config.tower, generator)
     if not twin.tower_poolers() and (generator is not None or pooling == "pooler"):
         twin.add_poolers()
+        whose = f"Towers of the type {config.tower.model_type!r} have"
         for pooler in twin.tower_poolers():
-            _draw_pooler(
-                pooler,
-                f"Towers of the type {config.tower.model_type!r} have",
-                config.tower,
-                generator,
-            )
+            _draw_pooler(pooler, whose, config.tower, generator)
     twin.to(dtype=towers[0].dtype)  # type: ignore[call-arg]  # transformers wraps `to` without its types
     return twin
+
+
+def _fill_tower(own: Any, given: PreTrainedModel, name: str) -> bool:
+    """Copy an encoder's weights into a tower, and tell whether a pooler's were missing."""
+    try:
+        missing, unexpected = own.load_state_dict(given.state_dict(), strict=False)
+    except RuntimeError as error:
+        raise UserError(
+            f"The {name} tower's weights do not fit: {' '.join(str(error).split())[:300]}"
+        ) from error
+    if unexpected or any(not key.startswith("pooler.") for key in missing):
+        raise UserError(f"The towers' weights do not fit: {[*missing, *unexpected][0]!r} differs.")
+    return bool(missing)
 
 
 def _draw_pooler(pooler: Any, whose: str, config: Any, generator: torch.Generator | None) -> None:
@@ -176,9 +176,8 @@ def ensemble_encoder_of(
     ensemble = EnsembleEncoderModel(config)
     ensemble.to(dtype=models[0].dtype)  # type: ignore[call-arg]  # transformers wraps `to` without its types
     for own, encoder in zip(ensemble.members, encoders):
-        own.load_state_dict(
-            {k: v for k, v in encoder.state_dict().items() if not k.startswith("pooler.")}
-        )
+        weights_of = encoder.state_dict().items()
+        own.load_state_dict({k: v for k, v in weights_of if not k.startswith("pooler.")})
     return ensemble
 
 
@@ -260,10 +259,9 @@ def _load(source: Encoder, role: str, load_kwargs: dict[str, Any]) -> PreTrained
     if role == "A tower" and found in JOINED_TYPES:
         raise UserError(f"A tower must be one encoder, found {found!r}, which is made of several.")
     if found not in JOINED_TYPES:
+        called = role if isinstance(source, PreTrainedModel) else f"{role}, here {source},"
         with told_by_the_user():
-            tower_config(
-                config, role if isinstance(source, PreTrainedModel) else f"{role}, here {source},"
-            )
+            tower_config(config, called)
     if isinstance(source, PreTrainedModel):
         if config.is_encoder_decoder:
             raise UserError(

@@ -320,7 +320,7 @@ def pooling_of(
     Raises:
         UserError: The encoder cannot be pooled so, or its last token depends on padding.
     """
-    config = encoder.model.config
+    config, size = encoder.model.config, encoder.get_embedding_dimension()
     if name is None and isinstance(config, SumConfig):
         raise UserError(
             f"A template is for one encoder, found a {config.model_type} model; name a pooling."
@@ -329,9 +329,37 @@ def pooling_of(
         return mask_prompt(encoder, str(template))
     if isinstance(config, SumConfig):
         pooling = _repooled(encoder, name)
-        if name == "lasttoken":
-            check_padding(encoder, pooling)
-        return [pooling]
+    else:
+        _check_can_pool(encoder, name)
+        if name == "attention":
+            return [_attention_pooling(size, source, revision)]
+        if name == "first_last":
+            return [_first_and_last_layer(encoder), Pooling(size, "mean")]
+        pooling = Pooling(size, name)
+    if name == "lasttoken":
+        check_padding(encoder, pooling)
+    return [pooling]
+
+
+def _first_and_last_layer(encoder: Transformer) -> WeightedLayerPooling:
+    """Return Sentence-Transformers' own layer pooling with weight on two layers only, which shall
+    not learn others.
+    """
+    config = encoder.model.config
+    config.output_hidden_states = True
+    weights = torch.zeros(config.num_hidden_layers)
+    weights[[0, -1]] = 1.0
+    return WeightedLayerPooling(
+        encoder.get_embedding_dimension(),
+        num_hidden_layers=len(weights),
+        layer_start=1,
+        layer_weights=nn.Parameter(weights, requires_grad=False),
+    )
+
+
+def _check_can_pool(encoder: Transformer, name: TrainedPoolingName) -> None:
+    """Refuse a pooling that makes no sense for an encoder."""
+    config = encoder.model.config
     if name == "pooler":
         raise UserError(
             f"The pooling 'pooler' is for twins, found a {config.model_type} model; use 'cls' or "
@@ -345,39 +373,12 @@ def pooling_of(
         )
     if name == "cls":
         _check_first_token(encoder)
-    size = encoder.get_embedding_dimension()
-    if name == "attention":
-        learned = None if source is None else _learned_attention(source, revision)
-        return [
-            learned
-            if learned is not None and learned.embedding_dimension == size
-            else AttentionPooling(size)
-        ]
-    if name != "first_last":
-        pooling = Pooling(size, name)
-        if name == "lasttoken":
-            check_padding(encoder, pooling)
-        return [pooling]
-    # Sentence-Transformers' own layer pooling with weight on two layers only, which shall not learn
-    # others.
-    config.output_hidden_states = True
-    depth = config.num_hidden_layers
-    weights = torch.zeros(depth)
-    weights[[0, -1]] = 1.0
-    layers = WeightedLayerPooling(
-        size,
-        num_hidden_layers=depth,
-        layer_start=1,
-        layer_weights=nn.Parameter(weights, requires_grad=False),
-    )
-    return [layers, Pooling(size, "mean")]
 
 
 def _check_first_token(encoder: Transformer) -> None:
+    told = (part.is_causal for part in encoder.model.modules() if hasattr(part, "is_causal"))
     # Of an encoder-decoder the encoder comes first.
-    if next(
-        (part.is_causal for part in encoder.model.modules() if hasattr(part, "is_causal")), False
-    ):
+    if next(told, False):
         raise UserError(
             f"The first token of a {encoder.model.config.model_type} model sees none of those "
             "behind it, so its CLS state says nothing of a text; choose the pooling 'mean' or "
@@ -390,11 +391,9 @@ def _repooled(encoder: Transformer, name: TrainedPoolingName) -> Pooling:
     is behind it.
     """
     config = encoder.model.config
-    possible = [
-        each
-        for each in TOWER_POOLINGS
-        if each != "none" and (each != "pooler" or _has_poolers(encoder.model))
-    ]
+    possible = [each for each in TOWER_POOLINGS if each != "none"]
+    if not _has_poolers(encoder.model):
+        possible.remove("pooler")
     if name not in possible:
         raise UserError(
             f"A {config.model_type} sums the pooled states of its encoders, which cannot be pooled "
@@ -514,16 +513,16 @@ def _check_encoder(name: str | os.PathLike[str], revision: str | None) -> None:
             )
 
 
-def _learned_attention(
-    name: str | os.PathLike[str], revision: str | None
-) -> AttentionPooling | None:
-    """Return the attention pooling that a model was saved with, if it has one."""
-    paths = [
-        entry["path"]
-        for entry in _listing(name, revision)
-        if entry["type"].endswith(".AttentionPooling")
-    ]
-    with reading(name) as place:
-        return (
-            AttentionPooling.load(place, subfolder=paths[0], revision=revision) if paths else None
-        )
+def _attention_pooling(
+    size: int, source: str | os.PathLike[str] | None, revision: str | None
+) -> AttentionPooling:
+    """Return the attention pooling that a model was saved with, else one that has learned
+    nothing.
+    """
+    entries = [] if source is None else _listing(source, revision)
+    paths = [entry["path"] for entry in entries if entry["type"].endswith(".AttentionPooling")]
+    if source is None or not paths:
+        return AttentionPooling(size)
+    with reading(source) as place:
+        kept = AttentionPooling.load(place, subfolder=paths[0], revision=revision)
+    return kept if kept.embedding_dimension == size else AttentionPooling(size)

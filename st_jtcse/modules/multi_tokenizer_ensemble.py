@@ -101,9 +101,9 @@ class MultiTokenizerEnsemble(InputModule):
         features: dict[str, Any] = {}
         for number, member in enumerate(self.members, start=1):
             # A member's `encode` would use its default prompt too.
-            own_prompt = (
-                member.prompts.get(member.default_prompt_name) if prompt is None else prompt
-            )
+            own_prompt = prompt
+            if prompt is None:
+                own_prompt = member.prompts.get(member.default_prompt_name)
             own = member.preprocess(inputs, prompt=own_prompt, **kwargs)
             features |= {f"{_name(number)}_{key}": value for key, value in own.items()}
         return features
@@ -228,13 +228,12 @@ def ensemble_of(
     options: dict[str, Any] = dict(
         pooling=pooling, revision=revision, trust_remote_code=trust_remote_code
     )
-    members = [
-        # On the CPU: the ensemble is moved as a whole.
-        model
-        if isinstance(model, SentenceTransformer)
-        else load_sentence_transformer(model, device="cpu", **options)
-        for model in models
-    ]
+    members = []
+    for model in models:
+        if not isinstance(model, SentenceTransformer):
+            # On the CPU: the ensemble is moved as a whole.
+            model = load_sentence_transformer(model, device="cpu", **options)
+        members.append(model)
     ensemble = _joined(members, weights, max_seq_length)
     check_length(ensemble, max_seq_length)
     if weights is not None and min(weights) < 0 < max(weights):
@@ -279,7 +278,9 @@ def _form_of_all(members: Sequence[SentenceTransformer]) -> SavedForm | None:
     # An ensemble encoder has no poolers.
     if not forms or forms[0] == SavedForm(pooling="pooler"):
         return None
-    return forms[0] if all(form == forms[0] for form in forms) else None
+    if any(form != forms[0] for form in forms):
+        return None
+    return forms[0]
 
 
 def _form_of(member: SentenceTransformer) -> SavedForm | None:

@@ -52,12 +52,11 @@ class PoolerModulusHead(Module):
         """Take the poolers of the model's first module."""
         # An ensemble of whole models has no encoder of its own.
         encoder: Any = getattr(model[0], "model", model[0])
+        self._poolers = ()
         if hasattr(encoder, "tower_poolers"):
             self._poolers = encoder.tower_poolers()
-        else:
-            self._poolers = tuple(
-                pooler for pooler in [getattr(encoder, "pooler", None)] if hasattr(pooler, "dense")
-            )
+        elif hasattr(getattr(encoder, "pooler", None), "dense"):
+            self._poolers = (encoder.pooler,)
         if not self._poolers:
             raise PoolerNeeded(
                 f"PoolerModulusHead needs an encoder with a pooler, found {type(encoder).__name__} "
@@ -65,15 +64,8 @@ class PoolerModulusHead(Module):
                 "load it with its pooling layer, or leave the head out",
             )
         behind = list(model)[list(model).index(self) + 1 :]
-        end = next(
-            (
-                number
-                for number, module in enumerate(behind, start=1)
-                if isinstance(module, Pooling)
-            ),
-            0,
-        )
-        self._encoder, self._pooling = (encoder,), tuple(behind[:end])
+        places = [place for place, part in enumerate(behind, 1) if isinstance(part, Pooling)]
+        self._encoder, self._pooling = (encoder,), tuple(behind[: min(places, default=0)])
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add ``tower_pooler`` where ``tower_outputs`` is asked for."""

@@ -15,6 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import load_file_path
 
 from st_jtcse.errors import UserError
+from st_jtcse.modules.joining import JOINED_TYPES
 from st_jtcse.modules.loading import check_embeds, reading
 from st_jtcse.modules.model_folders import (
     CONFIG,
@@ -26,10 +27,7 @@ from st_jtcse.modules.model_folders import (
     read_settings,
 )
 from st_jtcse.pooling_names import SPOKEN
-from st_jtcse.towers import EnsembleEncoderConfig, TwinEncoderConfig
 from st_jtcse.towers.modeling_tower_pooling import TOWER_POOLINGS
-
-_SUMS = (TwinEncoderConfig.model_type, EnsembleEncoderConfig.model_type)
 
 
 @dataclass(frozen=True)
@@ -74,12 +72,14 @@ class SavedForm:
 
     def __str__(self) -> str:
         """Say it in a phrase."""
-        pooling = SPOKEN.get(self.pooling or "", "Pooling") + (
-            " of each encoder, summed" if self.is_sum else ""
-        )
+        pooling = SPOKEN.get(self.pooling or "", "Pooling")
+        if self.is_sum:
+            pooling = f"{pooling} of each encoder, summed"
         words = {"Pooling": pooling, "Normalize": "normalised"}
         told = [words.get(name, name) for name in self.modules]
-        return ", ".join([*told, *([f"prompt {self.prompt!r}"] if self.prompt else [])])
+        if self.prompt:
+            told.append(f"prompt {self.prompt!r}")
+        return ", ".join(told)
 
 
 def saved_form(name: str | os.PathLike[str], *, revision: str | None = None) -> SavedForm | None:
@@ -100,7 +100,7 @@ def saved_form(name: str | os.PathLike[str], *, revision: str | None = None) -> 
         found = load_file_path(place, CONFIG, revision=revision)
         config = read_object(Path(found)) if found else {}
         limits = Transformer.load_config(place, subfolder=entries[0]["path"], revision=revision)
-    is_sum = config.get("model_type") in _SUMS
+    is_sum = config.get("model_type") in JOINED_TYPES
     mode = poolings[0].pooling_mode if len(poolings) == 1 else None
     if is_sum:
         mode = config.get("pooling", "cls")

@@ -369,12 +369,12 @@ def lower_length(encoder: Transformer) -> None:
 
 
 def _positions(model: nn.Module) -> int | None:
-    found = [
-        # RoBERTa's positions begin behind that of padding.
-        module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
-        for name, module in model.named_modules()
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding)
-    ]
+    found = []
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            # RoBERTa's positions begin behind that of padding.
+            before = 0 if module.padding_idx is None else module.padding_idx + 1
+            found.append(module.num_embeddings - before)
     return min(found, default=None)
 
 
@@ -483,19 +483,15 @@ def fault_of(path: Path) -> str | None:
     try:
         if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:
-                unsound = next(
-                    (name for name in file.keys() if not _is_finite(file.get_tensor(name))), None
-                )
-            return unsound and f"holds the weight {unsound!r}, which is not finite"
+                for name in file.keys():
+                    if not _is_finite(file.get_tensor(name)):
+                        return f"holds the weight {name!r}, which is not finite"
         if path.suffix == ".bin" and not path.stat().st_size:
             return "is empty"
         if path.suffix == ".json":
             kind, wanted = (list, "list") if path.name == "modules.json" else (dict, "object")
-            return (
-                None
-                if isinstance(json.loads(path.read_text(encoding="utf-8")), kind)
-                else f"is not a JSON {wanted}"
-            )
+            if not isinstance(json.loads(path.read_text(encoding="utf-8")), kind):
+                return f"is not a JSON {wanted}"
     except (SafetensorError, OSError):
         return "is damaged or not whole"
     except (ValueError, RecursionError):

@@ -23,9 +23,9 @@ def words_looked_up_once(model: nn.Module, input_ids: Tensor) -> Iterator[None]:
     The parts' gradients are then as long as that table, and only their sum as long as the
     vocabulary. It is the same to the bit: each part's and theirs are added up in the same order.
     """
-    lookups = (
-        {} if _sharded(model) or not torch.is_grad_enabled() else dict.fromkeys(_lookups(model))
-    )
+    lookups: dict[nn.Embedding, None] = {}
+    if torch.is_grad_enabled() and not _sharded(model):
+        lookups = dict.fromkeys(_lookups(model))
     words = input_ids.unique() if lookups else input_ids
     with ExitStack() as replaced:
         for lookup in lookups:
@@ -42,12 +42,10 @@ def _lookups(model: nn.Module) -> Iterator[nn.Embedding]:
     for part in model.modules():
         if isinstance(part, PreTrainedModel) and part.config.model_type in LAYERS:
             lookup = part.get_input_embeddings()
+            if type(lookup) is not nn.Embedding:
+                continue
             # Hooks read and change what goes in and comes out, row by row of the batch.
-            if (
-                type(lookup) is not nn.Embedding
-                or lookup._forward_hooks
-                or lookup._forward_pre_hooks
-            ):
+            if lookup._forward_hooks or lookup._forward_pre_hooks:
                 continue
             if lookup.weight.requires_grad and not lookup.scale_grad_by_freq:
                 yield lookup

@@ -55,11 +55,9 @@ def loss_terms(entry: Mapping[str, Any]) -> dict[str, float]:
     """Return the loss and its terms in an entry of the trainer's log; nothing in one of another
     kind.
     """
-    return (
-        {name: value for name, value in entry.items() if name not in _NO_TERMS}
-        if "loss" in entry
-        else {}
-    )
+    if "loss" not in entry:
+        return {}
+    return {name: value for name, value in entry.items() if name not in _NO_TERMS}
 
 
 def read_curves(folders: Sequence[Path]) -> list[Curve]:
@@ -94,13 +92,10 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
                 )
             taken[key] = folder
             other, theirs = data.setdefault(curve.stage, (folder, hashes))
-            # A test set of some runs only is left out of the means.
-            differing = [name for name in hashes if theirs.get(name, hashes[name]) != hashes[name]]
-            differing += [name for name in _OF_SOME if (name in theirs) != (name in hashes)]
-            if differing:
+            if (name := _first_difference(theirs, hashes)) is not None:
                 raise UserError(
                     f"{folder} and {other}: the stage {curve.stage!r} is of other data "
-                    f"({differing[0]}) in one than in the other; compare runs over the same data."
+                    f"({name}) in one than in the other; compare runs over the same data."
                 )
             curves.append(curve)
     if not curves:
@@ -113,15 +108,26 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
 
 def _curve(stage: StageRecord, seed: int) -> Curve:
     metric = stage.metrics.get("dev")
-    keys = [f"eval_dev_{name}" for name in ([metric] if metric else _SPEARMAN)]
-    found = [
-        Evaluation(int(entry["step"]), entry["train_seconds"], round(100 * entry[key], 4))
-        for entry in stage.log
-        if (key := next((key for key in keys if key in entry), None))
-    ]
+    names = [metric] if metric else _SPEARMAN
+    found = []
+    for entry in stage.log:
+        scores = [entry[f"eval_dev_{name}"] for name in names if f"eval_dev_{name}" in entry]
+        if scores:
+            score = round(100 * scores[0], 4)
+            found.append(Evaluation(int(entry["step"]), entry["train_seconds"], score))
     if found and found[0].step and "dev" in stage.spearman_start:
         found.insert(0, Evaluation(0, 0.0, stage.spearman_start["dev"]))
     return Curve(stage.name, seed, tuple(found), stage.spearman, stage.as_shipped, stage.metrics)
+
+
+def _first_difference(some: Mapping[str, str], others: Mapping[str, str]) -> str | None:
+    """Return what two runs have read differently; None where they agree.
+
+    A test set of some runs only is left out of the means.
+    """
+    differing = [name for name in others if some.get(name, others[name]) != others[name]]
+    differing += [name for name in _OF_SOME if (name in some) != (name in others)]
+    return next(iter(differing), None)
 
 
 def _run(folder: Path) -> RunResults:

@@ -27,7 +27,7 @@ from st_jtcse.reports.drawing import (
 )
 from st_jtcse.reports.markdown import as_text
 from st_jtcse.reports.page import Picture, Section, grouped, render_page, verdict_section
-from st_jtcse.reports.table import Table, best_by_column, best_of, millions, number
+from st_jtcse.reports.table import Place, Table, best_by_column, best_of, millions, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,28 +48,18 @@ def suite_table(
     models = list(dict.fromkeys(model for row in suite.rows for model in row.reported))[:most]
     if also not in models and also in suite.reported_average:
         models.append(also)
-    cells = [
-        [
-            row.label,
-            row.metric or "",
-            *map(number, (row.score, *map(row.reported.get, models))),
-        ]
-        for row in suite.rows
-    ]
+    cells = []
+    for row in suite.rows:
+        reported = map(row.reported.get, models)
+        cells.append([row.label, row.metric or "", *map(number, (row.score, *reported))])
+    title = name
     if suite.source:
-        cells.append(
-            [
-                "mean",
-                "",
-                *map(number, (suite.average, *map(suite.reported_average.get, models))),
-            ]
-        )
-    title = f"{name}: {suite.source}" if suite.source else name
-    best = {
-        place
-        for at, row in enumerate(cells)
-        for place in best_of(cells, [(at, to) for to in range(2, len(row))])
-    }
+        title = f"{name}: {suite.source}"
+        reported = map(suite.reported_average.get, models)
+        cells.append(["mean", "", *map(number, (suite.average, *reported))])
+    best: set[Place] = set()
+    for at, line in enumerate(cells):
+        best |= best_of(cells, [(at, to) for to in range(2, len(line))])
     return Table(["task", "metric", OURS, *models], cells, title, names=2, best=best)
 
 
@@ -167,10 +157,14 @@ def draw_suite(suite: SuiteScores, width: float = WIDE) -> Figure:
     rows = suite.rows
     figure, (axes,) = panels(1, width, least=width, height=1.6 + 0.28 * len(rows))
     for name, look in zip(suite_table("", suite, most=FEW).columns[2:], series()):
-        scores = [row.score if name == OURS else row.reported.get(name) for row in rows]
+        scores = [row.reported.get(name) for row in rows]
+        own = {"markersize": 4}
+        if name == OURS:
+            scores = [row.score for row in rows]
+            own = {"markersize": 7, "zorder": 3}
         points = [(score, place) for place, score in enumerate(scores) if score is not None]
-        own = {"markersize": 7, "zorder": 3} if name == OURS else {"markersize": 4}
-        xs, ys = ([point[at] for point in points] for at in (0, 1))
+        xs = [score for score, _ in points]
+        ys = [place for _, place in points]
         axes.plot(xs, ys, label=legend_name(name), **look | {"linestyle": "none"} | own)
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
     axes.invert_yaxis()
@@ -198,17 +192,12 @@ def _missing(data: EvaluationResults) -> list[str]:
 
 def _further_tables(suite: SuiteScores) -> Iterator[tuple[str, Table]]:
     means = {name: [number(mean)] for name, mean in suite.by_metric.items()}
-    sums = {
-        label: [
-            *map(number, (found.all, found.mean, found.wmean)),
-            _listed(found.subsets),
-        ]
-        for label, found in suite.aggregations.items()
-    }
-    transfer = {
-        label: list(map(number, (found.accuracy, found.dev_accuracy, found.f1)))
-        for label, found in suite.transfer.items()
-    }
+    sums, transfer = {}, {}
+    for label, found in suite.aggregations.items():
+        means_of_set = map(number, (found.all, found.mean, found.wmean))
+        sums[label] = [*means_of_set, _listed(found.subsets)]
+    for label, own in suite.transfer.items():
+        transfer[label] = list(map(number, (own.accuracy, own.dev_accuracy, own.f1)))
     for told, columns, rows in (
         ("Means over the tasks by metric:", ["metric", OURS], means),
         (

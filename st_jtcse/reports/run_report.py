@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -62,15 +63,12 @@ def results_table(results: RunResults, without: str | None = None) -> Table:
     found = dict.fromkeys(name for record in results.stages for name in record.spearman)
     sets = [name for name in found if without is None or metrics.get(name) != without]
     rows = [[name, "", "", *scores] for name, *scores in shipped_rows(results.as_shipped, sets)]
-    rows += [
-        [
-            f"{record.name}, start kept" if record.steps and not record.best_step else record.name,
-            millions(record.parameters),
-            str(record.steps),
-            *(_change(record, name) for name in sets),
-        ]
-        for record in results.stages
-    ]
+    for record in results.stages:
+        name = record.name
+        if record.steps and not record.best_step:
+            name = f"{name}, start kept"
+        changes = [_change(record, each) for each in sets]
+        rows.append([name, millions(record.parameters), str(record.steps), *changes])
     title = f"{results.recipe}, seed {results.seed}: {scale(sets, metrics)}, start -> trained"
     return Table(["stage", "parameters", "steps", *sets], rows, title)
 
@@ -90,10 +88,10 @@ def write_run_report(
     """
     scores = results_table(results)
     # The scores first: a phone shows so much of a table.
-    order = [0, *range(3, len(scores.columns)), 1, 2]
-    rows = [[row[at] for at in order] for row in scores.rows]
-    best = best_by_column(rows, range(1, len(order) - 2))
-    table = Table([scores.columns[at] for at in order], rows, best=best)
+    in_order = itemgetter(0, *range(3, len(scores.columns)), 1, 2)
+    rows = list(map(in_order, scores.rows))
+    best = best_by_column(rows, range(1, len(scores.columns) - 2))
+    table = Table(in_order(scores.columns), rows, best=best)
     about = (
         f"{scores.title}. Marked: the best of each column. results.json holds all figures, "
         "recipe.yaml repeats the run."
@@ -162,13 +160,10 @@ def _dev_table(curves: Sequence[Curve]) -> Table:
     """Return the scores by step, at no more steps than a table can show."""
     steps = sorted({evaluation.step for curve in curves for evaluation in curve.evaluations})
     shown = steps[:: -(-len(steps) // _MOST_STEPS)]
-    scores = [
-        {evaluation.step: evaluation.score for evaluation in curve.evaluations} for curve in curves
-    ]
-    cells = [
-        [curve.stage, *(number(own[step]) if step in own else "" for step in shown)]
-        for curve, own in zip(curves, scores)
-    ]
+    cells = []
+    for curve in curves:
+        scores = {evaluation.step: number(evaluation.score) for evaluation in curve.evaluations}
+        cells.append([curve.stage, *(scores.get(step, "") for step in shown)])
     return Table(["stage", *(f"step {step}" for step in shown)], cells)
 
 

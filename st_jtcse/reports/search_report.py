@@ -61,8 +61,7 @@ def changed_results(both: SearchedTwice) -> Table:
     """Return the relevant documents whose place changed most, by 1 / rank."""
     moved: list[tuple[float, int, int, int | None, int | None]] = []
     for query, grades in enumerate(both.corpus.grades):
-        places = (_ranks(each.found[query]) for each in (both.before, both.after))
-        before, after = places
+        before, after = _ranks(both.before.found[query]), _ranks(both.after.found[query])
         for document in grades:
             old, new = before.get(document), after.get(document)
             change = abs(_reciprocal(new) - _reciprocal(old))
@@ -97,7 +96,7 @@ def draw_differences(both: SearchedTwice, width: float = WIDE) -> Figure:
     """Draw each query's gain or loss, the largest gain first."""
     found = np.sort(both.differences)[::-1]
     figure, (axes,) = panels(1, width, least=width, height=2.8)
-    colours = [_GAIN if difference > 0 else _LOSS for difference in found]
+    colours = np.where(found > 0, _GAIN, _LOSS).tolist()
     axes.bar(range(1, len(found) + 1), found, width=1.0, color=colours)
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xlabel(f"query, of {len(found)}, by its gain")

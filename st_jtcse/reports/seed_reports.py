@@ -5,12 +5,13 @@ sweeps.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from st_jtcse.records import StageRecord
-from st_jtcse.reports.dev_curves import Curve
+from st_jtcse.reports.dev_curves import Curve, Evaluation
 from st_jtcse.reports.drawing import house_style, legend_below, legend_name, panels, series
 from st_jtcse.reports.table import Table, scale, shipped_rows
 
@@ -30,19 +31,26 @@ def spread(values: Sequence[float]) -> Spread | None:
     """Return the spread of some values, None if there are none."""
     if not values:
         return None
-    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return Spread(statistics.fmean(values), deviation)
 
 
 def spreads(scores: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
     """Return the spread over seeds of each evaluation set that all of them have."""
-    common = [name for name in (scores[0] if scores else {}) if all(name in own for own in scores)]
-    return {name: found for name in common if (found := spread([own[name] for own in scores]))}
+    found: dict[str, Spread] = {}
+    for name in names_in(scores):
+        values = [own[name] for own in scores if name in own]
+        own_spread = spread(values)
+        if own_spread is not None and len(values) == len(scores):
+            found[name] = own_spread
+    return found
 
 
 def shown(value: Spread | None, digits: int = 2) -> str:
     """Write a mean with its standard deviation, if it has one."""
-    parts = [] if value is None else [part for part in value if part is not None]
-    return " ± ".join(f"{part:.{digits}f}" for part in parts) or "-"
+    if value is None:
+        return "-"
+    return " ± ".join(f"{part:.{digits}f}" for part in value if part is not None)
 
 
 def names_in(places: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -98,18 +106,12 @@ def convergence(curves: Sequence[Curve], score: float) -> list[Convergence]:
 def convergence_table(rows: Sequence[Convergence], score: float, curves: Sequence[Curve]) -> Table:
     """Return the stages, one a row, after the models that they start from."""
     sets = names_in([row.final for row in rows])
-    cells = [
-        [
-            row.stage,
-            f"{row.reached} of {row.seeds}",
-            shown(row.steps, 0),
-            shown(row.seconds, 1),
-            *(shown(row.final.get(name)) for name in sets),
-        ]
-        for row in rows
-    ]
     shipped = {name: scores for curve in curves for name, scores in curve.as_shipped.items()}
-    cells = [[name, "", "", "", *scores] for name, *scores in shipped_rows(shipped, sets)] + cells
+    cells = [[name, "", "", "", *scores] for name, *scores in shipped_rows(shipped, sets)]
+    for row in rows:
+        reached = f"{row.reached} of {row.seeds}"
+        speed = shown(row.steps, 0), shown(row.seconds, 1)
+        cells.append([row.stage, reached, *speed, *map(shown, map(row.final.get, sets))])
     title = f"to {score:.2f} on dev; {scale(sets, _metrics(curves))} of the saved models"
     return Table(["stage", "reached", "steps", "seconds", *sets], cells, title)
 
@@ -127,17 +129,8 @@ def draw_convergence(curves: Sequence[Curve], rows: Sequence[Convergence], score
     figure, (by_step, by_second, saved) = panels(3, 12.9, least=4.3, height=4.2)
     for row, look in zip(rows, series()):
         own = [curve for curve in curves if curve.stage == row.stage]
-        # Seeds of one stage are evaluated at the same steps, unless one was told to stop early.
-        points = list(zip(*(curve.evaluations for curve in own)))
-        scores = [statistics.fmean(at.score for at in point) for point in points]
-        seconds = [statistics.fmean(at.seconds for at in point) for point in points]
-        by_step.plot(
-            [point[0].step for point in points],
-            scores,
-            label=legend_name(row.stage),
-            markersize=4,
-            **look,
-        )
+        steps, seconds, scores = zip(*_means(own))
+        by_step.plot(steps, scores, label=legend_name(row.stage), markersize=4, **look)
         by_second.plot(seconds, scores, markersize=4, **look)
     metrics = _metrics(curves)
     for axes, label in ((by_step, "steps"), (by_second, "training (s)")):
@@ -149,6 +142,14 @@ def draw_convergence(curves: Sequence[Curve], rows: Sequence[Convergence], score
     saved.legend()  # Of the sets; the stages' is below.
     legend_below(figure, by_step)
     return figure
+
+
+def _means(curves: Sequence[Curve]) -> Iterator[Evaluation]:
+    """Yield the means over the seeds of a stage."""
+    # They are evaluated at the same steps, unless one was told to stop early.
+    for point in zip(*(curve.evaluations for curve in curves)):
+        seconds = statistics.fmean(at.seconds for at in point)
+        yield Evaluation(point[0].step, seconds, statistics.fmean(at.score for at in point))
 
 
 @dataclass(frozen=True)
@@ -179,15 +180,10 @@ def summarize(
                 if setting == point and stage in found
             ]
             scores = spreads(told)
-            rows.append(
-                Point(
-                    point,
-                    stage,
-                    len(told),
-                    {name: [one[name] for one in told] for name in scores},
-                    scores,
-                )
-            )
+            values = {}
+            for name in scores:
+                values[name] = [one[name] for one in told]
+            rows.append(Point(point, stage, len(told), values, scores))
     return rows
 
 
@@ -201,11 +197,10 @@ def sweep_table(
     the start models; `metrics` are those of the sets.
     """
     sets = names_in([row.scores for row in rows])
-    cells = [
-        [row.point, row.stage, str(row.seeds), *(shown(row.scores.get(name)) for name in sets)]
-        for row in rows
-    ]
-    cells = [[name, "", "", *scores] for name, *scores in shipped_rows(as_shipped, sets)] + cells
+    cells = [[name, "", "", *scores] for name, *scores in shipped_rows(as_shipped, sets)]
+    for row in rows:
+        scores = map(shown, map(row.scores.get, sets))
+        cells.append([row.point, row.stage, str(row.seeds), *scores])
     title = f"{recipe}: {scale(sets, metrics)}, mean ± standard deviation over seeds"
     return Table(["setting", "stage", "seeds", *sets], cells, title, names=2)
 
@@ -215,9 +210,8 @@ def draw_sweep(rows: Sequence[Point], metrics: Mapping[str, str]) -> Figure:
     """Draw a panel for each stage: the settings side by side, every seed a dot, bars of one
     standard deviation.
     """
-    stages = list(dict.fromkeys(row.stage for row in rows))
-    settings = max(sum(row.stage == stage for row in rows) for stage in stages)
-    each = 2.2 + 0.9 * settings
+    stages = Counter(row.stage for row in rows)
+    each = 2.2 + 0.9 * max(stages.values())
     figure, axes = panels(len(stages), each * min(3, len(stages)), least=each, height=4.2)
     for panel, stage in zip(axes, stages):
         _draw_stage(panel, [row for row in rows if row.stage == stage])

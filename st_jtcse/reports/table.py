@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from st_jtcse.reports.markdown import as_text
 
@@ -37,21 +37,21 @@ class Table:
 
         table = TerminalTable(title=escape(self.title) or None)
         for index, column in enumerate(self.columns):
-            table.add_column(
-                escape(column), justify="left" if index < self.names else "right", overflow="fold"
-            )
+            side: Literal["left", "right"] = "left" if index < self.names else "right"
+            table.add_column(escape(column), justify=side, overflow="fold")
         for at, row in enumerate(self.rows):
-            marked = (
-                f"[bold]{escape(cell)}[/]" if (at, to) in self.best else escape(cell)
-                for to, cell in enumerate(row)
-            )
-            table.add_row(*marked)
+            cells = list(map(escape, row))
+            for to, cell in enumerate(cells):
+                if (at, to) in self.best:
+                    cells[to] = f"[bold]{cell}[/]"
+            table.add_row(*cells)
         return table
 
     def markdown(self) -> str:
         """Return it as Markdown, without the title."""
-        lines = [[as_text(cell) for cell in line] for line in (self.columns, *self.rows)]
-        heading, *rows = (f"| {' | '.join(line)} |" for line in lines)
+        heading, *rows = (
+            f"| {' | '.join(map(as_text, line))} |" for line in (self.columns, *self.rows)
+        )
         rule = "".join([":--|"] * self.names + ["--:|"] * (len(self.columns) - self.names))
         return "\n".join([heading, f"|{rule}", *rows])
 
@@ -66,15 +66,20 @@ def best_of(
     for at, to in places:
         with suppress(ValueError, IndexError):
             found[at, to] = float(rows[at][to].split()[-1])
-    first = (min if lowest else max)(found.values(), default=0.0)
-    return {place for place, value in found.items() if value == first} if len(found) > 1 else set()
+    if len(found) < 2:
+        return set()
+    first = (min if lowest else max)(found.values())
+    return {place for place, value in found.items() if value == first}
 
 
-def best_by_column(rows: Sequence[Sequence[str]], columns: Iterable[int]) -> set[Place]:
-    """Return the cells with the highest number of each of some columns."""
-    return {
-        place for to in columns for place in best_of(rows, [(at, to) for at in range(len(rows))])
-    }
+def best_by_column(
+    rows: Sequence[Sequence[str]], columns: Iterable[int], *, lowest: bool = False
+) -> set[Place]:
+    """Return the cells with the best number of each of some columns."""
+    found: set[Place] = set()
+    for to in columns:
+        found |= best_of(rows, [(at, to) for at in range(len(rows))], lowest=lowest)
+    return found
 
 
 def number(value: float | None) -> str:
@@ -91,11 +96,10 @@ def scale(sets: Iterable[str], metrics: Mapping[str, str]) -> str:
     """Say what the scores on sets are, by the sets' metrics; one that has none there is of graded
     pairs.
     """
-    told = {name: metrics.get(name, "spearman") for name in sets}
-    told = {
-        name: "Spearman" if metric.startswith("spearman") else metric
-        for name, metric in told.items()
-    }
+    told = {}
+    for name in sets:
+        metric = metrics.get(name, "spearman")
+        told[name] = "Spearman" if metric.startswith("spearman") else metric
     if len(set(told.values())) <= 1:
         return f"{next(iter(told.values()), 'Spearman')} x 100"
     others = [f"{name}: {metric}" for name, metric in told.items() if metric != "Spearman"]
@@ -108,10 +112,8 @@ def shipped_rows(
     """Return the rows that a table of a run's, or a stage's, results begins with: its start models
     as shipped, by name.
     """
-    return [
-        [
-            f"{name}, as shipped" if scores else f"{name}, a plain encoder",
-            *(number(scores.get(each)) for each in sets),
-        ]
-        for name, scores in as_shipped.items()
-    ]
+    rows = []
+    for name, scores in as_shipped.items():
+        called = f"{name}, as shipped" if scores else f"{name}, a plain encoder"
+        rows.append([called, *map(number, map(scores.get, sets))])
+    return rows

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
@@ -18,16 +17,16 @@ from .modeling_tower_pooling import (
     MIRRORED_KEYS,
     SumConfig,
     TowerPooling,
+    counted_rows,
     flattened,
+    laid_out,
     lasting,
-    padded,
     pooled,
     rows_of,
     takes_segments,
     tower_class,
     tower_config,
     unsplit_modules,
-    without_prompt,
 )
 
 # What the members must share: the ensemble has one embedding size, and tokenises once.
@@ -60,9 +59,8 @@ class EnsembleEncoderConfig(SumConfig):
         **kwargs: Any,
     ) -> None:
         # transformers builds a config without arguments to learn its defaults.
-        self.members = [
-            tower_config(member, "A member") for member in ([{}] if members is None else members)
-        ]
+        given = [{}] if members is None else members
+        self.members = [tower_config(member, "A member") for member in given]
         self.weights = check_weights(weights, len(self.members))
         check_shared(self.members)
         first = self.members[0]
@@ -89,7 +87,7 @@ def check_weights(weights: Sequence[float] | None, count: int) -> list[float]:
     """Return one weight for each of so many members, or refuse."""
     if count == 0:
         raise ValueError("An ensemble needs at least one member, found none.")
-    values = [1.0] * count if weights is None else [float(weight) for weight in weights]
+    values = [1.0] * count if weights is None else list(map(float, weights))
     if len(values) != count:
         raise ValueError(
             f"An ensemble needs one weight per member, found {len(values)} for {count}."
@@ -193,28 +191,23 @@ class EnsembleEncoderModel(PreTrainedModel):
             its sentence.
         """
         pooling = pooling or self.config.pooling
-        if cu_seq_lens_q is not None:
-            flat, token_type_ids = input_ids, None
-            attention_mask = padded(torch.ones_like(flat), cu_seq_lens_q, 0)
-            input_ids = padded(flat, cu_seq_lens_q, self.config.pad_token_id or 0)
-        attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        counted = attention_mask
-        if not self.config.include_prompt:
-            counted = without_prompt(attention_mask, prompt_length)
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        inputs = laid_out(self.config, input_ids, attention_mask, cu_seq_lens_q)
+        counted = counted_rows(self.config, inputs["attention_mask"], prompt_length)
+        segments = token_type_ids if cu_seq_lens_q is None else None
         parts = []
         for member, takes, weight in zip(self.members, self._take_segments, self.config.weights):
-            own = inputs | {"token_type_ids": token_type_ids} if takes else inputs
+            own = {**inputs, "token_type_ids": segments} if takes else inputs
             # All rows of the last layer too: for CLS alone its rounding would differ from the plain
             # encoder's.
             state = rows_of(member, own, pooling)
             if pooling != "none":
                 state = pooled(state, counted, pooling)[:, None]
-                state = nn.functional.normalize(state, dim=-1) if self.config.normalize else state
+                if self.config.normalize:
+                    state = nn.functional.normalize(state, dim=-1)
             parts.append(weight * state)
         total = sum(parts[1:], start=parts[0])
         if cu_seq_lens_q is not None:
-            total = flattened(total, attention_mask, cu_seq_lens_q)
+            total = flattened(total, inputs["attention_mask"], cu_seq_lens_q)
         output = BaseModelOutput(last_hidden_state=total)
         return output.to_tuple() if return_dict is False else output
 

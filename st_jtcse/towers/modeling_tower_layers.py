@@ -333,6 +333,18 @@ class FirstRow(LayerAttention):
         return self.context(self.value), self.context(partner)
 
 
+def for_first_row(
+    way: BertLayers, layer: Any, attend: type[FirstRow] = FirstRow
+) -> Callable[[Tensor], Tensor]:
+    """Make what computes a layer's output for the first row alone, (B, 1, H)."""
+
+    def run(hidden: Tensor) -> Tensor:
+        attention = attend(way, layer, hidden)
+        return way.complete(layer, attention.context(attention.value), hidden[:, :1])
+
+    return run
+
+
 class EveryRow(FirstRow):
     """The attention of every row on its own values; the partner's are weighed for the first row
     alone.

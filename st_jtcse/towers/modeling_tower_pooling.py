@@ -116,11 +116,9 @@ def tower_class(config: PretrainedConfig) -> Any:
     """Return the class that loads and makes a tower: of a type with a decoder, such as T5, its
     encoder alone.
     """
-    return (
-        AutoModelForTextEncoding
-        if config.model_type in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
-        else AutoModel
-    )
+    if config.model_type in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:
+        return AutoModelForTextEncoding
+    return AutoModel
 
 
 def unsplit_modules(towers: Iterable[Any]) -> list[str]:
@@ -136,9 +134,8 @@ def takes_segments(tower: nn.Module) -> bool:
 def rows_of(tower: Any, inputs: dict[str, Any], pooling: TowerPooling) -> Tensor:
     """Run a whole tower by itself: the rows that are pooled, (B, T, H)."""
     if hasattr(tower.config, "use_cache"):
-        inputs = inputs | {
-            "use_cache": False
-        }  # a decoder's keys and values serve the writing of text
+        # A decoder's keys and values serve the writing of text.
+        inputs = {**inputs, "use_cache": False}
     if pooling != "first_last":
         return tower(**inputs).last_hidden_state
     output = tower(**inputs, output_hidden_states=True)
@@ -172,9 +169,27 @@ def begins_rows(attention_mask: Tensor) -> bool:
     return bool(attention_mask[:, 0].all())
 
 
-def without_prompt(attention_mask: Tensor, prompt_length: int | Tensor | None) -> Tensor:
-    """Take a prompt's tokens out of a mask, behind any padding."""
-    if prompt_length is None:
+def laid_out(
+    config: PretrainedConfig, ids: Tensor, attention_mask: Tensor | None, bounds: Tensor | None
+) -> dict[str, Tensor]:
+    """Return a batch's ids and mask, (B, T) each; flat sentences, whose `bounds` say where each
+    begins and ends, become rows.
+    """
+    if bounds is not None:
+        attention_mask = padded(torch.ones_like(ids), bounds, 0)
+        ids = padded(ids, bounds, config.pad_token_id or 0)
+    if attention_mask is None:
+        attention_mask = torch.ones_like(ids)
+    return {"input_ids": ids, "attention_mask": attention_mask}
+
+
+def counted_rows(
+    config: PretrainedConfig, attention_mask: Tensor, prompt_length: int | Tensor | None
+) -> Tensor:
+    """Return which tokens are pooled: a prompt's, behind any padding, only where the configuration
+    says so.
+    """
+    if config.include_prompt or prompt_length is None:
         return attention_mask
     # Sentence-Transformers' trainer makes a tensor of it, with one number or one a sentence.
     length = prompt_length.view(-1)[0] if isinstance(prompt_length, Tensor) else prompt_length

@@ -20,6 +20,7 @@ from .modeling_tower_layers import (
     EveryRow,
     EveryRowOfBoth,
     FirstRow,
+    for_first_row,
     in_forward,
 )
 from .modeling_tower_pooling import (
@@ -27,16 +28,16 @@ from .modeling_tower_pooling import (
     SumConfig,
     TowerPooling,
     begins_rows,
+    counted_rows,
     flattened,
+    laid_out,
     lasting,
-    padded,
     pooled,
     rows_of,
     takes_segments,
     tower_class,
     tower_config,
     unsplit_modules,
-    without_prompt,
 )
 
 CrossResidual = Literal["stream", "local", "layers"]
@@ -291,27 +292,21 @@ class TwinEncoderModel(PreTrainedModel):
             (1, sum of lengths, H), a pooled state at each token of its sentence.
         """
         pooling = pooling or self.config.pooling
-        if cu_seq_lens_q is not None:
-            flat, token_type_ids = input_ids, None
-            attention_mask = padded(torch.ones_like(flat), cu_seq_lens_q, 0)
-            input_ids = padded(flat, cu_seq_lens_q, self.config.pad_token_id or 0)
-        attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        counted = attention_mask
-        if not self.config.include_prompt:
-            counted = without_prompt(attention_mask, prompt_length)
-        inputs: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
-        inputs |= {"token_type_ids": token_type_ids} if self._takes_segments else {}
+        inputs: dict[str, Any] = laid_out(self.config, input_ids, attention_mask, cu_seq_lens_q)
+        counted = counted_rows(self.config, inputs["attention_mask"], prompt_length)
+        if self._takes_segments:
+            inputs["token_type_ids"] = token_type_ids if cu_seq_lens_q is None else None
         if self.config.tower.model_type in LAYERS:
             rows = _rows_read(pooling, counted, first_counts)
             hidden, cross = self._through_layers(inputs, tower_outputs, rows)
         else:
             hidden, cross = [rows_of(tower, inputs, pooling) for tower in self.towers], None
         # All rows have one state too, for a loss: that of the first.
-        states, crossed = (
-            [] if rows is None else self._pooled(rows, counted, pooling) for rows in (hidden, cross)
-        )
+        states = self._pooled(hidden, counted, pooling)
+        crossed = None if cross is None else self._pooled(cross, counted, pooling)
         total = hidden[0] + hidden[1] if pooling == "none" else self._sum(states)
-        total = total if cu_seq_lens_q is None else flattened(total, attention_mask, cu_seq_lens_q)
+        if cu_seq_lens_q is not None:
+            total = flattened(total, inputs["attention_mask"], cu_seq_lens_q)
         output = TwinEncoderOutput(
             last_hidden_state=total,
             tower_embedding=torch.stack(states, dim=1) if tower_outputs else None,
@@ -326,9 +321,9 @@ class TwinEncoderModel(PreTrainedModel):
         if pooling == "pooler":
             first = [pooled(rows, mask[:, : rows.shape[1]], "cls")[:, None] for rows in streams]
             return [pooler(rows) for pooler, rows in zip(self.tower_poolers(), first, strict=True)]
-        return [
-            rows[:, 0] if rows.shape[1] == 1 else pooled(rows, mask, pooling) for rows in streams
-        ]
+        if streams[0].shape[1] == 1:
+            return [rows[:, 0] for rows in streams]
+        return [pooled(rows, mask, pooling) for rows in streams]
 
     def _sum(self, states: list[Tensor]) -> Tensor:
         if self.config.normalize:
@@ -355,7 +350,10 @@ class TwinEncoderModel(PreTrainedModel):
                     ways, layers, hidden, cross, self._rows(pooling, is_last)
                 )
             elif is_last and pooling in _OF_FIRST_ROW:
-                hidden = [self._first_row(*each) for each in zip(ways, layers, hidden)]
+                hidden = [
+                    self._run([layer], for_first_row(way, layer), state)
+                    for way, layer, state in zip(ways, layers, hidden)
+                ]
             else:
                 hidden = [way.run(layer, state) for way, layer, state in zip(ways, layers, hidden)]
                 if cross is not None and self.config.cross_residual == "layers":
@@ -367,18 +365,13 @@ class TwinEncoderModel(PreTrainedModel):
 
         def ended(first: list[Tensor], last: list[Tensor]) -> list[Tensor]:
             ends = [way.end(state) for way, state in zip(ways, last)]
-            return [(a + b) / 2 for a, b in zip(first, ends)] if pooling == "first_last" else ends
+            if pooling != "first_last":
+                return ends
+            return [(a + b) / 2 for a, b in zip(first, ends)]
 
-        return ended(first, hidden), None if cross is None else ended(first_cross, cross)
-
-    def _first_row(self, way: BertLayers, layer: Any, hidden: Tensor) -> Tensor:
-        """A layer's output for the first row alone, (B, 1, H)."""
-
-        def run(hidden: Tensor) -> Tensor:
-            attention = FirstRow(way, layer, hidden)
-            return way.complete(layer, attention.context(attention.value), hidden[:, :1])
-
-        return self._run([layer], run, hidden)
+        if cross is None:
+            return ended(first, hidden), None
+        return ended(first, hidden), ended(first_cross, cross)
 
     def _rows(self, pooling: TowerPooling, is_last: bool) -> type[FirstRow | EveryRowOfBoth]:
         """The rows of a CAEL that are read later: of the normal streams, and of the cross

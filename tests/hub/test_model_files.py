@@ -164,7 +164,7 @@ def shallow(folder):
 
 def broken(folder):
     (folder / "config.json").write_text("{")
-    return r"config\.json is not JSON; save the model again"
+    return r"config\.json is not JSON; copy it again, or save the model"
 
 
 def listed(folder):
@@ -222,7 +222,7 @@ def test_settings_of_another_type_are_as_if_they_were_not_there(folder, name, ke
 @pytest.mark.parametrize("text", ["null", "[]", "5"])
 def test_settings_that_are_no_object_are_told(folder, text):
     (folder / "config.json").write_text(text)
-    with pytest.raises(UserError, match=r"config\.json is not a JSON object; save the model again"):
+    with pytest.raises(UserError, match=r"config\.json is not a JSON object; copy it"):
         model_form(folder)
 
 

@@ -48,7 +48,7 @@ def test_the_page_escapes_tags_and_names_the_columns_that_are_names():
 
 def test_the_best_of_each_column_is_marked_on_terminal_and_page():
     rows = [["base", "79.88", "0.42"], ["a", "79.88 -> 80.85", "-"], ["b", "", "0.38"]]
-    best = best_by_column(rows, [1]) | best_of(rows, [(at, 2) for at in range(3)], lowest=True)
+    best = best_by_column(rows, [1]) | best_by_column(rows, [2], lowest=True)
     assert best == {(1, 1), (2, 2)} and best_of(rows, [(0, 1), (2, 1)]) == set()
     table = Table(["model", "score", "distance"], rows, best=best)
     assert "| a | 79.88 -> 80.85 | - |" in table.markdown()

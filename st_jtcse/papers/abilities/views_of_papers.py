@@ -33,7 +33,12 @@ class Repeat(View):
         """Return the words, some of them twice."""
         count = draw.randint(0, min(len(words), max(2, int(share * len(words)))))
         twice = set(draw.sample(range(len(words)), count))
-        return [word for place, word in enumerate(words) for _ in range(2 if place in twice else 1)]
+        found = []
+        for place, word in enumerate(words):
+            found.append(word)
+            if place in twice:
+                found.append(word)
+        return found
 
 
 class Negate(View):

@@ -81,20 +81,18 @@ def _diagnose(options: argparse.Namespace) -> None:
     drawing.check_installed()
     check_new(options.output_dir)
     pairs = load_pairs(Source(file=options.pairs), tuple(options.score_range))
-    sentence = pairs.sentences1[0] if options.sentence is None else options.sentence.strip()
-    asked = (
-        options.map,
-        options.sample_size,
-        options.seed,
-        options.cases,
-        tuple(options.without_layer_norms),
+    plan = Plan(
+        pairs,
+        score_range=tuple(options.score_range),
+        sentence=(options.sentence or pairs.sentences1[0]).strip(),
+        map_method=options.map,
+        sample_size=options.sample_size,
+        seed=options.seed,
+        cases=options.cases,
+        without=tuple(options.without_layer_norms),
     )
-    plan = Plan(pairs, tuple(options.score_range), sentence, *asked)
     diagnoses = []
-    # By the last part of their paths, or by the whole where that leaves doubt.
-    names = [Path(model).name or model for model in options.models]
-    names = names if len(set(names)) == len(names) else options.models
-    for number, (name, given) in enumerate(zip(names, options.models), start=1):
+    for number, (name, given) in enumerate(zip(_names(options.models), options.models), start=1):
         console.err.print(f"[{number}/{len(options.models)}] {name}")
         set_seed(options.seed)  # A checkpoint without pooler weights draws them.
         with choices_by_flag():
@@ -111,6 +109,14 @@ def _diagnose(options: argparse.Namespace) -> None:
         for note in found.notes:
             console.err.print(f"{found.name}. {note}")
     console.say(f"Open {options.output_dir / PAGE}.")
+
+
+def _names(models: list[str]) -> list[str]:
+    """Return the last parts of the models' paths, or the whole where these leave doubt."""
+    names = [Path(model).name or model for model in models]
+    if len(set(names)) < len(names):
+        return models
+    return names
 
 
 def _run(options: argparse.Namespace) -> None:

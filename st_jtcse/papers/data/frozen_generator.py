@@ -7,10 +7,10 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
-import torch.distributed as dist
+from sentence_transformers.util import get_device_name
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -33,6 +33,18 @@ from st_jtcse.modules.whole_models import (
 _Written = TypeVar("_Written")
 
 
+class _Kind(NamedTuple):
+    """A kind of models that write text."""
+
+    told: str
+    example: str
+    models: Any
+
+
+_TRANSLATING = _Kind("sequence-to-sequence", "Helsinki-NLP/opus-mt-en-fr", AutoModelForSeq2SeqLM)
+_ANSWERING = _Kind("text-generation", "HuggingFaceTB/SmolLM2-135M-Instruct", AutoModelForCausalLM)
+
+
 class FrozenGenerator:
     """A sequence-to-sequence model that translates, or a causal one, and its tokenizer.
 
@@ -49,20 +61,15 @@ class FrozenGenerator:
         # Said, not left out: transformers would otherwise ask on the terminal whether to run the
         # folder's code.
         source: dict[str, Any] = {"revision": branch or None, "trust_remote_code": False}
-        kind = "sequence-to-sequence" if translates else "text-generation"
-        try:
+        kind = _TRANSLATING if translates else _ANSWERING
+        with _loading(name, path, kind):
             if Path(path).is_dir():
                 check_files(Path(path))
             config = AutoConfig.from_pretrained(path, **source)
             if bool(config.is_encoder_decoder) != translates:
                 raise UserError(
-                    f"The model {name!r} is not a {kind} model but of type {config.model_type}; "
-                    "give one like "
-                    + (
-                        "Helsinki-NLP/opus-mt-en-fr."
-                        if translates
-                        else "HuggingFaceTB/SmolLM2-135M-Instruct."
-                    )
+                    f"The model {name!r} is not a {kind.told} model but of type "
+                    f"{config.model_type}; give one like {kind.example}."
                 )
             with warnings.catch_warnings():
                 # Marian's normaliser is built but never used: MarianTokenizer does not call it.
@@ -71,27 +78,11 @@ class FrozenGenerator:
                     path, **source, **tokenizer_settings
                 )
             check_tokenizer(self.tokenizer, name)
-            dtype = torch.bfloat16 if bf16 else torch.float32
+            source["dtype"] = torch.bfloat16 if bf16 else torch.float32
             with loading_whole():
-                found: Any = (
-                    AutoModelForSeq2SeqLM if translates else AutoModelForCausalLM
-                ).from_pretrained(
-                    path, **source, use_safetensors=True, dtype=dtype, output_loading_info=True
+                found = kind.models.from_pretrained(
+                    path, **source, use_safetensors=True, output_loading_info=True
                 )
-        except ImportError as error:
-            raise UserError(
-                f"The tokenizer of the model {name!r} needs a package that is not installed "
-                f"({' '.join(str(error).split())[:120]}); pip install 'st-jtcse[translation]'."
-            ) from error
-        except BaseException as error:
-            if not is_unreadable(error):
-                raise
-            raise UserError(
-                f"The model {name!r} cannot be loaded as a {kind} model "
-                f"({reason_of(error, Path(path))[:200]}); check the name, give a local folder, or, "
-                "where its weights are pickled only, name a revision that holds safetensors: "
-                f"'{path}@refs/pr/N'."
-            ) from error
         self.model, loaded = found[0].eval(), found[1]
         check_words(self.tokenizer, getattr(config, "vocab_size", None), name)
         # They would be drawn at random.
@@ -108,11 +99,7 @@ class FrozenGenerator:
         at once or never.
         """
         # Only here: where every answer is in the cache, the accelerator is not touched.
-        accelerator = (
-            torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        )
-        local = dist.get_node_local_rank(fallback_rank=0)
-        self.model.to(torch.device(accelerator.type, local) if accelerator else torch.device("cpu"))
+        self.model.to(get_device_name())
         order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
         found: dict[int, _Written] = {}
         for start in range(0, len(order), self.batch_size):
@@ -133,6 +120,27 @@ class FrozenGenerator:
                 f"The model {self.name!r} cannot write a text ({said_by(error)[:200]}); restore "
                 "the configuration that it was saved with."
             ) from error
+
+
+@contextmanager
+def _loading(name: str, path: str, kind: _Kind) -> Iterator[None]:
+    """Tell in one sentence why a model of a kind cannot be loaded."""
+    try:
+        yield
+    except ImportError as error:
+        raise UserError(
+            f"The tokenizer of the model {name!r} needs a package that is not installed "
+            f"({' '.join(str(error).split())[:120]}); pip install 'st-jtcse[translation]'."
+        ) from error
+    except BaseException as error:
+        if not is_unreadable(error):
+            raise
+        raise UserError(
+            f"The model {name!r} cannot be loaded as a {kind.told} model "
+            f"({reason_of(error, Path(path))[:200]}); check the name, give a local folder, or, "
+            "where its weights are pickled only, name a revision that holds safetensors: "
+            f"'{path}@refs/pr/N'."
+        ) from error
 
 
 def settings_text(settings: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,14 +99,11 @@ class Judge(FrozenGenerator):
 
         def write(rows: list[int]) -> list[str]:
             inputs = self._tokens([prompts[row] for row in rows])
-            given = {
-                key: inputs[key].to(self.model.device) for key in ("input_ids", "attention_mask")
-            }
-            written = self.model.generate(**given)[:, given["input_ids"].shape[1] :]
-            return [
-                answer.strip()
-                for answer in self.tokenizer.batch_decode(written, skip_special_tokens=True)
-            ]
+            ids = inputs["input_ids"].to(self.model.device)
+            mask = inputs["attention_mask"].to(self.model.device)
+            written = self.model.generate(input_ids=ids, attention_mask=mask)[:, ids.shape[1] :]
+            answers = self.tokenizer.batch_decode(written, skip_special_tokens=True)
+            return [answer.strip() for answer in answers]
 
         return self.longest_first([len(prompt) for prompt in prompts], write)
 
@@ -151,13 +148,18 @@ def neighbour_pairs(
     if indexed:
         nearest = index_of(vectors).search(vectors, count + 1)[1].tolist()
     else:
-        found = semantic_search(embeddings, embeddings, top_k=count + 1)
-        nearest = ([int(hit["corpus_id"]) for hit in hits] for hits in found)
-    pairs: dict[tuple[int, int], None] = {}
+        nearest = _nearest(embeddings, count + 1)
+    pairs: set[tuple[int, int]] = set()
     for row, near in enumerate(nearest):
         others = [other for other in near if other not in (row, -1)][:count]
-        pairs.update(dict.fromkeys((min(row, other), max(row, other)) for other in others))
+        pairs.update((min(row, other), max(row, other)) for other in others)
     return [(unique[first], unique[second]) for first, second in sorted(pairs)]
+
+
+def _nearest(embeddings: torch.Tensor, count: int) -> Iterator[list[int]]:
+    """Yield the places of each embedding's nearest ones, by comparing each with every other."""
+    for hits in semantic_search(embeddings, embeddings, top_k=count):
+        yield [int(hit["corpus_id"]) for hit in hits]
 
 
 def judged_scores(
@@ -172,20 +174,13 @@ def judged_scores(
     rows = [json.dumps(pair, ensure_ascii=False) for pair in pairs]
 
     def compute(some: list[str]) -> pa.Table:
-        return pa.table(
-            {
-                "answer": pa.array(
-                    judge.answers([tuple(json.loads(row)) for row in some]), pa.string()
-                )
-            }
-        )
+        answers = judge.answers([tuple(json.loads(row)) for row in some])
+        return pa.table({"answer": pa.array(answers, pa.string())})
 
     settings = {"pairs": hashlib.sha256("\n".join(rows).encode()).hexdigest(), **judge.settings()}
     dataset = Dataset.from_dict({"sentence": rows})
-    answers = cached_columns(
-        Computation("judge", settings, dataset, compute, shard_size), cache_dir
-    )["answer"]
-    return [score_of(answer) for answer in answers]
+    job = Computation("judge", settings, dataset, compute, shard_size)
+    return [score_of(answer) for answer in cached_columns(job, cache_dir)["answer"]]
 
 
 def score_of(answer: str) -> float | None:

@@ -224,17 +224,12 @@ def round_trip(
     own = (sentences, sentences_sha256, shard_size, cache_dir)
     found = all_of(partial(_columns, pivot, search, *own) for pivot in pivots)
     for pivot, columns in zip(pivots, found):
-        table = columns.with_format("arrow")[:]
-        trips = table.column("round_trip")
-        kept = pc.not_equal(trips, "")
-        counts[pivot.name] = {
-            "sentences": len(table),
-            "empty": len(table) - pc.sum(kept).as_py(),
-            "over_long": pc.sum(table.column("over_long")).as_py(),
-            "identical": pc.sum(pc.equal(trips, texts)).as_py(),
-        }
-        views = {"sentence": texts, "round_trip": trips} if mode == "pair" else {"sentence": trips}
-        tables.append(pa.table(views).filter(kept))
+        trips = columns.with_format("arrow")[:]
+        views = {"sentence": trips.column("round_trip")}
+        if mode == "pair":
+            views = {"sentence": texts, "round_trip": trips.column("round_trip")}
+        counts[pivot.name] = _counts(trips, texts)
+        tables.append(pa.table(views).filter(pc.not_equal(trips.column("round_trip"), "")))
     joined = pa.concat_tables(tables)
     if not len(joined):
         raise UserError(
@@ -243,6 +238,17 @@ def round_trip(
     if mode == "add":
         joined = pa.concat_tables([pa.table({"sentence": texts}), joined])
     return RoundTrip(Dataset(joined), counts)
+
+
+def _counts(trips: pa.Table, texts: pa.ChunkedArray) -> dict[str, int]:
+    """Return what is told of one pivot's round trips, see :class:`RoundTrip`."""
+    returned = trips.column("round_trip")
+    return {
+        "sentences": len(trips),
+        "empty": pc.sum(pc.equal(returned, "")).as_py(),
+        "over_long": pc.sum(trips.column("over_long")).as_py(),
+        "identical": pc.sum(pc.equal(returned, texts)).as_py(),
+    }
 
 
 def _columns(
@@ -267,13 +273,11 @@ def _columns(
 
     def compute(texts: list[str]) -> pa.Table:
         out = forward.translate(texts)
+        trips = [Translation("", False)] * len(out)
         # From nothing, a model would make up a sentence.
-        returned = iter(
-            back.translate([translation.text for translation in out if translation.text])
-        )
-        trips = [
-            next(returned) if translation.text else Translation("", False) for translation in out
-        ]
+        kept = [row for row, translation in enumerate(out) if translation.text]
+        for row, returned in zip(kept, back.translate([out[row].text for row in kept])):
+            trips[row] = returned
         over_long = [one.over_long or two.over_long for one, two in zip(out, trips)]
         return pa.table({"round_trip": [trip.text for trip in trips], "over_long": over_long})
 

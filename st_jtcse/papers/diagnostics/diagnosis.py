@@ -23,7 +23,7 @@ from st_jtcse.papers.diagnostics.embedding_space import (
     MapMethod,
     SentenceMap,
 )
-from st_jtcse.papers.diagnostics.encoders import GROUPS, AttentionSink, CLSEnergy, Modulus
+from st_jtcse.papers.diagnostics.encoders import GROUPS, AttentionSink, CLSEnergy, Encoder, Modulus
 
 Found = TypeVar("Found")
 
@@ -71,18 +71,12 @@ class Plan:
         pair, (M, 2).
         """
         drawn = self.sampled
-        sides = [
-            [side[index] for index in drawn]
-            for side in (self.pairs.sentences1, self.pairs.sentences2)
-        ]
-        sentences = list(dict.fromkeys([*sides[0], *sides[1]]))
+        first = [self.pairs.sentences1[index] for index in drawn]
+        second = [self.pairs.sentences2[index] for index in drawn]
+        sentences = list(dict.fromkeys([*first, *second]))
         row = {sentence: index for index, sentence in enumerate(sentences)}
-        joined = [
-            (row[a], row[b])
-            for a, b, is_positive in zip(*sides, self.positive[drawn])
-            if is_positive
-        ]
-        return sentences, np.array(joined, np.int64).reshape(-1, 2)
+        rows = [(row[a], row[b]) for a, b in zip(first, second)]
+        return sentences, np.array(rows, np.int64).reshape(-1, 2)[self.positive[drawn]]
 
 
 @dataclass
@@ -114,11 +108,9 @@ class Diagnosis:
     @property
     def mean_energy(self) -> float:
         """E_CLS, the mean over layers and encoders; NaN where there are none."""
-        return (
-            float(np.mean([energy.mean.mean() for energy in self.energy.values()]))
-            if self.energy
-            else math.nan
-        )
+        if not self.energy:
+            return math.nan
+        return float(np.mean([energy.mean.mean() for energy in self.energy.values()]))
 
     @property
     def eta(self) -> float:
@@ -128,8 +120,10 @@ class Diagnosis:
     def as_record(self) -> dict[str, Any]:
         """Return it as JSON has it; what does not exist is null."""
         record = {
-            key: getattr(self, key) for key in ("name", "weights_sha256", "dimension", "parameters")
-        } | {
+            "name": self.name,
+            "weights_sha256": self.weights_sha256,
+            "dimension": self.dimension,
+            "parameters": self.parameters,
             "gmac": round(self.gmac, 4),
             "linear_gmac": round(self.linear_gmac, 4),
             "sentences_per_second": round(self.sentences_per_second, 1),
@@ -139,8 +133,10 @@ class Diagnosis:
             "uniformity": self.uniformity,
             "mean_cls_energy": self.mean_energy,
             "cosines_by_score_fifth": {
-                key: getattr(self.density, key)
-                for key in ("edges", "counts", "means", "deviations")
+                "edges": self.density.edges,
+                "counts": self.density.counts,
+                "means": self.density.means,
+                "deviations": self.density.deviations,
             },
             "map_points": self.sentence_map and self.sentence_map.points,
             "encoders": [self._encoder_record(label) for label in self.energy],
@@ -170,30 +166,35 @@ class Diagnosis:
 
 
 def _norms(modulus: Modulus) -> dict[str, Any]:
-    return {
-        name: None if norms is None else {"mean": norms.mean(), "deviation": norms.std()}
-        for name, norms in (("hidden", modulus.hidden), ("pooler", modulus.pooler))
-    }
+    return {"hidden": _spread(modulus.hidden), "pooler": _spread(modulus.pooler)}
+
+
+def _spread(norms: NDArray[np.float64] | None) -> dict[str, float] | None:
+    if norms is None:
+        return None
+    return {"mean": norms.mean(), "deviation": norms.std()}
 
 
 def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
     """Find out everything about a model, which is left as it is; raises UserError for embeddings
     without direction.
     """
-    pairs = plan.pairs
+    pairs, positive = plan.pairs, plan.positive
     corpus = list(dict.fromkeys([*pairs.sentences1, *pairs.sentences2]))
     try:
-        vectors = dict(
-            zip(corpus, diagnostics.unit_vectors(model.encode(corpus, show_progress_bar=False)))
-        )
+        units = diagnostics.unit_vectors(model.encode(corpus, show_progress_bar=False))
     except UserError as error:
         raise UserError(f"{name}: {error}") from None
-    first, second = (
-        np.stack([vectors[s] for s in side]) for side in (pairs.sentences1, pairs.sentences2)
-    )
+    row = {sentence: index for index, sentence in enumerate(corpus)}
+    first = units[[row[sentence] for sentence in pairs.sentences1]]
+    second = units[[row[sentence] for sentence in pairs.sentences2]]
     cosines = (first * second).sum(axis=1)
-    positive = plan.positive
-    notes = [] if positive.any() else [f"No alignment: no pair scores above {plan.threshold:g}."]
+    notes: list[str] = []
+    alignment = None
+    if positive.any():
+        alignment = diagnostics.alignment(first[positive], second[positive])
+    else:
+        notes.append(f"No alignment: no pair scores above {plan.threshold:g}.")
     sentences, _ = plan.sample()
     found = Diagnosis(
         name=name,
@@ -204,15 +205,13 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
         linear_gmac=diagnostics.gmac(model, linear_only=True),
         sentences_per_second=diagnostics.encode_speed(model, sentences),
         spearman=100 * spearman(cosines, pairs.scores),
-        alignment=diagnostics.alignment(first[positive], second[positive])
-        if positive.any()
-        else None,
-        uniformity=diagnostics.uniformity(np.stack(list(vectors.values()))),
+        alignment=alignment,
+        uniformity=diagnostics.uniformity(units),
         density=diagnostics.cosine_density(cosines, pairs.scores, plan.score_range),
         cosines=cosines,
         notes=notes,
     )
-    sample = np.stack([vectors[sentence] for sentence in sentences])
+    sample = units[[row[sentence] for sentence in sentences]]
     found.sentence_map = _or_note(
         notes, "No map", lambda: diagnostics.sentence_map(sample, plan.map_method, plan.seed)
     )
@@ -220,17 +219,22 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
         notes, "No E_CLS, attention and moduli", lambda: diagnostics.encoders_of(model)
     )
     for encoder in encoders or ():
-        found.energy[encoder.label] = diagnostics.cls_energy_by_layer(encoder, sentences)
-        found.sink[encoder.label] = diagnostics.attention_sink(encoder, plan.sentence)
-        found.modulus[encoder.label] = own = diagnostics.modulus(encoder, sentences)
-        if own.note is not None:
-            notes.append(f"{encoder.label or 'Moduli'}: {own.note}")
-        for bare in [diagnostics.without_layer_norms(encoder, pattern) for pattern in plan.without]:
-            moduli = _or_note(
-                notes, f"{bare.label}, no moduli", partial(diagnostics.modulus, bare, sentences)
-            )
-            found.modulus |= {bare.label: moduli} if moduli else {}
+        _look_inside(found, encoder, plan, sentences)
     return found
+
+
+def _look_inside(found: Diagnosis, encoder: Encoder, plan: Plan, sentences: list[str]) -> None:
+    """Add what is found of one of the model's encoders."""
+    found.energy[encoder.label] = diagnostics.cls_energy_by_layer(encoder, sentences)
+    found.sink[encoder.label] = diagnostics.attention_sink(encoder, plan.sentence)
+    found.modulus[encoder.label] = own = diagnostics.modulus(encoder, sentences)
+    if own.note is not None:
+        found.notes.append(f"{encoder.label or 'Moduli'}: {own.note}")
+    for bare in [diagnostics.without_layer_norms(encoder, pattern) for pattern in plan.without]:
+        find = partial(diagnostics.modulus, bare, sentences)
+        moduli = _or_note(found.notes, f"{bare.label}, no moduli", find)
+        if moduli is not None:
+            found.modulus[bare.label] = moduli
 
 
 def _or_note(notes: list[str], without: str, find: Callable[[], Found]) -> Found | None:

@@ -58,15 +58,12 @@ def encoders_of(model: SentenceTransformer) -> list[Encoder]:
     """
     first: Any = model[0]
     if isinstance(first, MultiTokenizerEnsemble):
-        return [
-            Encoder(
-                ", ".join(filter(None, (f"member {number}", inner.label))),
-                inner.owner,
-                inner.network,
-            )
-            for number, member in enumerate(first.members, start=1)
-            for inner in encoders_of(member)
-        ]
+        found = []
+        for number, member in enumerate(first.members, start=1):
+            for inner in encoders_of(member):
+                label = ", ".join(filter(None, (f"member {number}", inner.label)))
+                found.append(Encoder(label, inner.owner, inner.network))
+        return found
     if not isinstance(first, Transformer):
         raise UserError(
             "This needs a BERT or RoBERTa encoder; the model's first module is "
@@ -75,31 +72,26 @@ def encoders_of(model: SentenceTransformer) -> list[Encoder]:
     network: Any = first.model
     kind = network.config.model_type
     if kind == TwinEncoderConfig.model_type:
-        parts = [(f"tower {numeral}", tower) for numeral, tower in zip(("I", "II"), network.towers)]
+        parts = dict(zip(("tower I", "tower II"), network.towers))
     elif kind == EnsembleEncoderConfig.model_type:
-        parts = [
-            (f"member {number}", member) for number, member in enumerate(network.members, start=1)
-        ]
+        parts = {f"member {number}": part for number, part in enumerate(network.members, start=1)}
     else:
-        parts = [("", network)]
-    for _, part in parts:
+        parts = {"": network}
+    for part in parts.values():
         layers = getattr(getattr(part, "encoder", None), "layer", ())
-        if not layers or not all(
-            hasattr(getattr(layer, "attention", None), "self") for layer in layers
-        ):
-            found = part.config.model_type
+        attentions = [getattr(layer, "attention", None) for layer in layers]
+        if not attentions or not all(hasattr(attention, "self") for attention in attentions):
             raise UserError(
                 "This needs a BERT or RoBERTa encoder, or one built like them; the model's is "
-                f"{found!r}."
+                f"{part.config.model_type!r}."
             )
-    return [Encoder(label, model, part) for label, part in parts]
+    return [Encoder(label, model, part) for label, part in parts.items()]
 
 
 def _copy(network: Any) -> Any:
     """Copy a network's structure and settings, but not its weights."""
-    return copy.deepcopy(
-        network, {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
-    )
+    shared = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
+    return copy.deepcopy(network, shared)
 
 
 def without_layer_norms(encoder: Encoder, pattern: str) -> Encoder:
@@ -128,9 +120,8 @@ def without_layer_norms(encoder: Encoder, pattern: str) -> Encoder:
         )
     for name in chosen:
         network.set_submodule(name, nn.Identity())
-    return Encoder(
-        ", ".join(filter(None, (encoder.label, f"without {pattern}"))), encoder.owner, network
-    )
+    label = ", ".join(filter(None, (encoder.label, f"without {pattern}")))
+    return Encoder(label, encoder.owner, network)
 
 
 def passes(
@@ -157,7 +148,7 @@ def passes(
         layer.attention.self.register_forward_hook(keep)
     ordered = sorted(sentences, key=len)
     owner = encoder.owner
-    prompt = owner.prompts.get(owner.default_prompt_name) if owner.default_prompt_name else None
+    prompt = owner.prompts.get(owner.default_prompt_name or "")
     with torch.inference_mode():
         for start in range(0, len(ordered), _BATCH):
             features = owner.preprocess(ordered[start : start + _BATCH], prompt=prompt)
@@ -199,7 +190,7 @@ def attention_mass(attention: Tensor, groups: Sequence[str]) -> NDArray[np.float
         (4,), in the order of CLS, SEP, punctuation, words; sums to 1.
     """
     received = attention.double().mean(dim=(0, 1)).cpu().numpy()
-    member = np.array([[group == name for group in groups] for name in GROUPS])
+    member = np.array(GROUPS)[:, None] == np.array(groups)
     return np.asarray(member @ received)
 
 
@@ -220,10 +211,10 @@ def _group(tokenizer: Any, token: int) -> str:
     if token == tokenizer.sep_token_id:
         return "SEP"
     text = tokenizer.decode([token]).strip()
-    is_punctuation = bool(text) and all(
-        unicodedata.category(char)[0] in "PS" and char != _BROKEN for char in text
-    )
-    return "punctuation" if is_punctuation else "words"
+    kinds = {unicodedata.category(char)[0] for char in text}
+    if kinds and kinds <= {"P", "S"} and _BROKEN not in text:
+        return "punctuation"
+    return "words"
 
 
 @dataclass(frozen=True)
@@ -268,10 +259,10 @@ def _cls(rows: Tensor, mask: Tensor) -> Tensor:
 
 def cls_energy_by_layer(encoder: Encoder, sentences: Sequence[str]) -> CLSEnergy:
     """Return E_CLS of every layer of an encoder."""
-    found = [
-        torch.stack([cls_energy(context, batch.mask) for context in batch.contexts], dim=1).cpu()
-        for batch in passes(encoder, sentences)
-    ]
+    found = []
+    for batch in passes(encoder, sentences):
+        by_layer = [cls_energy(context, batch.mask) for context in batch.contexts]
+        found.append(torch.stack(by_layer, dim=1).cpu())
     energies = torch.cat(found).numpy()
     return CLSEnergy(energies.mean(axis=0), energies.std(axis=0))
 

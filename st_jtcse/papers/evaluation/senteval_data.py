@@ -119,15 +119,11 @@ def load_transfer(name: str, folder: Path | None) -> EvaluationSet:
     split, with the columns text (for pairs sentence1 and sentence2) and label; or SentEval's
     ``downstream``. Raises as `load_sts` does.
     """
-    ends = {
-        split: "jsonl" if split == "all" else f"{split}.jsonl"
-        for split in TRANSFER[name]
-        if folder is not None
-    }
-    files = {
-        split: Path(folder or "", "transfer", f"{name.lower()}.{end}")
-        for split, end in ends.items()
-    }
+    files: dict[str, Path] = {}
+    if folder is not None:
+        for split in TRANSFER[name]:
+            end = "jsonl" if split == "all" else f"{split}.jsonl"
+            files[split] = folder / "transfer" / f"{name.lower()}.{end}"
     there = [path for path in files.values() if path.is_file()]
     if there:
         for path in files.values():
@@ -139,9 +135,8 @@ def load_transfer(name: str, folder: Path | None) -> EvaluationSet:
         source = ", ".join(path.name for path in there)
     else:
         rows, source = _from_own_files(name, senteval_files.read_transfer, folder)
-    return EvaluationSet(
-        rows, source, _sha256({split: [own.columns, own.labels] for split, own in rows.items()})
-    )
+    hashed = _sha256({split: [own.columns, own.labels] for split, own in rows.items()})
+    return EvaluationSet(rows, source, hashed)
 
 
 def _from_own_files(
@@ -199,17 +194,7 @@ def _labelled_rows(name: str, path: Path) -> LabelledTexts:
 
     def parse(row: Row, columns: Sequence[str]) -> tuple[str, ...]:
         texts, label = texts_of(row, columns[:-1]), row.values["label"]
-        is_number = isinstance(label, int) and not isinstance(label, bool)
-        if name != "TREC":
-            wanted, fits = "0 or 1", is_number and label in (0, 1)
-        else:
-            wanted, fits = (
-                "a class, as text or a whole number",
-                is_number or (isinstance(label, str) and bool(label)),
-            )
-            if fits and labels and type(label) is not type(labels[0]):
-                wanted, fits = f"a class of the same kind as {labels[0]!r}", False
-        if not fits:
+        if wanted := _wanted(name, label, labels):
             raise _fault(row, wanted, "label", label)
         labels.append(label)
         return texts
@@ -217,6 +202,18 @@ def _labelled_rows(name: str, path: Path) -> LabelledTexts:
     columns = ("sentence1", "sentence2", "label") if name == "MRPC" else ("text", "label")
     rows = list(checked_rows([Source(file=path)], "labelled texts", columns, parse, hint=""))
     return LabelledTexts(tuple(map(list, zip(*rows))), labels)
+
+
+def _wanted(name: str, label: Any, earlier: Sequence[Any]) -> str | None:
+    """Return what a set's label should be; None where it is."""
+    is_number = isinstance(label, int) and not isinstance(label, bool)
+    if name != "TREC":
+        return None if is_number and label in (0, 1) else "0 or 1"
+    if not is_number and not (isinstance(label, str) and label):
+        return "a class, as text or a whole number"
+    if earlier and type(label) is not type(earlier[0]):
+        return f"a class of the same kind as {earlier[0]!r}"
+    return None
 
 
 def _sha256(rows: Any) -> str:

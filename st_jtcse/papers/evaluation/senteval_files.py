@@ -109,10 +109,9 @@ def read_transfer(name: str, read: Read) -> dict[str, LabelledTexts] | None:
         contents = [content for path in paths if (content := read(path)) is not None]
         if len(contents) < len(paths):
             return None
-        *columns, labels = zip(*_transfer_rows(name, [_lines(content) for content in contents]))
-        splits[split] = LabelledTexts(
-            tuple([_text(text) for text in column] for column in columns), list(labels)
-        )
+        *columns, labels = zip(*_transfer_rows(name, list(map(_lines, contents))))
+        texts = tuple(list(map(_text, column)) for column in columns)
+        splits[split] = LabelledTexts(texts, list(labels))
     return splits
 
 
@@ -145,7 +144,9 @@ def _lines(content: bytes, *, keep_empty: bool = False) -> list[str]:
         text = content.decode("latin-1")
     # Not splitlines(), which also cuts at characters that occur inside these texts.
     lines = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
-    return lines if keep_empty else [line for line in lines if line.strip()]
+    if keep_empty:
+        return lines
+    return [line for line in lines if line.strip()]
 
 
 def _pair(cells: list[str]) -> tuple[str, str, float]:

@@ -116,12 +116,10 @@ class SentEvalTransferEvaluator(SentenceEvaluator):
                 second = next(vectors)
                 features[split] = np.hstack([np.abs(first - second), first * second])
         labels = {split: np.asarray(rows.labels) for split, rows in self.splits.items()}
-        crossed = "all" in features
-        metrics = (
-            _cross_validated(features, labels)
-            if crossed
-            else _tested(features, labels, self.report_f1)
-        )
+        if "all" in features:
+            metrics = _cross_validated(features, labels)
+        else:
+            metrics = _tested(features, labels, self.report_f1)
         metrics = self.prefix_name_to_metrics(metrics, self.name)
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics
@@ -149,16 +147,16 @@ def _tested(features: dict[str, Any], labels: dict[str, Any], report_f1: bool) -
             np.concatenate([labels["train"], labels["dev"]]),
         )
     else:
-        search = _search(GRID_OF_GIVEN_TEST, _folds(), refit=False).fit(
-            features["train"], labels["train"]
-        )
-    classifier = LogisticRegression(**search.best_params_, max_iter=MAX_STEPS).fit(
-        features["train"], labels["train"]
-    )
+        search = _search(GRID_OF_GIVEN_TEST, _folds(), refit=False)
+        search.fit(features["train"], labels["train"])
+    classifier = LogisticRegression(**search.best_params_, max_iter=MAX_STEPS)
+    classifier.fit(features["train"], labels["train"])
     predicted = classifier.predict(features["test"])
     accuracy = float(accuracy_score(labels["test"], predicted))
     metrics = {"accuracy": accuracy, "dev_accuracy": float(search.best_score_)}
-    return metrics | ({"f1": float(f1_score(labels["test"], predicted))} if report_f1 else {})
+    if report_f1:
+        metrics["f1"] = float(f1_score(labels["test"], predicted))
+    return metrics
 
 
 def _search(grid: Sequence[float], folds: Any, *, refit: bool = True) -> GridSearchCV:
@@ -177,12 +175,11 @@ def _folds() -> StratifiedKFold:
 
 
 def _in_order(rows: LabelledTexts) -> LabelledTexts:
-    lengths = [[len(text.split()) for text in column] for column in rows.columns]
-    order = sorted(
-        range(len(rows.labels)),
-        key=lambda row: (*(column[row] for column in lengths), rows.labels[row]),
-    )
-    columns = tuple([column[row] for row in order] for column in rows.columns)
+    def lengths_and_label(row: int) -> list[Any]:
+        return [*(len(column[row].split()) for column in rows.columns), rows.labels[row]]
+
+    order = sorted(range(len(rows.labels)), key=lengths_and_label)
+    columns = tuple(list(map(column.__getitem__, order)) for column in rows.columns)
     labels: Any = [rows.labels[row] for row in order]
     return LabelledTexts(columns, labels)
 

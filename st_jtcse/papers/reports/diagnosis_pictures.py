@@ -138,38 +138,41 @@ def draw_cosine_density(values: Mapping[str, CosineDensity], width: float = WIDE
     highest on top.
     """
     figure, all_axes = panels(len(values), width, least=3.6, height=4)
-    peak = max(
-        (np.nanmax(one.density) for one in values.values() if not np.isnan(one.density).all()),
-        default=1.0,
-    )
-    # Where the first density is visible; the whole grid, if there is none.
-    visible = [
-        (found.grid, np.any(np.nan_to_num(found.density) > 0.01, axis=0))
-        for found in values.values()
-    ]
-    lowest = min(float(grid[at if at.any() else slice(None)].min()) for grid, at in visible)
+    peaks = [np.nanmax(one.density) for one in values.values() if not np.isnan(one.density).all()]
+    peak = max(peaks, default=1.0)
+    lowest = min(map(_first_visible, values.values()))
     for axes, (name, found) in zip(all_axes, values.items()):
-        labels = []
-        shown = found.grid >= lowest
-        grid = found.grid[shown]
-        for fifth, (line, mean) in enumerate(zip(found.density, found.means)):
-            labels.append(
-                f"{found.edges[fifth]:g} to {found.edges[fifth + 1]:g}\n{found.counts[fifth]} pairs"
-            )
-            if not np.isnan(line).any():
-                ridge = fifth + 1.3 * line[shown] / peak
-                axes.fill_between(
-                    grid, fifth, ridge, color=_BLUE, alpha=0.35, zorder=FIFTHS - fifth
-                )
-                axes.plot(grid, ridge, color=_BLUE, linewidth=1.2, zorder=FIFTHS - fifth)
-            if not np.isnan(mean):
-                axes.plot(mean, fifth, marker="|", markersize=9, color="black", zorder=FIFTHS + 1)
-        axes.set_yticks(range(FIFTHS), labels, fontsize=8)
+        _draw_ridges(axes, found, lowest, peak)
         axes.set_xlim(lowest, 1)
         axes.set_xlabel("cosine (tick: mean)")
         axes.set_title(textwrap.fill(name, 32), fontsize=10)
     all_axes[0].set_ylabel("gold score")
     return figure
+
+
+def _first_visible(found: CosineDensity) -> float:
+    """Return the lowest cosine at which a density can be seen; of none the lowest of all."""
+    seen = found.grid[np.any(np.nan_to_num(found.density) > 0.01, axis=0)]
+    if not len(seen):
+        seen = found.grid
+    return float(seen.min())
+
+
+def _draw_ridges(axes: Axes, found: CosineDensity, lowest: float, peak: float) -> None:
+    labels = []
+    shown = found.grid >= lowest
+    grid = found.grid[shown]
+    for fifth, (line, mean) in enumerate(zip(found.density, found.means)):
+        scores = f"{found.edges[fifth]:g} to {found.edges[fifth + 1]:g}"
+        labels.append(f"{scores}\n{found.counts[fifth]} pairs")
+        if not np.isnan(line).any():
+            ridge = fifth + 1.3 * line[shown] / peak
+            order = FIFTHS - fifth
+            axes.fill_between(grid, fifth, ridge, color=_BLUE, alpha=0.35, zorder=order)
+            axes.plot(grid, ridge, color=_BLUE, linewidth=1.2, zorder=order)
+        if not np.isnan(mean):
+            axes.plot(mean, fifth, marker="|", markersize=9, color="black", zorder=FIFTHS + 1)
+    axes.set_yticks(range(FIFTHS), labels, fontsize=8)
 
 
 @house_style()

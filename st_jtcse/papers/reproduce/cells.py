@@ -8,7 +8,7 @@ import json
 import logging
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,9 @@ class Cells:
         """Run what the rows of these items need, and go on after a recipe that fails."""
         needed: dict[str, list[Place]] = defaultdict(list)
         for item in items:
-            for place in item.places().values() if item.make != "settings" else ():
+            if item.make == "settings":
+                continue
+            for place in item.places().values():
                 needed[place.recipe].append(place)
         for number, (name, places) in enumerate(needed.items(), 1):
             logger.info("[%d/%d] %s", number, len(needed), name)
@@ -93,8 +95,9 @@ class Cells:
         overrides = [f"output_dir={where}", f"seeds={json.dumps(self.seeds)}"]
         loaded = load_recipe(name, overrides)
         runs = plan_runs(loaded, name, overrides)
-        swept = loaded.recipe.sweep is not None
-        return [(run, at // len(self.seeds) + 1 if swept else None) for at, run in enumerate(runs)]
+        if loaded.recipe.sweep is None:
+            return [(run, None) for run in runs]
+        return [(run, at // len(self.seeds) + 1) for at, run in enumerate(runs)]
 
     def stage(self, place: Place, seed: int) -> Path | None:
         """Return the folder of a finished stage, None where it failed."""
@@ -109,10 +112,9 @@ class Cells:
             return {label: [_rate(place)] for label, place in item.places().items()}
         found: Figures = {}
         for label, place in item.places().items():
-            stages = [self.stage(place, seed) for seed in self.seeds]
-            whole = [stage for stage in stages if stage is not None]
-            if len(whole) == len(stages):
-                found[label] = [self._figure(item, place, stage) for stage in whole]
+            stages = [stage for seed in self.seeds if (stage := self.stage(place, seed))]
+            if len(stages) == len(self.seeds):
+                found[label] = [self._figure(item, place, stage) for stage in stages]
         return found
 
     def _figure(self, item: Item, place: Place, stage: Path) -> float:
@@ -123,8 +125,8 @@ class Cells:
             pooling: PoolingName = TypeAdapter(PoolingName).validate_python(place.pooling)
             model = load_sentence_transformer(stage, pooling=pooling)
             pairs = pairs_of(item)
-            sides = (model.encode(side) for side in (pairs.sentences1, pairs.sentences2))
-            first, second = (diagnostics.unit_vectors(side) for side in sides)
+            first = diagnostics.unit_vectors(model.encode(pairs.sentences1))
+            second = diagnostics.unit_vectors(model.encode(pairs.sentences2))
             return 100 * spearman((first * second).sum(axis=1), pairs.scores)
         record = RunFolder(stage.parent).record(stage.name)
         assert record is not None
@@ -135,16 +137,13 @@ class Cells:
         return diagnose(label, load_sentence_transformer(stage), plan_of(item))
 
     def _steps(self, item: Item) -> Figures:
-        places = item.places()
-        recipe = str(item.recipe)
-        folders = [self._runs.get((recipe, None, seed)) for seed in self.seeds]
-        whole = [folder for folder in folders if folder is not None]
-        if len(whole) < len(folders):
+        runs = [(str(item.recipe), None, seed) for seed in self.seeds]
+        if not self._runs.keys() >= set(runs):
             return {}
-        curves = read_curves(whole)
+        curves = read_curves([self._runs[run] for run in runs])
         score = common_score(curves)
         found: Figures = {}
-        for label, place in places.items():
+        for label, place in item.places().items():
             own = [curve.reaches(score) for curve in curves if curve.stage == place.stage]
             steps = [float(reached.step) for reached in own if reached is not None]
             if len(steps) == len(self.seeds):
@@ -192,18 +191,17 @@ def plan_of(item: Item) -> Plan:
 
 def measured(found: Diagnosis, measure: Measure) -> float:
     """Return one figure of a diagnosis; of several encoders the mean."""
-    of: Mapping[Measure, Any] = {
-        "score": lambda: found.spearman,
-        "alignment": lambda: found.alignment,
-        "uniformity": lambda: found.uniformity,
-        "energy": lambda: found.mean_energy,
-        "spread": lambda: found.cosines.std(),
-        "top_fifth": lambda: found.density.means[-1],
-        "modulus": lambda: statistics.fmean(
-            float(one.hidden.mean()) for one in found.modulus.values()
-        ),
-        "sep_share": lambda: statistics.fmean(
-            float(one.mass[:, GROUPS.index("SEP")].mean()) for one in found.sink.values()
-        ),
+    if measure == "modulus":
+        return statistics.fmean(float(one.hidden.mean()) for one in found.modulus.values())
+    if measure == "sep_share":
+        sep = GROUPS.index("SEP")
+        return statistics.fmean(float(one.mass[:, sep].mean()) for one in found.sink.values())
+    of: dict[Measure, Any] = {
+        "score": found.spearman,
+        "alignment": found.alignment,
+        "uniformity": found.uniformity,
+        "energy": found.mean_energy,
+        "spread": found.cosines.std(),
+        "top_fifth": found.density.means[-1],
     }
-    return float(of[measure]())
+    return float(of[measure])

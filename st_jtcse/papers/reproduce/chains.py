@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import shlex
@@ -44,8 +45,11 @@ def check_reachable(items: Sequence[Item]) -> None:
     """Raise UserError, with what it would take, where there is no accelerator or no Hub."""
     import torch
 
-    lacks = [] if torch.accelerator.is_available() else ["an accelerator (a GPU)"]
-    lacks += [] if _hub_answers() else ["the Hub"]
+    lacks = []
+    if not torch.accelerator.is_available():
+        lacks.append("an accelerator (a GPU)")
+    if not _hub_answers():
+        lacks.append("the Hub")
     if lacks:
         hours, gigabytes = forecast(commands_of(items))
         raise UserError(
@@ -79,8 +83,8 @@ def forecast(commands: Sequence[str]) -> tuple[float, float]:
         trained = [stage for stage in chosen if stage.loss is not None]
         hours += _HOURS_OF_STAGE * len(trained) * _points(loaded)
         for stage in trained:
-            augment = getattr(stage, "augment", None)
-            hours += _HOURS_OF_PIVOT * (len(augment.pivots) if augment else 0)
+            if augment := getattr(stage, "augment", None):
+                hours += _HOURS_OF_PIVOT * len(augment.pivots)
         for stage in chosen:
             names = stage.models.values()
             models |= {name for name in names if not name.startswith((STAGE_PREFIX, "runs/"))}
@@ -88,13 +92,8 @@ def forecast(commands: Sequence[str]) -> tuple[float, float]:
 
 
 def _points(loaded: LoadedRecipe) -> int:
-    points = 0
-    for block in loaded.recipe.sweep or [{}]:
-        own = 1
-        for values in block.values():
-            own *= len(values)
-        points += own
-    return points * len(loaded.recipe.seeds or [0])
+    points = [math.prod(map(len, block.values())) for block in loaded.recipe.sweep or [{}]]
+    return sum(points) * len(loaded.recipe.seeds or [0])
 
 
 def run_commands(commands: Sequence[str], folder: Path) -> dict[str, str]:

@@ -53,12 +53,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _seeds(text: str) -> list[int]:
     found = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9}))?", text)
-    first, last = (int(part or found[1]) for part in found.groups()) if found else (1, 0)
-    if not first <= last < first + _MOST_SEEDS:
+    seeds = range(0)
+    if found:
+        seeds = range(int(found[1]), int(found[2] or found[1]) + 1)
+    if not 0 < len(seeds) <= _MOST_SEEDS:
         raise argparse.ArgumentTypeError(
             f"expected up to {_MOST_SEEDS} seeds as 1..3 or 7, found {text!r}"
         )
-    return list(range(first, last + 1))
+    return list(seeds)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -100,19 +102,23 @@ def _listed(items: Sequence[Item]) -> Table:
     rows = []
     for item in items:
         minutes = f"{item.minutes} min" if item.minutes else ""
-        what = item.lost or item.lacks or ""
-        rows.append([item.id, item.number, item.state, minutes, what or item.shows])
+        what = item.lost or item.lacks or item.shows
+        rows.append([item.id, item.number, item.state, minutes, what])
     columns = ["item", "in the paper", "state", "one seed", "what it shows, or lacks"]
     return Table(columns, rows, "tables and figures", names=5)
 
 
 def _is_able(item: Item, size: str) -> bool:
-    return item.in_mini if size == "mini" else bool(item.commands)
+    if size == "mini":
+        return item.in_mini
+    return bool(item.commands)
 
 
 def _why_not(item: Item) -> str:
-    reason = item.lost or item.lacks or "a drawing"
-    return f"{item.state}, {reason}" if reason != "a drawing" else "a drawing without data"
+    reason = item.lost or item.lacks
+    if not reason:
+        return "a drawing without data"
+    return f"{item.state}, {reason}"
 
 
 def _claim(options: argparse.Namespace) -> None:

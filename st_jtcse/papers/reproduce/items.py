@@ -59,6 +59,11 @@ class Claim(Strict):
     page: str | None = Field(None, description="The page of docs/ that has it.")
     differs: str | None = Field(None, description="What differs from the paper's setting.")
 
+    @property
+    def rows(self) -> list[str]:
+        """The rows that it names."""
+        return [word for word in (*self.test, *self.spread) if word not in (">", "<", "best")]
+
 
 class Item(Strict):
     """A table or figure of a paper."""
@@ -93,18 +98,14 @@ class Item(Strict):
 
     @model_validator(mode="after")
     def _whole(self) -> Item:
-        for label in self.labels:
-            if label not in self.rows:
-                raise ValueError(f"{self.id}: a claim names the row {label!r}, which is not there")
+        for claim in self.claims:
+            for label in claim.rows:
+                if label not in self.rows:
+                    told = f"a claim names the row {label!r}, which is not there"
+                    raise ValueError(f"{self.id}: {told}")
         if self.rows and self.recipe is None:
             raise ValueError(f"{self.id}: rows without a recipe")
         return self
-
-    @property
-    def labels(self) -> list[str]:
-        """The rows that its claims name."""
-        named = [label for claim in self.claims for label in (*claim.test, *claim.spread)]
-        return [label for label in named if label not in (">", "<", "best")]
 
     @property
     def paper(self) -> str:

@@ -31,20 +31,23 @@ class Outcome:
 
     def table(self) -> Table | None:
         """Return the paper's values, ours, and their difference."""
-        rows = []
-        for label, (paper, _) in self.item.rows.items():
-            own = spread(self.figures.get(label, []))
-            apart = "-"
-            if own is not None and paper is not None and self.item.measure == "score":
-                apart = f"{own.mean - paper:+.2f}"
-            told = "failed" if label in self.failed else shown(own, self._digits)
-            rows.append([label, "-" if paper is None else f"{paper:g}", told, apart])
+        if not self.item.rows:
+            return None
+        rows = [self._row(label, paper) for label, (paper, _) in self.item.rows.items()]
         columns = ["", "paper", "ours", "difference"]
-        return Table(columns, rows, f"{self.item.paper}, {self.item.number}") if rows else None
+        return Table(columns, rows, f"{self.item.paper}, {self.item.number}")
 
-    @property
-    def _digits(self) -> int:
-        return 2 if self.item.measure in ("score", "modulus") else 3
+    def _row(self, label: str, paper: float | None) -> list[str]:
+        own = spread(self.figures.get(label, []))
+        digits = 2 if self.item.measure in ("score", "modulus") else 3
+        theirs, ours, apart = "-", shown(own, digits), "-"
+        if label in self.failed:
+            ours = "failed"
+        if paper is not None:
+            theirs = f"{paper:g}"
+        if own is not None and paper is not None and self.item.measure == "score":
+            apart = f"{own.mean - paper:+.2f}"
+        return [label, theirs, ours, apart]
 
     def judged(self) -> dict[str, Judged | None]:
         """Return what each claim comes to here."""
@@ -59,18 +62,18 @@ class Outcome:
             told.append(f"What differs: {MINI}")
         if self.item.differs and self.small:
             told.append(f"Also: {self.item.differs}.")
-        for says, found in self.judged().items() if self.small else ():
-            verdict = "not testable here" if found is None else f"{found.verdict}; {found.told}"
-            told.append(f"Claim: {says}. Here: {verdict}.")
+        if self.small:
+            for says, found in self.judged().items():
+                verdict = "not testable here"
+                if found is not None:
+                    verdict = f"{found.verdict}; {found.told}"
+                told.append(f"Claim: {says}. Here: {verdict}.")
         told += [f"{label} failed: {why}" for label, why in self.failed.items()]
         return told + self.notes
 
     def record(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        claims = {
-            says: None if found is None else found._asdict()
-            for says, found in self.judged().items()
-        }
+        claims = {says: found and found._asdict() for says, found in self.judged().items()}
         means = {label: statistics.fmean(found) for label, found in self.figures.items()}
         return {
             "item": self.item.id,

@@ -16,6 +16,7 @@ from st_jtcse.papers.reproduce.items import Item
 from st_jtcse.recipe.load import load_recipe
 from st_jtcse.records import EvaluationResults, read
 from st_jtcse.reports.drawing import WIDE, house_style, save
+from st_jtcse.reports.table import number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,13 +94,13 @@ def scores_of(item: Item, folder: Path) -> list[str]:
     """Return what the evaluations of an item's commands gave, beside what the paper has."""
     told = []
     for command in item.commands:
-        path = folder / results_of(command) / "results.json" if "st-eval runs" in command else None
-        if path is None or not path.is_file():
+        if "st-eval runs" not in command:
+            continue
+        path = folder / results_of(command) / "results.json"
+        if not path.is_file():
             continue
         for name, suite in read(EvaluationResults, path, "repeat the command").suites.items():
-            average = "-" if suite.average is None else f"{suite.average:.2f}"
-            published = ", ".join(
-                f"{model} {value:g}" for model, value in suite.reported_average.items()
-            )
-            told.append(f"{command}: {name} {average}; the paper's: {published}.")
+            published = [f"{model} {value:g}" for model, value in suite.reported_average.items()]
+            ours = f"{command}: {name} {number(suite.average)}"
+            told.append(f"{ours}; the paper's: {', '.join(published)}.")
     return told

@@ -61,7 +61,7 @@ def steadier(steady: float, other: float, seeds: int) -> Judged:
 
 def judge(claim: Claim, rows: Mapping[str, Sequence[float]]) -> Judged | None:
     """Judge a claim by the figures of rows by seed; None where it has no test or a row lacks."""
-    needed = [name for name in (*claim.test, *claim.spread) if name not in (">", "<", "best")]
+    needed = claim.rows
     if not needed or any(not rows.get(name) for name in needed):
         return None
     if claim.spread:
