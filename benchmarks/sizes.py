@@ -24,7 +24,8 @@ from kept import keep
 
 WORDS = (
     "the a one two man woman dog cat bird horse runs walks sleeps eats plays reads on in under "
-    "near street house river park table ball book apple red big small old slowly quickly not and with"
+    "near street house river park table ball book apple red big small old slowly quickly not and "
+    "with"
 ).split()
 BATCH = 64
 

@@ -185,7 +185,7 @@ def _drawn(rows: int, size: int, count: int) -> float:
 def trial_search(size: int, *, indexed: bool) -> tuple[Callable[[], Any], float]:
     """Return a search among random vectors, to be timed, and how many pairs it compares."""
     draw = np.random.default_rng(0)
-    unit = _unit(draw.standard_normal((_TRIED, size), np.float32))
+    unit = unit_rows(draw.standard_normal((_TRIED, size), np.float32))
     if indexed:
         found = _nearest_indexed(unit, unit, TOPIC_NEIGHBOURS)
         return partial(list, found), comparisons(_TRIED, exact=0)
