@@ -136,6 +136,36 @@ def lines_of_text(found: Results) -> list[str]:
     ]
 
 
+def sizes(found: Results) -> list[str]:
+    """What was foretold of runs, and what they took."""
+    columns = (("seconds", 1.0, "seconds"), ("bytes", 1e6, "MB on disk"), ("memory", 1e6, "MB"))
+    rows = []
+    for row in found["rows"]:
+        cells = [f"{row['texts']:,}"]
+        for key, unit, _ in columns:
+            told, taken = row["foretold"][key], row["taken"][key]
+            cells += [f"{told / unit:.1f}", f"{taken / unit:.1f}", f"{told / taken:.2f}"]
+        rows.append(cells)
+    heads = [f"{name}, foretold | taken | ratio" for _, _, name in columns]
+    told = f"batches of {found['batch']}, rehearsed on {found['rows'][0]['texts']} texts"
+    lines = [ran(found, told), *table(" | ".join(["texts", *heads]), rows)]
+    return [*lines, "", _grown(found["rows"])]
+
+
+def _grown(rows: list[Results]) -> str:
+    least, most = rows[0], rows[-1]
+
+    def more(key: str) -> str:
+        told, taken = (most[who][key] - least[who][key] for who in ("foretold", "taken"))
+        return f"{told / taken:.2f}"
+
+    return (
+        f"From {least['texts']:,} to {most['texts']:,} texts, what was foretold grows "
+        f"{more('seconds')} times as much as what was taken in seconds, {more('bytes')} times in "
+        f"bytes on disk and {more('memory')} times in memory."
+    )
+
+
 def accelerator(found: Results) -> list[str]:
     """Training steps on an accelerator."""
     rows = [
@@ -197,6 +227,7 @@ MAKERS: dict[str, Callable[[Results], list[str]]] = {
     "both_towers_cpu": towers,
     "both_towers_cuda": towers,
     "corpus_size": lines_of_text,
+    "sizes": sizes,
     "gpu": accelerator,
     "same_time": same_time,
     "choice": choice,
