@@ -49,10 +49,10 @@ def _parser() -> argparse.ArgumentParser:
     rehearsed = "check everything in a short rehearsal, print the plan, write nothing"
     parser.add_argument("--dry-run", action="store_true", help=rehearsed)
     sized = (
-        "with --dry-run, plan the run for another size too, by rates measured here or given: "
-        "texts=N[,nodes=M][,devices=G][,train=R][,encode=R][,compare=R][,translate=R]"
-        "[,bandwidth=B], with G devices a node, R rows, texts or pairs a second and device, B "
-        "bytes a second; train.STAGE=R for one stage"
+        "with --dry-run, plan the run for another size too: texts=N, and as many as you like of "
+        "nodes=M, devices=G of a node, and in place of rates measured here train=R, encode=R, "
+        "compare=R, translate=R rows, texts or pairs a second and device, bandwidth=B bytes a "
+        "second; train.STAGE=R for one stage"
     )
     parser.add_argument("--simulate", type=scale, metavar="KEY=NUMBER,...", help=sized)
     ahead = (
