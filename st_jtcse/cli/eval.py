@@ -22,7 +22,6 @@ from st_jtcse.cli.arguments import (
     faults_of,
 )
 from st_jtcse.cli.exit_status import NO_DATA, command, outcome
-from st_jtcse.cli.memory import importing
 from st_jtcse.corpus_folder import is_judged_corpus
 from st_jtcse.errors import UserError
 from st_jtcse.reports.table import Table
@@ -201,6 +200,8 @@ def _folders(models: Sequence[str], parent: Path | None) -> list[Path | None]:
 @console.no_bars_of_datasets()
 def _evaluate(options: argparse.Namespace) -> int:
     # After the cheap answers: these imports take seconds.
+    from st_jtcse.cli.memory import importing
+
     with importing():
         from st_jtcse.cli.evaluating import check_device, evaluate_one
         from st_jtcse.evaluation.results import check_output

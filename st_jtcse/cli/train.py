@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from st_jtcse.cli import console
-from st_jtcse.cli.arguments import REPEATED, faults_of, recipes_complete, scale, share
+from st_jtcse.cli.arguments import REPEATED, faults_of, recipes_complete, share
 from st_jtcse.cli.exit_status import command, outcome
+from st_jtcse.cli.simulated_size import scale
 from st_jtcse.errors import UserError
 from st_jtcse.recipe import first_recipes
 from st_jtcse.wording import absent

@@ -149,7 +149,7 @@ def large(tmp_path, monkeypatch):
     monkeypatch.setattr("st_jtcse.data.sentences._LARGE", 1)
     reads = []
     monkeypatch.setattr(
-        "st_jtcse.data.sentences.read_rows",
+        "st_jtcse.data.rows.read_rows",
         lambda source: reads.append(source) or read_rows(source),
     )
     return sources, held, reads
