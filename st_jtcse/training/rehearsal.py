@@ -75,12 +75,8 @@ def rehearse(
     if not wanted or processes.count() > 1:
         return []
     seconds: dict[str, float] = {}
-    with (
-        untouched(),
-        words_shared(WORDS),
-        tempfile.TemporaryDirectory(prefix="st-jtcse-", ignore_cleanup_errors=True) as folder,
-    ):
-        run = SmallRun(loaded, Path(folder))
+    with untouched() as folder:
+        run = SmallRun(loaded, folder)
         for stage in needed(loaded, wanted):
             try:
                 found = _go(run, stage, inputs.get(stage.name), train=stage.name in wanted)
@@ -210,9 +206,9 @@ def needed(loaded: LoadedRecipe, names: Sequence[str]) -> list[StageSpec]:
 
 
 @contextmanager
-def untouched() -> Iterator[None]:
+def untouched() -> Iterator[Path]:
     """Keep what a run has of its process: random states, environment, settings of torch; and say
-    nothing.
+    nothing. Small models share their words meanwhile, and write into a folder that goes with it.
     """
     environment, deterministic = dict(os.environ), torch.are_deterministic_algorithms_enabled()
     python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002  # The libraries draw from it.
@@ -229,7 +225,13 @@ def untouched() -> Iterator[None]:
             # accelerate asks for a whole collection at every turn, which costs more than the step.
             gc.freeze()
         try:
-            yield
+            with (
+                words_shared(WORDS),
+                tempfile.TemporaryDirectory(
+                    prefix="st-jtcse-", ignore_cleanup_errors=True
+                ) as folder,
+            ):
+                yield Path(folder)
         finally:
             if not frozen:
                 gc.unfreeze()

@@ -5,7 +5,6 @@ here on the recipe's own models and batches.
 from __future__ import annotations
 
 import math
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,7 +15,6 @@ import torch
 from st_jtcse import data, processes
 from st_jtcse.data.sentences import held_count, is_converted
 from st_jtcse.errors import UserError
-from st_jtcse.modules.shared_words import words_shared
 from st_jtcse.recipe.ability import Ability, used
 from st_jtcse.recipe.blocks import DEV
 from st_jtcse.recipe.load import LoadedRecipe
@@ -32,7 +30,6 @@ from st_jtcse.training.row_order import PLACE
 from st_jtcse.training.small_run import SmallRun, WholeRun
 from st_jtcse.training.stage_arguments import most_checkpoints, training_arguments
 from st_jtcse.training.stage_inputs import is_local, load_inputs
-from st_jtcse.training.stand_ins import WORDS
 
 # A gradient's bytes, and how often sets are scored beside the training: start, end, as shipped.
 _GRADIENT, _SCORED = 4, 3
@@ -56,12 +53,8 @@ def simulate(loaded: LoadedRecipe, names: Sequence[str], scale: Scale) -> Simula
     kind = WholeRun if lacks else SmallRun
     found: dict[str, StageAtScale] = {}
     texts: dict[str, Part] = {}
-    with (
-        untouched(),
-        words_shared(WORDS),
-        tempfile.TemporaryDirectory(prefix="st-jtcse-", ignore_cleanup_errors=True) as folder,
-    ):
-        run = kind(loaded, Path(folder))
+    with untouched() as folder:
+        run = kind(loaded, folder)
         for stage in needed(loaded, names):
             model = run.start(stage)
             if stage.name in names:
@@ -157,7 +150,7 @@ def _evaluation(job: Job, scale: Scale, rows: int) -> Iterator[Demand]:
         counts[DEV] = held_count(scale.texts)
     if not counts:
         return
-    texts = _SCORED * sum(counts.values()) + _evaluations(stage, rows, scale) * counts.get(DEV, 0)
+    texts = _SCORED * sum(counts.values()) + _times(stage, rows, scale, "eval") * counts.get(DEV, 0)
 
     def measure() -> float | None:
         if stage.model.scores_pairs:
@@ -165,10 +158,6 @@ def _evaluation(job: Job, scale: Scale, rows: int) -> Iterator[Demand]:
         return texts_a_second(job, lambda some: job.model.encode(some, show_progress_bar=False))
 
     yield Demand("evaluation", "encode", texts, measure)
-
-
-def _evaluations(stage: StageSpec, rows: int, scale: Scale) -> int:
-    return _times(stage, rows, scale, "eval")
 
 
 def _times(stage: StageSpec, rows: int, scale: Scale, what: str) -> int:
