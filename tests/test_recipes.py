@@ -135,6 +135,7 @@ ALIKE = {
     "cosent-pooling-nli-bert",
     "jtcse-layer-norms-bert",
     "ensembles-mini",
+    "sickr-mini",
     "cosent-baselines-zh",
     "cosent-cross-zh",
 }

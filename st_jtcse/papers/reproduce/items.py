@@ -49,6 +49,9 @@ class Claim(Strict):
     paper: str = Field(description="The paper's figures for it.")
     test: tuple[str, ...] = Field((), description="[ROW, '>', ROW], or [ROW, best] of all.")
     spread: tuple[str, ...] = Field((), description="[ROW, '<', ROW], of deviations over seeds.")
+    gains: tuple[str, ...] = Field(
+        (), description="[ROW, ROW, '<', ROW, ROW], of the first over the second of each two."
+    )
     ours: tuple[float, float, float, float] | None = Field(
         None,
         description="Of three seeds each, as a page has them: mean, deviation, mean, deviation.",
@@ -62,7 +65,8 @@ class Claim(Strict):
     @property
     def rows(self) -> list[str]:
         """The rows that it names."""
-        return [word for word in (*self.test, *self.spread) if word not in (">", "<", "best")]
+        words = (*self.test, *self.spread, *self.gains)
+        return [word for word in words if word not in (">", "<", "best")]
 
 
 class Item(Strict):

@@ -59,6 +59,10 @@ def steadier(steady: float, other: float, seeds: int) -> Judged:
     return Judged("does not" if ratio < 1 / limit else "open", told)
 
 
+def _gains(rows: Mapping[str, Sequence[float]], after: str, before: str) -> list[float]:
+    return [a - b for a, b in zip(rows[after], rows[before], strict=True)]
+
+
 def judge(claim: Claim, rows: Mapping[str, Sequence[float]]) -> Judged | None:
     """Judge a claim by the figures of rows by seed; None where it has no test or a row lacks."""
     needed = claim.rows
@@ -70,6 +74,9 @@ def judge(claim: Claim, rows: Mapping[str, Sequence[float]]) -> Judged | None:
             return Judged("open", "one seed")
         deviations = statistics.stdev(first), statistics.stdev(second)
         return steadier(*deviations, len(first))
+    if claim.gains:
+        small, large = (_gains(rows, *pair) for pair in (needed[:2], needed[2:]))
+        return difference(large, small)
     if claim.test[1] == ">":
         return difference(rows[needed[0]], rows[needed[1]])
     best = rows[needed[0]]

@@ -192,6 +192,18 @@ def test_a_claim_follows_from_the_interval_over_seeds():
     assert judge(best, rows).verdict == "does not"
     assert judge(best, {"all": rows["all"], "none": rows["none"]}).verdict == "holds"
     assert judge(best, {"none": rows["none"]}) is None
+    # A gain of 0.1 beside one of 1.0.
+    little = Claim(says="adds little", paper="-", gains=("A with", "A", "<", "B with", "B"))
+    grown = {name: [value + 0.1 for value in found] for name, found in rows.items()}
+    pairs = {"A with": grown["none"], "A": rows["none"], "B with": rows["all"], "B": rows["none"]}
+    assert judge(little, pairs).verdict == "holds"
+    swapped = {
+        "A with": pairs["B with"],
+        "A": pairs["B"],
+        "B with": pairs["A with"],
+        "B": pairs["A"],
+    }
+    assert judge(little, swapped).verdict == "does not"
 
 
 def test_a_place_says_recipe_stage_point_and_pooling():
