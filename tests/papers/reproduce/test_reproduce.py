@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import yaml
 from conftest import make_sentences, save_encoder
+from scipy.stats import spearmanr
 
 from st_jtcse import bundled
 from st_jtcse.hashing import sha256
+from st_jtcse.modules import load_sentence_transformer
 from st_jtcse.papers.reproduce import chains, command
 from st_jtcse.papers.reproduce import items as items_of
 from st_jtcse.papers.reproduce.items import Claim, Item, place_of
@@ -69,6 +71,15 @@ TABLE = [
         "make": "convergence",
         "recipe": "plain",
         "rows": {"CoSENT": [2500, "encoder"], "MSE": [5017, "joint"]},
+    },
+    {
+        "id": "lsrns-3",
+        "number": "Table 3",
+        "shows": "transfer",
+        "values": "some",
+        "sets": "transfer",
+        "recipe": "plain",
+        "rows": {"encoder": [86.22, "encoder"]},
     },
     {"id": "jtcse-1", "number": "Fig. 1", "shows": "a sketch", "drawing": True},
     {"id": "jtcse-3", "number": "Fig. 3", "shows": "Eq. 5", "values": "a", "make": "surface"},
@@ -157,6 +168,46 @@ def test_cells_are_shared_and_kept_and_a_failure_stands_beside_the_rest(table, c
     assert sha256(first) == before
 
 
+def _senteval(folder):
+    """Write two sets of SentEval: graded pairs, and labelled texts."""
+    (folder / "sts").mkdir(parents=True)
+    (folder / "transfer").mkdir()
+    left, right = make_sentences(10, seed=7), make_sentences(10, seed=8)
+    pairs = [
+        {"sentence1": one, "sentence2": two, "score": at / 2}
+        for at, (one, two) in enumerate(zip(left, right))
+    ]
+    texts = [{"text": text, "label": at % 2} for at, text in enumerate(make_sentences(60, seed=9))]
+    for name, rows in (("sts/stsb.test", pairs), ("transfer/cr", texts)):
+        lines = [json.dumps(row) + "\n" for row in rows]
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    return pairs
+
+
+@pytest.mark.usefixtures("unrehearsed")
+def test_rows_are_scored_on_the_sets_of_a_folder(table, capsys):
+    pairs = _senteval(table / "sets")
+    asked = ["jtcse-XI", "lsrns-3", "--seeds", "1..1"]
+    assert run(table, *asked) == 0
+    assert "lsrns-3: its sets are not bundled; --data names" in capsys.readouterr().out
+    assert run(table, *asked, "--resume", "--data", str(table / "sets")) == 0
+    told = json.loads((table / "out" / "reproduced.json").read_text())
+    poolings, transfer = (item["figures"] for item in told["items"])
+    twin = load_sentence_transformer(table / "out" / "runs" / "plain" / "seed-1" / "joint")
+    one, two = (
+        twin.encode([pair[column] for pair in pairs]).astype(float)
+        for column in ("sentence1", "sentence2")
+    )
+    cosines = (one * two).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(two, axis=1)
+    by_hand = 100 * spearmanr(cosines, [pair["score"] for pair in pairs]).statistic
+    assert poolings["CLS"] == [pytest.approx(by_hand)]
+    assert poolings["mean"] != poolings["CLS"]
+    assert 0 <= transfer["encoder"][0] <= 100
+    assert "for scores CR" in (table / "out" / "index.html").read_text()
+    # Each model's results are kept: three files for two poolings and a transfer set.
+    assert len(list((table / "out" / "results").glob("*/results.json"))) == 3
+
+
 def test_bad_input_is_told_before_anything_is_computed(table, capsys, monkeypatch):
     assert run(table, "jtcse-XX") == 2
     assert "found 'jtcse-XX'. Did you mean 'jtcse-X'?" in capsys.readouterr().err
@@ -168,6 +219,11 @@ def test_bad_input_is_told_before_anything_is_computed(table, capsys, monkeypatc
     assert run(table, "jtcse-II", "--size", "paper") == 2
     # Four trained stages, two languages, and BERT.
     assert "about 16 hours of one GPU and 0 GB of downloads" in capsys.readouterr().err
+    (table / "empty").mkdir()
+    assert run(table, "jtcse-X", "--data", str(table / "empty")) == 2
+    assert "expected a folder with sets of SentEval" in capsys.readouterr().err
+    assert run(table, "jtcse-II", "--size", "paper", "--data", str(table)) == 2
+    assert "use it with mini" in capsys.readouterr().err
     assert not (table / "out").exists()
     with pytest.raises(SystemExit):
         run(table, "--seeds", "3..1")
@@ -175,7 +231,7 @@ def test_bad_input_is_told_before_anything_is_computed(table, capsys, monkeypatc
 
 def test_the_list_tells_states(table, capsys):
     assert run(table, "--list") == 0
-    assert "6 mini, 1 drawing, 1 Hub and GPU" in capsys.readouterr().out
+    assert "6 mini, 1 mini, --data, 1 drawing, 1 Hub and GPU" in capsys.readouterr().out
 
 
 def test_a_claim_follows_from_the_interval_over_seeds():
@@ -192,6 +248,8 @@ def test_a_claim_follows_from_the_interval_over_seeds():
     assert judge(best, rows).verdict == "does not"
     assert judge(best, {"all": rows["all"], "none": rows["none"]}).verdict == "holds"
     assert judge(best, {"none": rows["none"]}) is None
+    of_two = Claim(says="better than none", paper="-", test=("all", "best", "none"))
+    assert judge(of_two, rows).verdict == "holds"
     # A gain of 0.1 beside one of 1.0.
     little = Claim(says="adds little", paper="-", gains=("A with", "A", "<", "B with", "B"))
     grown = {name: [value + 0.1 for value in found] for name, found in rows.items()}
