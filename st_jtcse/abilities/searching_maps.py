@@ -15,10 +15,9 @@ from st_jtcse.recipe.blocks import Block
 from st_jtcse.recipe.yaml_source import Loc
 
 if TYPE_CHECKING:
-    from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
-    from st_jtcse.data.known_items import Heading, KnownItems
+    from st_jtcse.data.known_items import KnownItems
     from st_jtcse.evaluation.search_maps import Entry
     from st_jtcse.evaluation.unique_texts import Vectors
     from st_jtcse.recipe.consistency import PlacedStage
@@ -122,12 +121,12 @@ class SearchMaps(Ability):
         )
 
     def _contest(self, job: Job) -> tuple[list[Entry], Entry, dict[str, Any]]:
-        from st_jtcse.data.known_items import HEADING, known_items
+        from st_jtcse.data.known_items import HEADING, known_items, passages_of
         from st_jtcse.evaluation.search_maps import chosen, compete
         from st_jtcse.evaluation.shared_encoding import found_together
 
         spec: SearchMapsSpec = self.of(job.stage)
-        passages, headings = _passages(job.sentences.rows, spec.passages)
+        passages, headings = passages_of(job.sentences.rows, spec.passages)
         items = known_items(passages, job.seed, spec.queries, headings)
         vectors = found_together(job.model, partial(_vectors, job.model, passages, items))
         entries = compete(*vectors, items, passages)
@@ -148,24 +147,6 @@ class SearchMaps(Ability):
             "Behind it stand linear layers for search, fitted on its text alone "
             f"({found['chosen']})."
         )
-
-
-def _passages(rows: Dataset, most: int) -> tuple[list[str], dict[int, Heading]]:
-    """Return different passages as a search encodes them, and by place what they stand below."""
-    from st_jtcse.data.judged_corpus import as_searched
-    from st_jtcse.data.known_items import Heading
-
-    first: dict[str, tuple[str | None, str | None]] = {}
-    for batch in rows.iter(10_000):
-        for text, title, heading in zip(batch["sentence"], batch["title"], batch["heading"]):
-            first.setdefault(text, (title, heading))
-    step = max(1, -(-len(first) // most))
-    passages, headings = [], {}
-    for place, (text, (title, heading)) in enumerate(list(first.items())[::step]):
-        passages.append(as_searched(title, text))
-        if heading:
-            headings[place] = Heading(heading, text)
-    return passages, headings
 
 
 def _vectors(

@@ -62,12 +62,11 @@ class Watched(Ability):
         inputs = job.inputs
         if job.small or inputs.sentences is None:
             return
-        texts, held = _texts(job)
         made: dict[str, OwnSet] = {}
-        if "search" in self.of(job.stage) and (own := _search(texts, held)) is not None:
+        if "search" in self.of(job.stage) and (own := _search(job)) is not None:
             made[SEARCH] = own
         if "topics" in self.of(job.stage):
-            made[TOPICS] = _topics(job.model, texts)
+            made[TOPICS] = _topics(job.model, _texts(job))
         job.inputs = replace(
             inputs,
             sets=inputs.sets | made,
@@ -100,11 +99,11 @@ def watched_lines(stage: str, before: Mapping[str, float], after: Mapping[str, f
     return told
 
 
-def _texts(job: Job) -> tuple[list[str], int]:
-    """Return some texts, those that are held out first, and how many those are."""
+def _texts(job: Job) -> list[str]:
+    """Return some texts, those that are held out first."""
     out = [] if job.inputs.kept_out is None else _some(job.inputs.kept_out.dataset, _QUERIES)
     others = _some(job.sentences.dataset, _PASSAGES)
-    return list(dict.fromkeys([*out, *others])), len(out)
+    return list(dict.fromkeys([*out, *others]))
 
 
 def _some(dataset: Dataset, most: int) -> list[str]:
@@ -112,18 +111,22 @@ def _some(dataset: Dataset, most: int) -> list[str]:
     return list(dict.fromkeys(dataset["sentence"][::step]))
 
 
-def _search(texts: list[str], held: int) -> OwnSet | None:
+def _search(job: Job) -> OwnSet | None:
     """Return the search of passages by queries that are made of the held-out ones, if there are
     any.
     """
-    from st_jtcse.data.known_items import known_items
+    from st_jtcse.data.known_items import known_items, passages_of
     from st_jtcse.evaluation.searching import search_of
 
-    own = texts[:held] if held else texts
-    items = known_items(own, 0, _QUERIES)
-    if len(items.queries) < 2 or len(texts) < 2:
+    own, headings = passages_of(job.sentences.rows, _PASSAGES)
+    passages = own
+    if job.inputs.kept_out is not None:
+        own, headings = passages_of(job.inputs.kept_out.rows, _QUERIES)
+        passages = list(dict.fromkeys([*own, *passages]))
+    items = known_items(own, 0, _QUERIES, headings)
+    if len(items.queries) < 2 or len(passages) < 2:
         return None
-    return search_of(items.over(texts), SEARCH)
+    return search_of(items.over(passages), SEARCH)
 
 
 def _topics(model: Any, texts: list[str]) -> OwnSet:

@@ -9,11 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from st_jtcse.data.judged_corpus import JudgedCorpus
+from st_jtcse.data.judged_corpus import JudgedCorpus, as_searched
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 # Words of a query, and the fewest of a passage that gives one.
 _QUERY, _PASSAGE = 5, 12
@@ -78,6 +81,27 @@ class Heading(NamedTuple):
 
     query: str
     rest: str
+
+
+def passages_of(rows: Dataset, most: int) -> tuple[list[str], dict[int, Heading]]:
+    """Return different passages as a search encodes them, the title first, and by place what they
+    stand below.
+
+    Args:
+        rows: Rows of loaded sentences.
+        most: How many, evenly spread.
+    """
+    first: dict[str, tuple[str | None, str | None]] = {}
+    for batch in rows.iter(10_000):
+        for text, title, heading in zip(batch["sentence"], batch["title"], batch["heading"]):
+            first.setdefault(text, (title, heading))
+    step = max(1, -(-len(first) // most))
+    passages, headings = [], {}
+    for place, (text, (title, heading)) in enumerate(list(first.items())[::step]):
+        passages.append(as_searched(title, text))
+        if heading:
+            headings[place] = Heading(heading, text)
+    return passages, headings
 
 
 def known_items(
