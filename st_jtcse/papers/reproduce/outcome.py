@@ -79,6 +79,7 @@ class Outcome:
         return {
             "item": self.item.id,
             "state": self.item.state,
+            "sets": self.sets,
             "figures": self.figures,
             "means": means,
             "failed": self.failed,
