@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,8 +12,6 @@ from st_jtcse.evaluation.given_models import load_model
 from st_jtcse.evaluation.results import Outcome, Results
 from st_jtcse.papers.evaluation.senteval_data import STS, TRANSFER, SentEvalJob
 from st_jtcse.papers.reproduce.items import Sets
-
-NAMES: dict[Sets, tuple[str, ...]] = {"sts": STS, "transfer": tuple(TRANSFER), "own": ()}
 
 
 class GivenSets:
@@ -26,12 +25,14 @@ class GivenSets:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.jobs: dict[Sets, dict[str, SentEvalJob]] = {kind: {} for kind in NAMES}
-        for kind, names in NAMES.items():
-            for name in names:
-                with suppress(DataUnavailable):
-                    self.jobs[kind][name] = SentEvalJob(name, folder, hub=False)
-        if not any(self.jobs.values()):
+        pairs, labelled = _found(STS, folder), _found(TRANSFER, folder)
+        self.jobs: dict[Sets, dict[str, SentEvalJob]] = {
+            "sts": pairs,
+            "unseen": pairs,
+            "transfer": labelled,
+            "own": {},
+        }
+        if not pairs and not labelled:
             raise UserError(
                 f"--data: expected a folder with sets of SentEval, such as sts/stsb.test.jsonl, "
                 f"found none in {folder}. docs/evaluation.md has their form."
@@ -56,3 +57,11 @@ class GivenSets:
     def told(self, kind: Sets) -> str:
         """Return the names of the sets."""
         return ", ".join(self.jobs[kind])
+
+
+def _found(names: Iterable[str], folder: Path) -> dict[str, SentEvalJob]:
+    found = {}
+    for name in names:
+        with suppress(DataUnavailable):
+            found[name] = SentEvalJob(name, folder, hub=False)
+    return found

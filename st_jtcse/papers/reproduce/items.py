@@ -19,7 +19,7 @@ from st_jtcse.wording import nearest
 ITEMS = Path(__file__).with_name("items.yaml")
 PAPERS = {"jtcse": "JTCSE", "tncse": "TNCSE", "cosent": "CoSENT", "lsrns": "LS-RNS"}
 Verdict = Literal["holds", "does not", "open"]
-Sets = Literal["sts", "transfer", "own"]
+Sets = Literal["sts", "unseen", "transfer", "own"]
 Measure = Literal[
     "score", "alignment", "uniformity", "modulus", "energy", "spread", "top_fifth", "sep_share"
 ]
@@ -92,7 +92,9 @@ class Item(Strict):
     )
     measure: Measure = Field("score", description="What is measured of a row's model.")
     sets: Sets = Field(
-        "sts", description="Which sets of --data it is scored on; own: the recipe's, always."
+        "sts",
+        description="Which sets of --data it is scored on; unseen: graded pairs, never those of "
+        "the recipe; own: the recipe's, always.",
     )
     sentence: str | None = Field(None, description="The sentence of attention maps.")
     map: Literal["pca", "tsne"] = Field("pca", description="How a map is made.")
@@ -130,7 +132,7 @@ class Item(Strict):
     @property
     def needs_data(self) -> bool:
         """Whether the small size has it only with --data, as no such sets are bundled."""
-        return self.sets == "transfer"
+        return self.sets in ("unseen", "transfer")
 
     @property
     def state(self) -> str:
