@@ -150,20 +150,26 @@ def load_sentences(
     key = hashlib.sha256(settings.encode()).hexdigest()[:16]
     final = (cache_dir or DEFAULT_CACHE) / f"text-{key}.arrow"
     if not is_whole(final, settings):
-        with write_errors_told(final.parent):
-            final.parent.mkdir(parents=True, exist_ok=True)
-            # Of several processes one converts, and the others wait for its file.
-            check_lock(final.with_suffix(".lock"))
-            with FileLock(final.with_suffix(".lock")):
-                if not is_whole(final, settings):
-                    told = ", ".join(map(str, files))
-                    logger.info("text: converting %s, kept in %s", told, final.parent)
-                    reader.write(final, settings)
+        _convert(reader, files, final, settings)
     with final.open("rb") as file:
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     table = MemoryMappedTable(pa.ipc.open_stream(pa.py_buffer(memory)).read_all(), str(final))
     skipped, digest = last_words(final)
     return Sentences(Dataset(table, fingerprint=key), skipped, digest, memory=memory)
+
+
+def _convert(reader: _Reader, files: Sequence[Path], final: Path, settings: str) -> None:
+    """Write what the files hold; of several processes one does, and the others wait for it."""
+    lock = final.with_suffix(".lock")
+    with write_errors_told(final.parent):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        check_lock(lock)
+        with FileLock(lock):
+            if is_whole(final, settings):
+                return
+            told = ", ".join(map(str, files))
+            logger.info("text: converting %s, kept in %s", told, final.parent)
+            reader.write(final, settings)
 
 
 def _first_of(sources: Sequence[Source]) -> Sentences:

@@ -120,28 +120,33 @@ def compete(
             "pip install 'st-jtcse[search]'."
         )
     cut = [at for at in second if items.rests[at]]
+    places = np.array([items.passages[at] for at in cut])
     targets = np.array(fitted.passages)
+    candidates: dict[str, list[AffineMap]] = {START: []}
+    for way in ways:
+        candidates[way.name] = way.fit(vectors, queries[first], targets)
     entries = []
-    for name, maps in [
-        (START, []),
-        *((way.name, way.fit(vectors, queries[first], targets)) for way in ways),
-    ]:
-        mapped, asked, without = vectors, queries, rests
-        for each in maps:
-            mapped, asked, without = each(mapped), each(asked), each(without)
+    for name, maps in candidates.items():
+        mapped, asked, without = (_through(maps, each) for each in (vectors, queries, rests))
         found = known.searched(asked[second], mapped, lexical=False)[""]
-        places = np.array([items.passages[at] for at in cut])
+        unseen = _found_without(asked[cut], without[cut], mapped, places)
         entries.append(
             Entry(
                 name,
                 maps,
                 known=100 * found.means["mrr@10"],
-                unseen=100 * _found_without(asked[cut], without[cut], mapped, places),
+                unseen=100 * unseen,
                 agreement=_shared(found, before[SUMMED]),
                 stays=_shared(found, before[""]),
             )
         )
     return entries
+
+
+def _through(maps: Sequence[AffineMap], vectors: Vectors) -> Vectors:
+    for each in maps:
+        vectors = each(vectors)
+    return vectors
 
 
 def chosen(entries: Sequence[Entry]) -> Entry:

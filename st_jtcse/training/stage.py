@@ -50,6 +50,27 @@ def _start_scores(kind: ModelKind, model: Any, evaluators: Mapping[str, Any]) ->
     return {name: found[name] for name in evaluators}
 
 
+def _record_of_start(job: Job, kind: ModelKind, shipped: ShippedScores) -> dict[str, Any]:
+    """Return what a stage's record says before it is trained."""
+    stage, inputs = job.stage, job.inputs
+    as_shipped = shipped.of(stage, inputs)
+    shipped.keep()
+    found: dict[str, Any] = {
+        "seed": job.seed,
+        "loss": stage.loss.model_dump() if stage.loss else None,
+        "data_sha256": inputs.hashes,
+        "begins_as": begins_as(stage.model),
+        "as_shipped": as_shipped,
+        "metrics": {name: kind.metric_of(own) for name, own in inputs.evaluators.items()},
+        "spearman_start": _start_scores(kind, job.model, inputs.evaluators),
+        "steps": 0,
+        "seconds": 0.0,
+    }
+    if any(map(is_kept, inputs.evaluators.values())):
+        found["kept_neighbours"] = stage.evaluate.kept_neighbours if stage.evaluate else None
+    return found
+
+
 def run_stage(
     loaded: LoadedRecipe,
     stage: StageSpec,
@@ -77,24 +98,7 @@ def run_stage(
         resolve=resolver(folder),
     )
     job.begin()
-    inputs = job.inputs
-    as_shipped = shipped.of(stage, inputs)
-    shipped.keep()
-    found: dict[str, Any] = {
-        "seed": seed,
-        "loss": stage.loss.model_dump() if stage.loss else None,
-        "data_sha256": inputs.hashes,
-        "begins_as": begins_as(stage.model),
-        "as_shipped": as_shipped,
-        "metrics": {
-            name: kind.metric_of(evaluator) for name, evaluator in inputs.evaluators.items()
-        },
-        "spearman_start": _start_scores(kind, job.model, inputs.evaluators),
-        "steps": 0,
-        "seconds": 0.0,
-    }
-    if any(map(is_kept, inputs.evaluators.values())):
-        found["kept_neighbours"] = stage.evaluate.kept_neighbours if stage.evaluate else None
+    found = _record_of_start(job, kind, shipped)
     if stage.loss is not None:
         if processes.rank() == 0:
             folder.begin(stage.name)

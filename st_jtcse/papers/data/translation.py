@@ -69,32 +69,31 @@ class Translator(FrozenGenerator):
         self.source: str | None = getattr(self.tokenizer, "source_lang", None)
         self.target: str | None = getattr(self.tokenizer, "target_lang", None)
         positions = getattr(self.model.config, "max_position_embeddings", None)
-        if positions is not None and max_length > positions:
-            raise UserError(
-                f"The translation model {name!r} has {positions} positions, fewer than a "
-                f"max_length of {max_length}; lower max_length."
-            )
-        codes = getattr(self.tokenizer, "supported_language_codes", [])
-        if len(codes) > 1 and not prefix.startswith(tuple(codes)):
-            raise UserError(
-                f"The translation model {name!r} translates into several languages "
-                f"({', '.join(codes[:8])}); name one at the start of the prefix."
-            )
+        self._check(max_length, positions)
         # A tokenizer without a limit has a very large number.
-        limits = [
-            limit
-            for limit in (self.tokenizer.model_max_length, positions)
-            if limit and limit < 10**9
-        ]
-        self.source_limit = min(limits, default=None)
-        kept = {
-            key: getattr(self.model.generation_config, key, None) for key in _TOKENS + _FORBIDDEN
-        }
+        limits = [self.tokenizer.model_max_length, positions]
+        self.source_limit = min((one for one in limits if one and one < 10**9), default=None)
+        generation = self.model.generation_config
+        kept = {key: getattr(generation, key, None) for key in _TOKENS + _FORBIDDEN}
         # On the model, because transformers fills what is None in a configuration given to generate
         # from the model's.
         self.model.generation_config = GenerationConfig(
             **kept, do_sample=False, num_beams=beam_size, max_new_tokens=max_length
         )
+
+    def _check(self, max_length: int, positions: int | None) -> None:
+        """Refuse lengths that the model has no positions for, and a prefix without a language."""
+        if positions is not None and max_length > positions:
+            raise UserError(
+                f"The translation model {self.name!r} has {positions} positions, fewer than a "
+                f"max_length of {max_length}; lower max_length."
+            )
+        codes = getattr(self.tokenizer, "supported_language_codes", [])
+        if len(codes) > 1 and not self.prefix.startswith(tuple(codes)):
+            raise UserError(
+                f"The translation model {self.name!r} translates into several languages "
+                f"({', '.join(codes[:8])}); name one at the start of the prefix."
+            )
 
     def fingerprint(self) -> str:
         """Hash all that decides a translation: weights, configuration, vocabulary, search and
@@ -204,13 +203,7 @@ def round_trip(
     gives the columns ``sentence`` and ``round_trip``, two views. Pivots follow
     one another, each with a file in `cache_dir`.
     """
-    names = [pivot.name for pivot in pivots]
-    if not names:
-        raise UserError("Expected at least one pivot language, found none; give a pivot.")
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise UserError(
-            f"The pivot {twice[0]!r} is given twice; remove one, or give it another name."
-        )
+    _check_names([pivot.name for pivot in pivots])
     search = {
         "beam_size": beam_size,
         "max_length": max_length,
@@ -238,6 +231,15 @@ def round_trip(
     if mode == "add":
         joined = pa.concat_tables([pa.table({"sentence": texts}), joined])
     return RoundTrip(Dataset(joined), counts)
+
+
+def _check_names(names: list[str]) -> None:
+    if not names:
+        raise UserError("Expected at least one pivot language, found none; give a pivot.")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(
+            f"The pivot {twice[0]!r} is given twice; remove one, or give it another name."
+        )
 
 
 def _counts(trips: pa.Table, texts: pa.ChunkedArray) -> dict[str, int]:
