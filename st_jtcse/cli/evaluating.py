@@ -95,12 +95,8 @@ def _evaluated(
     own: Sequence[OwnSetJob],
 ) -> WithoutScore:
     model, folder = options.models[at], options.output_dirs[at]
-    if evaluated.note and options.card:
-        raise UserError(
-            "--card shows what the model's own modules reach, and it has none; leave out --card."
-        )
     if evaluated.note:
-        console.say(evaluated.note)
+        _tell_note(evaluated.note, options)
     if options.card:  # Others will read it: where the model lies here is nothing to them.
         evaluated = replace(evaluated, name=Path(model).absolute().name)
     with faults_of("--output-dir"):
@@ -127,6 +123,14 @@ def _evaluated(
     # In a folder of earlier calls other tasks may be missing too.
     missing = [key for key in jobs if key in results.data.missing]
     return WithoutScore(missing, results.undefined)
+
+
+def _tell_note(note: str, options: argparse.Namespace) -> None:
+    if options.card:
+        raise UserError(
+            "--card shows what the model's own modules reach, and it has none; leave out --card."
+        )
+    console.say(note)
 
 
 def _beside_first(

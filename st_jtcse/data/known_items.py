@@ -104,18 +104,14 @@ def known_items(
     headings = headings or {}
     alike = Counter(heading.query for heading in headings.values())
     found: list[tuple[str, int, str, str]] = []
-    passages = 0
-    for place in map(int, random.permutation(len(texts))):
-        if len(words[place]) < _PASSAGE:
-            continue
+    shuffled = map(int, random.permutation(len(texts)))
+    long = (place for place in shuffled if len(words[place]) >= _PASSAGE)
+    for place in islice(long, most):
         for query, kind, rest in _queries(texts[place], words[place], rare, random):
             found.append((query, place, kind, rest))
         heading = headings.get(place)
         if heading is not None and alike[heading.query] == 1:
             found.append((heading.query, place, HEADING, heading.rest))
-        passages += 1
-        if passages == most:
-            break
     queries = [one[0] for one in found]
     places = [one[1] for one in found]
     kinds = [one[2] for one in found]

@@ -111,8 +111,7 @@ def compete(
         UserError: bm25s is not installed.
     """
     first, second = items.halves()
-    fitted, held = items.of(first), items.of(second)
-    known = search_of(held.over(texts), "known items")
+    known = search_of(items.of(second).over(texts), "known items")
     before = known.searched(queries[second], vectors)
     if SUMMED not in before:
         raise UserError(
@@ -120,27 +119,26 @@ def compete(
             "pip install 'st-jtcse[search]'."
         )
     cut = [at for at in second if items.rests[at]]
-    places = np.array([items.passages[at] for at in cut])
-    targets = np.array(fitted.passages)
-    candidates: dict[str, list[AffineMap]] = {START: []}
-    for way in ways:
-        candidates[way.name] = way.fit(vectors, queries[first], targets)
+    places, targets = np.array(items.passages)[cut], np.array(items.of(first).passages)
     entries = []
-    for name, maps in candidates.items():
+    for name, maps in _candidates(ways, vectors, queries[first], targets).items():
         mapped, asked, without = (_through(maps, each) for each in (vectors, queries, rests))
         found = known.searched(asked[second], mapped, lexical=False)[""]
-        unseen = _found_without(asked[cut], without[cut], mapped, places)
-        entries.append(
-            Entry(
-                name,
-                maps,
-                known=100 * found.means["mrr@10"],
-                unseen=100 * unseen,
-                agreement=_shared(found, before[SUMMED]),
-                stays=_shared(found, before[""]),
-            )
-        )
+        reached = 100 * found.means["mrr@10"]
+        unseen = 100 * _found_without(asked[cut], without[cut], mapped, places)
+        shared = _shared(found, before[SUMMED]), _shared(found, before[""])
+        entries.append(Entry(name, maps, reached, unseen, *shared))
     return entries
+
+
+def _candidates(
+    ways: Sequence[Way], vectors: Vectors, queries: Vectors, targets: npt.NDArray[np.int64]
+) -> dict[str, list[AffineMap]]:
+    """Return the maps to compare, by name."""
+    found: dict[str, list[AffineMap]] = {START: []}
+    for way in ways:
+        found[way.name] = way.fit(vectors, queries, targets)
+    return found
 
 
 def _through(maps: Sequence[AffineMap], vectors: Vectors) -> Vectors:

@@ -76,12 +76,8 @@ def files_to_push(folder: Path) -> ModelFiles:
         if not _is_of_model(parts, named) or not (path.is_file() or is_link):
             found.left_out.append(name)
             continue
-        is_inside = path.is_file() and path.resolve().is_relative_to(folder.resolve())
-        if is_link and not is_inside:
-            raise UserError(
-                f"{path} is a link that leaves the model's folder; put the file itself in its "
-                "place."
-            )
+        if is_link:
+            _check_link(path, folder)
         found.sent[name] = path.stat().st_size
     if CONFIG not in found.sent and MODULES not in found.sent:
         raise UserError(
@@ -99,6 +95,13 @@ def files_to_push(folder: Path) -> ModelFiles:
             f"{LARGEST_FILE / 1e9:.0f} GB; save the model with a smaller max_shard_size."
         )
     return found
+
+
+def _check_link(path: Path, folder: Path) -> None:
+    if not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):
+        raise UserError(
+            f"{path} is a link that leaves the model's folder; put the file itself in its place."
+        )
 
 
 def check_whole(folder: Path, files: ModelFiles) -> None:

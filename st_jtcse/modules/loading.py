@@ -172,21 +172,26 @@ def _as_shipped(
                 "if you trust it, load it with trust_remote_code=True",
             )
     with reading(name) as place:
-        kinds: list[Any] = [import_from_string(entry["type"]) for entry in entries]
-        given = {**hub, "model_kwargs": model_kwargs}
-        modules = [
-            kind.load(place, subfolder=entry["path"], **given)
-            for kind, entry in zip(kinds, entries)
-        ]
-        settings = read_settings(place, hub["revision"])
-        return SentenceTransformer(
-            modules=modules,
-            device=device,
-            prompts={key: text for key, text in settings.prompts.items() if text is not None},
-            default_prompt_name=settings.default_prompt_name,
-            similarity_fn_name=cast(Any, settings.similarity_fn_name),
-            truncate_dim=settings.truncate_dim,
-        )
+        return _with_own_modules(place, entries, device, {**hub, "model_kwargs": model_kwargs})
+
+
+def _with_own_modules(
+    place: str, entries: Sequence[Mapping[str, Any]], device: str | None, given: dict[str, Any]
+) -> SentenceTransformer:
+    """Load a model of which some modules are of this package."""
+    modules = []
+    for entry in entries:
+        kind: Any = import_from_string(entry["type"])
+        modules.append(kind.load(place, subfolder=entry["path"], **given))
+    settings = read_settings(place, given["revision"])
+    return SentenceTransformer(
+        modules=modules,
+        device=device,
+        prompts={key: text for key, text in settings.prompts.items() if text is not None},
+        default_prompt_name=settings.default_prompt_name,
+        similarity_fn_name=cast(Any, settings.similarity_fn_name),
+        truncate_dim=settings.truncate_dim,
+    )
 
 
 def _is_own_module(kind: str) -> bool:

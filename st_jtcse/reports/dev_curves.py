@@ -71,14 +71,7 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
     curves: list[Curve] = []
     taken: dict[tuple[str, int], Path] = {}
     data: dict[str, tuple[Path, dict[str, str]]] = {}
-    runs = [(folder, _run(folder)) for folder in folders]
-    first, recipe = folders[0], runs[0][1].recipe
-    for folder, run in runs:
-        if run.recipe != recipe:
-            raise UserError(
-                f"{folder} is a run of {run.recipe} and {first} one of {recipe}; compare runs of "
-                "one recipe."
-            )
+    for folder, run in _runs(folders):
         for stage in run.stages:
             curve, hashes = _curve(stage, run.seed), stage.data_sha256
             if not curve.evaluations:
@@ -104,6 +97,19 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
             "args.eval_strategy and evaluate.dev, and run it again."
         )
     return curves
+
+
+def _runs(folders: Sequence[Path]) -> list[tuple[Path, RunResults]]:
+    """Read runs, which are to be of one recipe."""
+    runs = [(folder, _run(folder)) for folder in folders]
+    first, recipe = folders[0], runs[0][1].recipe
+    for folder, run in runs:
+        if run.recipe != recipe:
+            raise UserError(
+                f"{folder} is a run of {run.recipe} and {first} one of {recipe}; compare runs of "
+                "one recipe."
+            )
+    return runs
 
 
 def _curve(stage: StageRecord, seed: int) -> Curve:

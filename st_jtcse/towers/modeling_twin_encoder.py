@@ -7,6 +7,7 @@ there without st_jtcse, so it may import torch and transformers only.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -363,15 +364,16 @@ class TwinEncoderModel(PreTrainedModel):
             if index == 0:
                 first, first_cross = hidden, cross or hidden
 
-        def ended(first: list[Tensor], last: list[Tensor]) -> list[Tensor]:
-            ends = [way.end(state) for way, state in zip(ways, last)]
-            if pooling != "first_last":
-                return ends
-            return [(a + b) / 2 for a, b in zip(first, ends)]
+        ended = partial(self._ended, ways, pooling)
+        return ended(first, hidden), None if cross is None else ended(first_cross, cross)
 
-        if cross is None:
-            return ended(first, hidden), None
-        return ended(first, hidden), ended(first_cross, cross)
+    def _ended(
+        self, ways: list[Any], pooling: TowerPooling, first: list[Tensor], last: list[Tensor]
+    ) -> list[Tensor]:
+        ends = [way.end(state) for way, state in zip(ways, last)]
+        if pooling != "first_last":
+            return ends
+        return [(a + b) / 2 for a, b in zip(first, ends)]
 
     def _rows(self, pooling: TowerPooling, is_last: bool) -> type[FirstRow | EveryRowOfBoth]:
         """The rows of a CAEL that are read later: of the normal streams, and of the cross

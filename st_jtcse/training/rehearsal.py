@@ -74,6 +74,19 @@ def rehearse(
         inputs = load_inputs(read, loaded.cache_dir)
     if not wanted or processes.count() > 1:
         return []
+    seconds = _seconds(loaded, wanted, inputs)
+    done.update(keys[name] for name in wanted)
+    lines = told_ahead(loaded, wanted, inputs, seconds)
+    if alone:
+        for line in lines:
+            logger.info("%s", line)
+    return lines
+
+
+def _seconds(
+    loaded: LoadedRecipe, wanted: list[str], inputs: Mapping[str, Inputs]
+) -> dict[str, float]:
+    """Take the steps, log what is remarkable, and return the time that a stage's step took."""
     seconds: dict[str, float] = {}
     with untouched() as folder:
         run = SmallRun(loaded, folder)
@@ -85,11 +98,7 @@ def rehearse(
                     seconds[stage.name] = found
     for name, remark in run.remarks.items():
         logger.warning("%s: %s", name, remark)
-    done.update(keys[name] for name in wanted)
-    lines = told_ahead(loaded, wanted, inputs, seconds)
-    for line in lines if alone else ():
-        logger.info("%s", line)
-    return lines
+    return seconds
 
 
 @contextmanager

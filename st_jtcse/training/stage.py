@@ -105,10 +105,9 @@ def run_stage(
         prepare(job)
         train(job, [StageLines(stage), *callbacks])
     job.finish()
-    found |= job.record
     processes.wait_for_all()  # Until nobody reads the checkpoints any more.
     if processes.rank() == 0:
-        save_stage(loaded, job, folder, found, start)
+        save_stage(loaded, job, folder, found | job.record, start)
         if record := folder.record(stage.name):
             tell_end(record, time.perf_counter() - began)
     processes.wait_for_all()

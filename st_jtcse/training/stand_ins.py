@@ -70,11 +70,7 @@ def small_copy(
         return place
     try:
         model = _shallow(config, place, depth, all_words)
-        skipped = [*_WEIGHTS, *_OTHER_FORMS]
-        folder = Path(place)
-        if not folder.is_dir():
-            folder = Path(snapshot_download(place, revision=revision, ignore_patterns=skipped))
-        _copy_without_weights(folder, target)
+        _copy_without_weights(place, revision, target)
         model.save_pretrained(target)
     except Exception:  # Whatever is unusual about the model, its own loader says it better.
         shutil.rmtree(target, ignore_errors=True)
@@ -93,12 +89,14 @@ def _shallow(config: Any, place: str, depth: Callable[[int], int], all_words: bo
         return AutoModel.from_config(small, trust_remote_code=False)
 
 
-def _copy_without_weights(folder: Path, target: Path) -> None:
-    """Copy the files of a model's folder and the folders of its modules."""
-    skipped = (*_WEIGHTS, *_OTHER_FORMS, ".*")
+def _copy_without_weights(place: str, revision: str | None, target: Path) -> None:
+    """Copy the files of a folder or Hub id, and the folders of its modules."""
+    skipped, folder = [*_WEIGHTS, *_OTHER_FORMS], Path(place)
+    if not folder.is_dir():
+        folder = Path(snapshot_download(place, revision=revision, ignore_patterns=skipped))
     target.mkdir(parents=True)
     for path in folder.iterdir():
-        if path.is_file() and not any(map(path.match, skipped)):
+        if path.is_file() and not any(map(path.match, [*skipped, ".*"])):
             shutil.copyfile(path, target / path.name)
     for entry in read_listing(folder):
         if entry["path"] and (folder / entry["path"]).is_dir():

@@ -200,29 +200,20 @@ def round_trip(
 
     Mode ``"replace"`` gives the round trips as the one column ``sentence``, as EDFSE and TNCSE
     train; ``"add"`` the sentences themselves and then those, a text that is expanded; ``"pair"``
-    gives the columns ``sentence`` and ``round_trip``, two views. Pivots follow
-    one another, each with a file in `cache_dir`.
+    the columns ``sentence`` and ``round_trip``, two views. Each pivot has a file in `cache_dir`.
     """
     _check_names([pivot.name for pivot in pivots])
-    search = {
-        "beam_size": beam_size,
-        "max_length": max_length,
-        "batch_size": batch_size,
-        "bf16": bf16,
-    }
+    search = dict(beam_size=beam_size, max_length=max_length, batch_size=batch_size, bf16=bf16)
     texts = sentences.with_format("arrow")[:].column("sentence")
     tables: list[pa.Table] = []
     counts: dict[str, dict[str, int]] = {}
+    own = (search, sentences, sentences_sha256, shard_size, cache_dir)
     # The models of a pivot are freed before those of the next are loaded.
-    own = (sentences, sentences_sha256, shard_size, cache_dir)
-    found = all_of(partial(_columns, pivot, search, *own) for pivot in pivots)
+    found = all_of(partial(_columns, pivot, *own) for pivot in pivots)
     for pivot, columns in zip(pivots, found):
         trips = columns.with_format("arrow")[:]
-        views = {"sentence": trips.column("round_trip")}
-        if mode == "pair":
-            views = {"sentence": texts, "round_trip": trips.column("round_trip")}
         counts[pivot.name] = _counts(trips, texts)
-        tables.append(pa.table(views).filter(pc.not_equal(trips.column("round_trip"), "")))
+        tables.append(_views(trips, texts, mode))
     joined = pa.concat_tables(tables)
     if not len(joined):
         raise UserError(
@@ -231,6 +222,15 @@ def round_trip(
     if mode == "add":
         joined = pa.concat_tables([pa.table({"sentence": texts}), joined])
     return RoundTrip(Dataset(joined), counts)
+
+
+def _views(trips: pa.Table, texts: pa.ChunkedArray, mode: str) -> pa.Table:
+    """Return one pivot's round trips as rows to train on, without empty ones."""
+    returned = trips.column("round_trip")
+    views = {"sentence": returned}
+    if mode == "pair":
+        views = {"sentence": texts, "round_trip": returned}
+    return pa.table(views).filter(pc.not_equal(returned, ""))
 
 
 def _check_names(names: list[str]) -> None:

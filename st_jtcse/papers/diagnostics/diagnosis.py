@@ -181,10 +181,7 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
     """
     pairs, positive = plan.pairs, plan.positive
     corpus = list(dict.fromkeys([*pairs.sentences1, *pairs.sentences2]))
-    try:
-        units = diagnostics.unit_vectors(model.encode(corpus, show_progress_bar=False))
-    except UserError as error:
-        raise UserError(f"{name}: {error}") from None
+    units = _units(name, model, corpus)
     row = {sentence: index for index, sentence in enumerate(corpus)}
     first = units[[row[sentence] for sentence in pairs.sentences1]]
     second = units[[row[sentence] for sentence in pairs.sentences2]]
@@ -212,15 +209,19 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
         notes=notes,
     )
     sample = units[[row[sentence] for sentence in sentences]]
-    found.sentence_map = _or_note(
-        notes, "No map", lambda: diagnostics.sentence_map(sample, plan.map_method, plan.seed)
-    )
-    encoders = _or_note(
-        notes, "No E_CLS, attention and moduli", lambda: diagnostics.encoders_of(model)
-    )
-    for encoder in encoders or ():
+    find_map = partial(diagnostics.sentence_map, sample, plan.map_method, plan.seed)
+    find_encoders = partial(diagnostics.encoders_of, model)
+    found.sentence_map = _or_note(notes, "No map", find_map)
+    for encoder in _or_note(notes, "No E_CLS, attention and moduli", find_encoders) or ():
         _look_inside(found, encoder, plan, sentences)
     return found
+
+
+def _units(name: str, model: SentenceTransformer, corpus: list[str]) -> NDArray[np.float64]:
+    try:
+        return diagnostics.unit_vectors(model.encode(corpus, show_progress_bar=False))
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
 
 
 def _look_inside(found: Diagnosis, encoder: Encoder, plan: Plan, sentences: list[str]) -> None:
