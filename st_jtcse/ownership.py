@@ -71,7 +71,9 @@ def take_folder(folder: Path, kind: str) -> list[Path]:
 def is_taken(folder: Path, kind: str | None = None) -> bool:
     """Whether a folder was taken for a kind of content, by default for any."""
     first = _lines(folder)[:1]
-    return first == [_header(kind)] if kind else first not in ([], [""])
+    if kind:
+        return first == [_header(kind)]
+    return first not in ([], [""])
 
 
 def adopt(folder: Path, kind: str | None, names: Iterable[str]) -> None:

@@ -84,20 +84,22 @@ def settable(annotation: Any) -> Any | None:
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return None if settable(arguments[0]) is None else annotation
+        if settable(arguments[0]) is None:
+            return None
+        return annotation
     if origin in (Union, types.UnionType):
         members = [member for member in arguments if settable(member) is not None]
         if any(is_enum(member) for member in members):
             members = [member for member in members if member is not str]
-        return reduce(operator.or_, members) if members else None
+        if members:
+            return reduce(operator.or_, members)
+        return None
     if origin is Literal or annotation in _PLAIN or is_enum(annotation):
         return annotation
     is_container = isinstance(origin, type) and issubclass(origin, Iterable)
-    return (
-        annotation
-        if is_container and all(item is ... or settable(item) is not None for item in arguments)
-        else None
-    )
+    if is_container and all(item is ... or settable(item) is not None for item in arguments):
+        return annotation
+    return None
 
 
 def model_of(name: str, arguments: Mapping[str, Argument]) -> type[BaseModel]:

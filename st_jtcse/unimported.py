@@ -59,7 +59,9 @@ def current() -> object | None:
 def module(name: str) -> Any:
     """Return a module, or what stands for it while it is read; either has its names."""
     reader = _reader.get()
-    return import_module(name) if reader is None else reader.module(name)
+    if reader is None:
+        return import_module(name)
+    return reader.module(name)
 
 
 def classes_of(module: Any) -> dict[str, type]:
@@ -112,7 +114,9 @@ class _Reader:
         top = name.partition(".")[0]
         if top in sys.stdlib_module_names:
             return import_module(name)
-        return self.compiled(name) if top == _COMPILED else _Module(self.source(name))
+        if top == _COMPILED:
+            return self.compiled(name)
+        return _Module(self.source(name))
 
     def _read(self, name: str) -> _Source:
         return _Source(self, name, _file_of(name))

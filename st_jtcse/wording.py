@@ -124,7 +124,9 @@ def words(annotation: Any) -> str:
         return f"one of {', '.join(choices[:_MANY])}{', ...' if len(choices) > _MANY else ''}"
     if annotation is Any:
         return "a value"
-    return "a mapping" if dict in (get_origin(annotation), annotation) else "a list"
+    if dict in (get_origin(annotation), annotation):
+        return "a mapping"
+    return "a list"
 
 
 def misfit(error: ErrorDetails, annotation: Any, found: Any, about: str | None = None) -> str:
@@ -190,7 +192,9 @@ def _remedy(annotation: Any, found: Any) -> str | None:
     near = nearest(found, names) if isinstance(found, str) else None
     if near:
         return f"Did you mean {near!r}?"
-    return f"Use one of: {', '.join(names)}." if len(names) > _MANY else None
+    if len(names) > _MANY:
+        return f"Use one of: {', '.join(names)}."
+    return None
 
 
 def _unquoted(text: str) -> Any:
@@ -203,4 +207,6 @@ def _unquoted(text: str) -> Any:
 def _choices(annotation: Any) -> list[Any]:
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
-    return [member.value for member in annotation] if is_enum(annotation) else []
+    if is_enum(annotation):
+        return [member.value for member in annotation]
+    return []

@@ -246,7 +246,9 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 def _left(options: argparse.Namespace) -> str:
     """Say what an interruption leaves."""
-    return KEPT if options.output_dir else "nothing was kept"
+    if options.output_dir:
+        return KEPT
+    return "nothing was kept"
 
 
 KEPT = "to go on after the finished tasks, repeat the command"

@@ -257,7 +257,9 @@ def _columns(source: Source, row: Row) -> tuple[str, ...]:
         texts = [name for name, value in row.values.items() if isinstance(value, str)]
         if not texts and None in row.values.values():
             return ()
-        return (texts[0],) if len(texts) == 1 else ("sentence",)
+        if len(texts) == 1:
+            return (texts[0],)
+        return ("sentence",)
     if source.file is not None and "sentence" not in row.values and _PASSAGE <= row.values.keys():
         return ("text",)
     return ("sentence",)
@@ -350,7 +352,9 @@ def images_in(folder: Path) -> list[Path]:
     does not count.
     """
     images = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _IMAGES)
-    return [] if images and len(documents_in(folder)) > 1 else images
+    if images and len(documents_in(folder)) > 1:
+        return []
+    return images
 
 
 def _document_rows(place: Path) -> Iterator[Row]:

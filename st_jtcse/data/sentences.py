@@ -104,7 +104,9 @@ class Sentences:
     @property
     def modality(self) -> str:
         """``"text"``, or ``"image"`` in its place."""
-        return "image" if isinstance(self.dataset.features["sentence"], Image) else "text"
+        if isinstance(self.dataset.features["sentence"], Image):
+            return "image"
+        return "text"
 
     @property
     def count(self) -> int | None:
@@ -114,7 +116,9 @@ class Sentences:
     @property
     def left_out(self) -> dict[str, int | None]:
         """What records say of their reading."""
-        return {"sentences": None} if self.streams else {"blank_lines_skipped": self.skipped_blank}
+        if self.streams:
+            return {"sentences": None}
+        return {"blank_lines_skipped": self.skipped_blank}
 
 
 def load_sentences(

@@ -286,7 +286,9 @@ def _average_precision(labels: npt.NDArray[np.int64], first: Vectors, second: Ve
     def statistic(items: npt.NDArray[np.int64]) -> float:
         same = np.bincount(ranked[items], weights=labels[items])
         precision = np.cumsum(same) / np.maximum(np.cumsum(np.bincount(ranked[items])), 1)
-        return float(same @ precision / same.sum()) if same.any() else math.nan
+        if same.any():
+            return float(same @ precision / same.sum())
+        return math.nan
 
     return statistic
 
@@ -339,7 +341,9 @@ def _v_measure(labels: npt.NDArray[np.int64], clusters: npt.NDArray[np.int64]) -
     """Return twice the mutual information over the sum of both entropies, which V-measure is."""
     pairs = labels * (clusters.max() + 1) + clusters
     both, own, found = (_entropy(each) for each in (pairs, labels, clusters))
-    return 2 * (own + found - both) / (own + found) if own + found else 1.0
+    if own + found:
+        return 2 * (own + found - both) / (own + found)
+    return 1.0
 
 
 def _entropy(values: npt.NDArray[np.int64]) -> float:

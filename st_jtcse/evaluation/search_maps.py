@@ -45,7 +45,9 @@ class Way:
     def name(self) -> str:
         """What to call it."""
         told = f"axes {self.exponent:g}, centred {self.centred:g}"
-        return told if self.ridge is None else f"{told}, queries {self.ridge:g}"
+        if self.ridge is None:
+            return told
+        return f"{told}, queries {self.ridge:g}"
 
     def fit(
         self, passages: Vectors, queries: Vectors, targets: npt.NDArray[np.int64]
@@ -181,7 +183,9 @@ def _found_without(
         own = np.einsum("qh,qh->q", queries[rows], rests[rows])
         scores[np.arange(len(own)), places[rows]] = own
         found.append(1 / (1 + (scores > own[:, None]).sum(axis=1)))
-    return float(np.concatenate(found).mean()) if found else 0.0
+    if found:
+        return float(np.concatenate(found).mean())
+    return 0.0
 
 
 def _shared(one: Ranking, other: Ranking) -> float:

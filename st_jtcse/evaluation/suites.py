@@ -193,7 +193,9 @@ def _search(row: Row, record: TaskRecord) -> dict[str, float]:
 
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return _rounded(sum(known) / len(known)) if known and len(known) == len(values) else None
+    if known and len(known) == len(values):
+        return _rounded(sum(known) / len(known))
+    return None
 
 
 def _rounded(value: float | None) -> float | None:

@@ -216,4 +216,6 @@ def _may_pass(status: int | None) -> bool:
 def _brief(error: Exception) -> str:
     """Say in a few words what happened."""
     status = _status_of(error)
-    return f"status {status}" if status else type(error).__name__
+    if status:
+        return f"status {status}"
+    return type(error).__name__

@@ -181,7 +181,9 @@ def of_anchors(
     """Compare rows begin..end-1 of p with all of q, turned so that each one's own partner is on the
     diagonal.
     """
-    return compare(p, q) if end - begin == len(p) else compare(p[begin:end], q.roll(-begin, 0))
+    if end - begin == len(p):
+        return compare(p, q)
+    return compare(p[begin:end], q.roll(-begin, 0))
 
 
 def cosines(p: Tensor, q: Tensor) -> Tensor:
@@ -203,4 +205,6 @@ def products(p: Tensor, q: Tensor) -> Tensor:
 
 
 def _full(rows: Tensor) -> Tensor:
-    return rows.float() if rows.dtype in (torch.float16, torch.bfloat16) else rows
+    if rows.dtype in (torch.float16, torch.bfloat16):
+        return rows.float()
+    return rows

@@ -484,7 +484,9 @@ def _not_found(name: str | os.PathLike[str], reason: str = "") -> str:
 def _listing(name: str | os.PathLike[str], revision: str | None) -> list[dict[str, Any]]:
     with reading(name) as place:
         path = load_file_path(place, MODULES, revision=revision)
-    return [] if path is None else read_listing(Path(path).parent)
+    if path is None:
+        return []
+    return read_listing(Path(path).parent)
 
 
 def _check_kinds(name: str | os.PathLike[str], entries: Sequence[Mapping[str, str]]) -> None:
@@ -530,4 +532,6 @@ def _attention_pooling(
         return AttentionPooling(size)
     with reading(source) as place:
         kept = AttentionPooling.load(place, subfolder=paths[0], revision=revision)
-    return kept if kept.embedding_dimension == size else AttentionPooling(size)
+    if kept.embedding_dimension == size:
+        return kept
+    return AttentionPooling(size)

@@ -205,7 +205,9 @@ def _found_in(file: Path, beginning: Beginning, columns: tuple[str, ...]) -> lis
     """Say which columns of a file hold what."""
     held = zip(beginning.columns, columns)
     parts = [f"{name!r} holds the {column.told}" for column, name in held]
-    return [f"{file.name}: {', '.join(parts)}."] if parts else []
+    if parts:
+        return [f"{file.name}: {', '.join(parts)}."]
+    return []
 
 
 def _check_there(file: Path, have: str) -> None:
@@ -307,4 +309,6 @@ def _score_range(file: Path, columns: tuple[str, ...]) -> tuple[float, float]:
 
 def _beside(file: Path, destination: Path) -> str:
     """Return a file's path as the recipe has to write it: from its own folder."""
-    return str(file) if file.is_absolute() else os.path.relpath(file, destination.parent)
+    if file.is_absolute():
+        return str(file)
+    return os.path.relpath(file, destination.parent)

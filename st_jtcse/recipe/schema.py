@@ -331,7 +331,9 @@ class StageSpec(Block):
         if classes == "outputs":
             return self.model.num_labels, ("model", "num_labels")
         count = self.loss.arguments.get(classes) if self.loss and classes else None
-        return (count, ("loss", str(classes))) if isinstance(count, int) else None
+        if isinstance(count, int):
+            return (count, ("loss", str(classes)))
+        return None
 
 
 def _language_code(value: str) -> str:

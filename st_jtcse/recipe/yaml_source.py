@@ -103,7 +103,9 @@ class WrittenTree:
         """The value as plain data."""
         if isinstance(self.value, dict):
             return {key: item.data for key, item in self.value.items()}
-        return [item.data for item in self.value] if isinstance(self.value, list) else self.value
+        if isinstance(self.value, list):
+            return [item.data for item in self.value]
+        return self.value
 
     @property
     def name(self) -> str:
@@ -113,11 +115,15 @@ class WrittenTree:
     @property
     def keys(self) -> dict[str, WrittenTree]:
         """What the value holds as a mapping; nothing if it is none."""
-        return self.value if isinstance(self.value, dict) else {}
+        if isinstance(self.value, dict):
+            return self.value
+        return {}
 
     def plain(self, key: str) -> Any:
         """Return the value of a key; None if there is no such key."""
-        return self.keys[key].value if key in self.keys else None
+        if key in self.keys:
+            return self.keys[key].value
+        return None
 
     def having(self, **items: WrittenTree) -> WrittenTree:
         """Return the mapping with other values of some keys."""

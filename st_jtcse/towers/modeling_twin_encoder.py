@@ -7,7 +7,6 @@ there without st_jtcse, so it may import torch and transformers only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -313,7 +312,9 @@ class TwinEncoderModel(PreTrainedModel):
             tower_embedding=torch.stack(states, dim=1) if tower_outputs else None,
             cross_embedding=torch.stack(crossed, dim=1) if crossed else None,
         )
-        return output.to_tuple() if return_dict is False else output
+        if return_dict is False:
+            return output.to_tuple()
+        return output
 
     def _pooled(self, streams: list[Tensor], mask: Tensor, pooling: TowerPooling) -> list[Tensor]:
         """Make one state, (B, H), of each stream's rows; of those of the first row alone there is
@@ -364,8 +365,10 @@ class TwinEncoderModel(PreTrainedModel):
             if index == 0:
                 first, first_cross = hidden, cross or hidden
 
-        ended = partial(self._ended, ways, pooling)
-        return ended(first, hidden), None if cross is None else ended(first_cross, cross)
+        ended = self._ended(ways, pooling, first, hidden)
+        if cross is None:
+            return ended, None
+        return ended, self._ended(ways, pooling, first_cross, cross)
 
     def _ended(
         self, ways: list[Any], pooling: TowerPooling, first: list[Tensor], last: list[Tensor]
@@ -382,7 +385,9 @@ class TwinEncoderModel(PreTrainedModel):
         if is_last and pooling in _OF_FIRST_ROW:
             return FirstRow
         goes_on_whole = self.config.cross_residual == "layers" and not is_last
-        return EveryRow if pooling in _CROSS_OF_FIRST_ROW and not goes_on_whole else EveryRowOfBoth
+        if pooling in _CROSS_OF_FIRST_ROW and not goes_on_whole:
+            return EveryRow
+        return EveryRowOfBoth
 
     def _cross_layer(
         self,

@@ -112,7 +112,9 @@ def _way(name: str, spec: ModelSpec) -> str:
 
 def _short(name: str) -> str:
     """Return a model's name, of a local folder the last part."""
-    return os.path.basename(name) if os.path.isabs(name) else name
+    if os.path.isabs(name):
+        return os.path.basename(name)
+    return name
 
 
 @dataclass

@@ -66,7 +66,9 @@ class ModelKind:
 
 def kind_of(spec: ModelSpec) -> ModelKind:
     """Return the kind of a recipe's model."""
-    return CROSS_ENCODER if spec.scores_pairs else BI_ENCODER
+    if spec.scores_pairs:
+        return CROSS_ENCODER
+    return BI_ENCODER
 
 
 def _cosines(name: str, pairs: data.Pairs) -> EmbeddingSimilarityEvaluator:

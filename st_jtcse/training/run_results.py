@@ -81,4 +81,6 @@ def best_stage(results: RunResults) -> str | None:
     comparable = all(record.metrics.get(DEV) != SHARED_NEIGHBOURS for record in with_dev)
     if with_dev and comparable:
         return max(with_dev, key=lambda record: record.spearman[DEV]).name
-    return results.stages[-1].name if results.stages else None
+    if results.stages:
+        return results.stages[-1].name
+    return None

@@ -118,7 +118,9 @@ def most_checkpoints(stage: StageSpec) -> int | None:
     if "save_total_limit" in stage.args:
         limit: int | None = stage.args["save_total_limit"]
         return limit
-    return None if stage.args.get("eval_strategy", "no") == "no" else 1
+    if stage.args.get("eval_strategy", "no") == "no":
+        return None
+    return 1
 
 
 def _bf16_hint(message: str) -> str:
@@ -147,7 +149,9 @@ def bf16_choice() -> dict[str, bool]:
     """
     if torch.accelerator.is_available():
         return {"bf16": is_torch_bf16_gpu_available()}
-    return {"bf16": True, "use_cpu": True} if _bf16_flag() else {"bf16": False}
+    if _bf16_flag():
+        return {"bf16": True, "use_cpu": True}
+    return {"bf16": False}
 
 
 def _bf16_flag() -> str | None:

@@ -53,7 +53,9 @@ class Inputs:
 
     def trainable(self, sentences: data.Sentences) -> data.Sentences:
         """Return sentences without those that are kept out."""
-        return sentences if self.kept_out is None else data.without(sentences, self.kept_out)
+        if self.kept_out is None:
+            return sentences
+        return data.without(sentences, self.kept_out)
 
 
 def load_inputs(stages: Sequence[StageSpec], cache_dir: Path | None = None) -> dict[str, Inputs]:

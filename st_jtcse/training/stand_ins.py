@@ -125,7 +125,9 @@ def _cut(settings: dict[str, Any], depth: Callable[[int], int], all_words: bool)
             return value
         if key == "vocab_size":
             return min(WORDS, value)
-        return 0 if key.endswith("_token_id") and value >= WORDS else value
+        if key.endswith("_token_id") and value >= WORDS:
+            return 0
+        return value
 
     return {key: cut(key, value) for key, value in settings.items()}
 

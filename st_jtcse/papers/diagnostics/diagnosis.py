@@ -253,5 +253,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, np.ndarray)):
         return [_plain(item) for item in value]
     if isinstance(value, (float, np.floating)):
-        return round(float(value), 6) if math.isfinite(value) else None
-    return int(value) if isinstance(value, np.integer) else value
+        if math.isfinite(value):
+            return round(float(value), 6)
+        return None
+    if isinstance(value, np.integer):
+        return int(value)
+    return value
