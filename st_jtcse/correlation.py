@@ -79,5 +79,6 @@ def places(values: npt.NDArray[Any]) -> _Ranks:
 
 def _centred_ranks(drawn: _Ranks) -> npt.NDArray[np.float64]:
     counts = np.bincount(drawn)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[drawn]  # Of equal ones their mean.
+    # Of equal ones their mean.
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[drawn]
     return np.asarray(ranks - ranks.mean())

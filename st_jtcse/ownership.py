@@ -30,7 +30,8 @@ class _Entry(BaseModel):
 
     name: str
     size: int | None = None  # Bytes of a file's content, or of its beginning
-    sha256: str = ""  # Of these bytes; of a folder: of the file in it that vouches for the others
+    # Of these bytes; of a folder: of the file in it that vouches for the others.
+    sha256: str = ""
     grows: bool = False  # Whether more is appended to the file
     files: list[str] = []  # Of a folder, by path
 

@@ -171,16 +171,11 @@ def _bounds(error: ErrorDetails) -> str | None:
 
 def _remedy(annotation: Any, found: Any) -> str | None:
     """Name the correction where the value gives it away."""
-    members = (
-        get_args(annotation)
-        if get_origin(annotation) in (Union, types.UnionType)
-        else (annotation,)
-    )
-    wanted = tuple(
-        kind
-        for kind in (int, float, bool)
-        if any(words(member) == _WORDS[kind] for member in members)
-    )
+    members = (annotation,)
+    if get_origin(annotation) in (Union, types.UnionType):
+        members = get_args(annotation)
+    told = set(map(words, members))
+    wanted = tuple(kind for kind in (int, float, bool) if _WORDS[kind] in told)
     if isinstance(found, str) and type(_unquoted(found)) in (
         *wanted,
         *((int,) if float in wanted else ()),

@@ -97,7 +97,8 @@ def _evaluated(
     model, folder = options.models[at], options.output_dirs[at]
     if evaluated.note:
         _tell_note(evaluated.note, options)
-    if options.card:  # Others will read it: where the model lies here is nothing to them.
+    # Others will read it: where the model lies here is nothing to them.
+    if options.card:
         evaluated = replace(evaluated, name=Path(model).absolute().name)
     with faults_of("--output-dir"):
         results = Results(evaluated, folder)
@@ -200,11 +201,12 @@ def _displayed(keys: Sequence[str]) -> Iterator[Callable[[str, Any], None]]:
             if outcome is None:
                 shown.add_task(place, total=None)  # No total: the bar pulses.
             if outcome is not None or not is_terminal:
-                ended = (
-                    outcome
-                    if isinstance(outcome, str)
-                    else outcome and f"done in {outcome.seconds:.0f} s"
-                )
-                console.err.print(f"{place}: {ended or 'begun'}")
+                console.err.print(f"{place}: {_ended(outcome)}")
 
         yield told
+
+
+def _ended(outcome: Any) -> str:
+    if isinstance(outcome, str):
+        return outcome
+    return f"done in {outcome.seconds:.0f} s" if outcome else "begun"

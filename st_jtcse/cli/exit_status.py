@@ -150,15 +150,15 @@ def _deliver_output() -> None:
         raise UserError(refusal(OSError(error.errno, "", "stdout")) or f"stdout: {error.strerror}.")
 
 
-def _flush(stream: IO[str]) -> OSError | None:
-    """Write what a stream still holds; one that cannot take it is led nowhere, lest Python fails on
-    it at its end.
+def _flush(output: IO[str]) -> OSError | None:
+    """Write what an output still holds; one that cannot take it is led nowhere, lest Python fails
+    on it at its end.
     """
     try:
-        stream.flush()
+        output.flush()
     except OSError as error:
         with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), stream.fileno())
+            os.dup2(nowhere.fileno(), output.fileno())
         return error
     return None
 

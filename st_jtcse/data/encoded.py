@@ -96,7 +96,8 @@ def split(
         count -= 1
     if count == len(modules) or model.truncate_dim is not None:
         return model, lambda vectors: vectors
-    prompts: Any = model.prompts  # Narrower where it is given than where it is read.
+    # Narrower where it is given than where it is read.
+    prompts: Any = model.prompts
     encoder = SentenceTransformer(
         modules=modules[:count],
         device=str(model.device),

@@ -15,7 +15,8 @@ from st_jtcse.data.column_names import LABELLED, Kind
 from st_jtcse.data.rows import Row, Source, checked_rows, in_range, number, rows_sha256, texts_of
 from st_jtcse.errors import UserError
 
-_CLASSES = 2**31  # More than any model has, and few enough for every kind of number.
+# More than any model has, and few enough for every kind of number.
+_CLASSES = 2**31
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Labelled:
     # Rows left out, labelled -1 or "-", as SNLI marks those on which its annotators did not agree
     skipped_unlabelled: int
     sha256: str  # hash of the rows as JSON lines
-    first_rows: dict[float, str]  # by label, the file and line where it is met first
+    # By label, the file and line where it is met first.
+    first_rows: dict[float, str]
 
     @property
     def modality(self) -> str:
@@ -127,7 +129,8 @@ class _Labels:
     score_range: tuple[float, float]
     mapping: Mapping[str, float] | None
     bins: int | None
-    names: dict[str, int] | None = None  # Classes by name, as they are met; None: they are numbers
+    # Classes by name, as they are met; None: they are numbers.
+    names: dict[str, int] | None = None
     skipped: int = 0
     first_rows: dict[float, str] = field(default_factory=dict)
 

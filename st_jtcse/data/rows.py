@@ -33,7 +33,8 @@ logger = logging.getLogger(__name__)
 
 _TOLD = 5
 _BUFFER = 10_000  # Rows of a stream that are mixed.
-_DEEPEST = 500  # Levels of JSON: far above any row, far below what a parser's stack holds.
+# Levels of JSON: far above any row, far below what a parser's stack holds.
+_DEEPEST = 500
 _QUOTED, _BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"'), re.compile(rb"[\[\]{}]")
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 # The halves of characters beyond U+FFFF; alone, they are no text.
@@ -47,7 +48,8 @@ _Parsed = TypeVar("_Parsed")
 class Source:
     """Where rows come from; exactly one of `file` and `dataset` is given."""
 
-    file: Path | None = None  # local text, JSONL, CSV or Parquet file, or folder of images
+    # Local text, JSONL, CSV or Parquet file, or folder of images.
+    file: Path | None = None
     dataset: str | None = None  # Hub id or folder for `datasets.load_dataset`
     config: str | None = None  # configuration of `dataset`
     split: str = "train"  # split of `dataset`
@@ -55,14 +57,17 @@ class Source:
     fit_split: str | None = None
     data_files: str | None = None  # file inside `dataset`
     revision: str | None = None  # commit, tag or branch of `dataset`
-    columns: tuple[str, ...] | None = None  # columns to read; None for the defaults of the reader
+    # Columns to read; None for the defaults of the reader.
+    columns: tuple[str, ...] | None = None
     # The columns that a reader expects, each with what the source calls it
     called: tuple[tuple[str, str], ...] = ()
     limit: int | None = None  # how many of the first rows to keep; None for all
     streaming: bool = False  # whether `dataset` is read as its rows are asked for
-    seed: int | None = None  # what the order of its rows follows from then; None for their own
+    # What the order of its rows follows from then; None for their own.
+    seed: int | None = None
     corpus: Path | None = None  # documents that `file` has queries or judgements of
-    queries: Path | None = None  # the queries, where `file` has judgements of them by id
+    # The queries, where `file` has judgements of them by id.
+    queries: Path | None = None
 
     @property
     def label(self) -> str:

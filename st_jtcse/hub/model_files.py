@@ -39,12 +39,10 @@ _HIDDEN = re.compile(r"\.|checkpoint-")
 class ModelFiles:
     """What a folder holds."""
 
-    sent: dict[str, int] = field(
-        default_factory=dict
-    )  # files of the model by path, with their sizes in bytes
-    left_out: list[str] = field(
-        default_factory=list
-    )  # paths of other files; hidden ones and checkpoints go without saying
+    # Files of the model by path, with their sizes in bytes.
+    sent: dict[str, int] = field(default_factory=dict)
+    # Paths of other files; hidden ones and checkpoints go without saying.
+    left_out: list[str] = field(default_factory=list)
 
     @property
     def note(self) -> str | None:
@@ -125,7 +123,8 @@ def check_whole(folder: Path, files: ModelFiles) -> None:
         else:
             load_encoder(folder)
     except CodeNotTrusted:
-        pass  # It came with code, which a push has no need to run; the files alone are sound.
+        # It came with code, which a push has no need to run; the files alone are sound.
+        pass
 
 
 def _named_files(folder: Path) -> set[str]:

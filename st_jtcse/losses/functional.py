@@ -143,8 +143,10 @@ def interaction_tensor_modulus(
     References:
         JTCSE (Zong et al.), Eq. 13 and 14; TNCSE (Zong et al., AAAI 2025), Eq. 6 and 7.
     """
-    one_to_two = _disagreement(h1_a, h2_b) * tensor_modulus(p1_a, p2_b)  # JTCSE Eq. 13
-    two_to_one = _disagreement(h2_a, h1_b) * tensor_modulus(p2_a, p1_b)  # JTCSE Eq. 14
+    # JTCSE Eq. 13.
+    one_to_two = _disagreement(h1_a, h2_b) * tensor_modulus(p1_a, p2_b)
+    # JTCSE Eq. 14.
+    two_to_one = _disagreement(h2_a, h1_b) * tensor_modulus(p2_a, p1_b)
     return one_to_two.mean() + two_to_one.mean()
 
 

@@ -283,7 +283,8 @@ def _load(source: Encoder, role: str, load_kwargs: dict[str, Any]) -> PreTrained
         )
     # Of a whole model, the pooler alone can be missing.
     if report["missing_keys"] and found not in JOINED_TYPES:
-        model.pooler = None  # Drawn by twin_of instead, from a generator of its own.
+        # Drawn by twin_of instead, from a generator of its own.
+        model.pooler = None
     return model
 
 

@@ -267,7 +267,8 @@ def load_config(
     _check_encoder(name, revision)
     with reading(name) as place:
         adapter = load_file_path(place, ADAPTER, revision=revision)
-        if adapter is not None:  # The configuration is that of the model that was adapted.
+        # The configuration is that of the model that was adapted.
+        if adapter is not None:
             place = located(read_object(Path(adapter))["base_model_name_or_path"])
             revision = None
         return AutoConfig.from_pretrained(

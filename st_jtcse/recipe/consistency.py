@@ -29,7 +29,8 @@ class PlacedStage:
 
     index: int
     spec: StageSpec
-    own: Mapping[str, Any]  # Its block as written; what is not there is the recipe's
+    # Its block as written; what is not there is the recipe's.
+    own: Mapping[str, Any]
 
     def at(self, *loc: str | int) -> Loc:
         """Return a location in the stage."""
@@ -139,11 +140,9 @@ def references(
             found = "this stage itself"
         elif target in left_out:
             found = "a stage that its 'only' leaves out of this run"
-        way = (
-            f"Use one of: {', '.join(earlier)}."
-            if earlier
-            else "No stage comes before; name a model."
-        )
+        way = "No stage comes before; name a model."
+        if earlier:
+            way = f"Use one of: {', '.join(earlier)}."
         if near := nearest(target, earlier):
             way = f"Did you mean '{STAGE_PREFIX}{near}'?"
         yield Fault(

@@ -133,7 +133,8 @@ def _text(details: ErrorDetails) -> str:
     unnamed = SchemaPlace(Any)
     place = schema_place(loc) or unnamed
     if details["type"] == "value_error":
-        return str(details["ctx"]["error"])  # The schema's own validators speak in whole sentences.
+        # The schema's own validators speak in whole sentences.
+        return str(details["ctx"]["error"])
     if details["type"] == "extra_forbidden":
         known = (schema_place(loc[:-1]) or unnamed).keys
         below = _blocks_with(str(loc[-1])) if len(loc) == 1 else []

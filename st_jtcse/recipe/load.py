@@ -49,7 +49,8 @@ BlockType = TypeVar("BlockType", bound=BaseModel)
 class LoadedRecipe:
     """A valid recipe and where it came from."""
 
-    recipe: Recipe  # The recipe as written; every local file and folder in it is absolute
+    # The recipe as written; every local file and folder in it is absolute.
+    recipe: Recipe
     # All its stages, each with the data, arguments and evaluation that it has of the recipe
     placed: tuple[PlacedStage, ...]
     path: Path

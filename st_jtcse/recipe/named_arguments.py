@@ -261,11 +261,9 @@ def _attention_fault(name: str) -> str | None:
     installed = versions[name]() if name in versions else not is_kernel(name)
     if installed or is_kernels_available():
         return None
-    package = (
-        "pip install flash-attn, or pip install kernels"
-        if name == "flash_attention_2"
-        else "pip install kernels"
-    )
+    package = "pip install kernels"
+    if name == "flash_attention_2":
+        package = f"pip install flash-attn, or {package}"
     return (
         f"expected an attention that is installed, found {shown(name)}. Install it ({package}), or "
         "use 'sdpa'."

@@ -312,7 +312,8 @@ class StageSpec(Block):
         """What its loss is, or nothing said if it has none; raises UserError for a loss that is not
         known.
         """
-        from st_jtcse.losses import catalogue, declaration  # Take seconds to import.
+        # Take seconds to import.
+        from st_jtcse.losses import catalogue, declaration
 
         if self.loss is None:
             return declaration.LossDeclaration()

@@ -32,11 +32,12 @@ class ModelKind:
 
     trainer: Any
     arguments: Any  # Class of the trainer's arguments
-    evaluator: Callable[[str, data.Pairs], Any]  # From a name and graded pairs to an evaluator
-    metric: str  # Name of that evaluator's Spearman correlation, after the data set's name
-    save: Callable[
-        [Any, Path], None
-    ]  # Writes a model into a folder, in the form that anyone loads, without its card
+    # From a name and graded pairs to an evaluator.
+    evaluator: Callable[[str, data.Pairs], Any]
+    # Name of that evaluator's Spearman correlation, after the data set's name.
+    metric: str
+    # Writes a model into a folder, in the form that anyone loads, without its card.
+    save: Callable[[Any, Path], None]
     # Reads it back; the second argument is the flag for code that comes with the model.
     load: Callable[[Path, bool], Any]
 

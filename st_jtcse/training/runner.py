@@ -116,7 +116,8 @@ class _Run:
                 folder.adopt(name, finished[name])
             processes.wait_for_all()
             is_finished = folder.record(name) is not None
-            processes.wait_for_all()  # Until all have looked: one may finish it soon.
+            # Until all have looked: one may finish it soon.
+            processes.wait_for_all()
             if not is_finished:
                 stage = self.stages[name]
                 run_stage(self.loaded, stage, self.inputs[name], folder, shipped, callbacks)

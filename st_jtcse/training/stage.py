@@ -18,7 +18,7 @@ from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.as_shipped import ShippedScores, begins_as
 from st_jtcse.training.job import Job
-from st_jtcse.training.limits import is_kept
+from st_jtcse.training.limits import recorded_limits
 from st_jtcse.training.model_kinds import ModelKind, kind_of
 from st_jtcse.training.models import Resolve, resolver, start_model
 from st_jtcse.training.run_folder import RunFolder
@@ -66,9 +66,7 @@ def _record_of_start(job: Job, kind: ModelKind, shipped: ShippedScores) -> dict[
         "steps": 0,
         "seconds": 0.0,
     }
-    if any(map(is_kept, inputs.evaluators.values())):
-        found["kept_neighbours"] = stage.evaluate.kept_neighbours if stage.evaluate else None
-    return found
+    return found | recorded_limits(stage.evaluate, inputs.evaluators)
 
 
 def run_stage(

@@ -41,7 +41,8 @@ class Run:
     point: str  # What was changed, as told in tables
     values: dict[str, Any]  # The same, value by key
     seed: int
-    loaded: LoadedRecipe  # The recipe with these values, this seed and a folder of its own
+    # The recipe with these values, this seed and a folder of its own.
+    loaded: LoadedRecipe
 
     @property
     def folder(self) -> Path:

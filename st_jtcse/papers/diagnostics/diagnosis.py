@@ -91,7 +91,8 @@ class Diagnosis:
     linear_gmac: float  # those of products with weights alone, as the paper counts
     sentences_per_second: float  # speed of encoding in this run
     spearman: float  # Spearman x 100 of cosines and gold scores
-    alignment: float | None  # Eq. 16 over the positive pairs; None if there are none
+    # Eq. 16 over the positive pairs; None if there are none.
+    alignment: float | None
     uniformity: float  # Eq. 17 over the different sentences
     density: CosineDensity  # cosines by fifth of the gold scores
     cosines: NDArray[np.float64]  # cosine of each pair, (P,)
@@ -100,10 +101,12 @@ class Diagnosis:
     )
     # E_CLS by encoder label; empty for a model without BERT-like encoders
     energy: dict[str, CLSEnergy] = field(default_factory=dict)
-    sink: dict[str, AttentionSink] = field(default_factory=dict)  # attention by encoder label
+    # Attention by encoder label.
+    sink: dict[str, AttentionSink] = field(default_factory=dict)
     # Moduli by encoder label, also of the encoders without LayerNorms
     modulus: dict[str, Modulus] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)  # what could not be found, and why
+    # What could not be found, and why.
+    notes: list[str] = field(default_factory=list)
 
     @property
     def mean_energy(self) -> float:

@@ -44,9 +44,8 @@ Content = TypeVar("Content")
 class EvaluationSet:
     """A set that was found."""
 
-    content: dict[
-        str, Any
-    ]  # first sentences, second sentences and scores by subset; or LabelledTexts by split
+    # First sentences, second sentences and scores by subset; or LabelledTexts by split.
+    content: dict[str, Any]
     source: str  # where it was read; of local files the names
     sha256: str  # hash of its rows
 
