@@ -195,9 +195,7 @@ class _Source:
         raise Unread(f"{self.name} has no {name}")
 
     def value(self, name: str) -> Any:
-        """Return what a name stands for in the module itself; NameError where it has none."""
-        if name not in self._bound:
-            raise NameError(name)
+        """Return what a name that the module binds stands for in it."""
         if name not in self._values:
             self._values[name] = self._value_of(name, self._bound[name])
         return self._values[name]
@@ -213,11 +211,8 @@ class _Source:
         for name in _names_in(tree):
             if scope and name in scope:
                 found[name] = self._value_of(name, scope[name], scope)
-                continue
-            try:
+            elif name in self._bound:
                 found[name] = self.value(name)
-            except NameError:
-                continue
         return found
 
     def evaluated(self, node: ast.expr, scope: _Bindings | None = None) -> Any:
