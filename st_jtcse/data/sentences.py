@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from datasets import Dataset, Features, Image, IterableDataset, Value, concatenate_datasets
+from datasets import Dataset, Features, Image, IterableDataset, Value
 from datasets.table import MemoryMappedTable
 from filelock import FileLock
 
@@ -46,9 +46,6 @@ _LARGE = 16 << 20
 # among the others, four times in all, and what numpy makes of them to compare. And the row that is
 # kept.
 HELD_OUT_PEAK, HELD_OUT_ROW = 85, 8
-# And while each is given its next one: numbers of rows four times, of documents twice, and three
-# answers.
-NEXT_PEAK, NEXT_ROW = 6 * 8 + 3, 8
 _LOOK = 1_000  # Sentences of a stream that are read before any is trained on
 _SCHEMA = pa.schema(
     {
@@ -318,31 +315,6 @@ def without(anchors: Sentences, held_out: Sentences) -> Sentences:
             "others."
         )
     return _part(anchors, np.array(kept))
-
-
-def with_next(sentences: Sentences) -> Dataset:
-    r"""Return the sentences with a column ``neighbour``: the next one of the document, behind its
-    last the one before.
-
-    Alone in its document a sentence is its own neighbour.
-    """
-    rows = np.arange(len(sentences.rows))
-    same = np.diff(sentences.rows.with_format("numpy")["document"][:]) == 0
-    after, before = np.append(same, False), np.append(False, same)
-    neighbours = sentences.dataset.select(
-        np.where(after, rows + 1, np.where(before, rows - 1, rows))
-    )
-    beside = neighbours.rename_column("sentence", "neighbour")
-    return concatenate_datasets([sentences.dataset, beside], axis=1)
-
-
-def kept_whole(dataset: Dataset) -> int:
-    """Count the sentences of one word, of which no view of words makes another."""
-    return sum(
-        len(text.split(maxsplit=1)) < 2
-        for batch in dataset.iter(10_000)
-        for text in batch["sentence"]
-    )
 
 
 def sentences_sha256(sentences: Dataset) -> str:
