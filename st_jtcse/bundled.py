@@ -14,7 +14,9 @@ def folder(name: Literal["recipes", "model_cards"]) -> Path:
     inside = package / "bundled_data" / name
     # An editable install or a checkout has no bundled_data: the build copies the top-level folders
     # there.
-    return inside if inside.is_dir() else package.parent / name
+    if inside.is_dir():
+        return inside
+    return package.parent / name
 
 
 def recipes() -> dict[str, Path]:

@@ -64,7 +64,9 @@ def spearman_of_draws(values: npt.NDArray[Any], others: npt.NDArray[Any]) -> OfD
     def of_draw(items: npt.NDArray[np.int64]) -> float:
         x, y = _centred_ranks(first[items]), _centred_ranks(second[items])
         spread = math.sqrt((x @ x) * (y @ y))
-        return float(x @ y / spread) if spread else math.nan
+        if spread:
+            return float(x @ y / spread)
+        return math.nan
 
     return of_draw
 
@@ -77,5 +79,6 @@ def places(values: npt.NDArray[Any]) -> _Ranks:
 
 def _centred_ranks(drawn: _Ranks) -> npt.NDArray[np.float64]:
     counts = np.bincount(drawn)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[drawn]  # Of equal ones their mean.
+    # Of equal ones their mean.
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[drawn]
     return np.asarray(ranks - ranks.mean())

@@ -89,7 +89,9 @@ def embedding_sha256(model: SentenceTransformer) -> str:
 def _tokenizer_state(tokenizer: Any) -> Any:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        return tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else None
+        if hasattr(tokenizer, "get_vocab"):
+            return tokenizer.get_vocab()
+        return None
     # Encoding sets truncation and padding anew each time.
     state = json.loads(backend.to_str())
     return {key: value for key, value in state.items() if key not in ("truncation", "padding")}

@@ -30,7 +30,8 @@ class _Entry(BaseModel):
 
     name: str
     size: int | None = None  # Bytes of a file's content, or of its beginning
-    sha256: str = ""  # Of these bytes; of a folder: of the file in it that vouches for the others
+    # Of these bytes; of a folder: of the file in it that vouches for the others.
+    sha256: str = ""
     grows: bool = False  # Whether more is appended to the file
     files: list[str] = []  # Of a folder, by path
 
@@ -71,7 +72,9 @@ def take_folder(folder: Path, kind: str) -> list[Path]:
 def is_taken(folder: Path, kind: str | None = None) -> bool:
     """Whether a folder was taken for a kind of content, by default for any."""
     first = _lines(folder)[:1]
-    return first == [_header(kind)] if kind else first not in ([], [""])
+    if kind:
+        return first == [_header(kind)]
+    return first not in ([], [""])
 
 
 def adopt(folder: Path, kind: str | None, names: Iterable[str]) -> None:

@@ -37,12 +37,16 @@ _MOMENT = 2.0  # and for those that may be unable to come.
 
 def rank() -> int:
     """Return this process's number; 0 outside a distributed run."""
-    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank()
+    return 0
 
 
 def count() -> int:
     """Return the number of processes; 1 outside a distributed run."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_world_size()
+    return 1
 
 
 def of_first(value: Tensor) -> Tensor:

@@ -153,7 +153,8 @@ class TaskRecord(Stored):
 
     # Where the data came from; of local data the name alone, for results are shown to others.
     source: str
-    sha256: str | None  # Hash of local data; None for data on the Hub, whose revision `source` has
+    # Hash of local data; None for data on the Hub, whose revision `source` has.
+    sha256: str | None
     main_score: str  # Metric shown where a table names none
     # Metrics from 0 to 1 by split and subset; what is not finite is left out.
     scores: dict[str, dict[str, dict[str, Metric]]]

@@ -24,9 +24,8 @@ _PLAIN = (int, float, bool, str, type(None), Any, dict, list, tuple)
 class Argument:
     """One argument of a function."""
 
-    annotation: (
-        Any | None
-    )  # what plain data can give for it; None if that is nothing, as for a callable
+    # What plain data can give for it; None if that is nothing, as for a callable.
+    annotation: Any | None
     default: Any  # ``inspect.Parameter.empty`` if there is none
 
     @property
@@ -40,23 +39,16 @@ def arguments_of(function: Callable[..., Any]) -> dict[str, Argument]:
     """Return the arguments of a class's ``__init__`` by name, without the model."""
     found = {}
     for name, parameter in inspect.signature(function).parameters.items():
-        if name in ("self", "model") or parameter.kind in (
-            parameter.VAR_POSITIONAL,
-            parameter.VAR_KEYWORD,
-        ):
+        is_open = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if name in ("self", "model") or is_open:
             continue
-        annotation = parameter.annotation
-        if annotation is parameter.empty:
-            # Several of the libraries' arguments are not annotated; a plain default still tells the
-            # type.
-            annotation = (
-                type(parameter.default)
-                if isinstance(parameter.default, (bool, int, float, str))
-                else None
-            )
-        else:
-            annotation = resolved(annotation, function.__module__)
-        found[name] = Argument(settable(annotation), parameter.default)
+        annotation, default = None, parameter.default
+        if parameter.annotation is not parameter.empty:
+            annotation = resolved(parameter.annotation, function.__module__)
+        elif isinstance(default, (bool, int, float, str)):
+            # Several of the libraries' arguments are not annotated; a plain default tells the type.
+            annotation = type(default)
+        found[name] = Argument(settable(annotation), default)
     return found
 
 
@@ -84,20 +76,22 @@ def settable(annotation: Any) -> Any | None:
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return None if settable(arguments[0]) is None else annotation
+        if settable(arguments[0]) is None:
+            return None
+        return annotation
     if origin in (Union, types.UnionType):
         members = [member for member in arguments if settable(member) is not None]
         if any(is_enum(member) for member in members):
             members = [member for member in members if member is not str]
-        return reduce(operator.or_, members) if members else None
+        if members:
+            return reduce(operator.or_, members)
+        return None
     if origin is Literal or annotation in _PLAIN or is_enum(annotation):
         return annotation
     is_container = isinstance(origin, type) and issubclass(origin, Iterable)
-    return (
-        annotation
-        if is_container and all(item is ... or settable(item) is not None for item in arguments)
-        else None
-    )
+    if is_container and all(item is ... or settable(item) is not None for item in arguments):
+        return annotation
+    return None
 
 
 def model_of(name: str, arguments: Mapping[str, Argument]) -> type[BaseModel]:

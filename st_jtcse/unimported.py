@@ -5,7 +5,6 @@ signatures, fields. None of their code runs; who has to know more imports them.
 from __future__ import annotations
 
 import ast
-import builtins
 import dataclasses
 import gc
 import inspect
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
-from functools import cached_property, partial
+from functools import cache, cached_property, partial, wraps
 from importlib import import_module
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
@@ -60,7 +59,9 @@ def current() -> object | None:
 def module(name: str) -> Any:
     """Return a module, or what stands for it while it is read; either has its names."""
     reader = _reader.get()
-    return import_module(name) if reader is None else reader.module(name)
+    if reader is None:
+        return import_module(name)
+    return reader.module(name)
 
 
 def classes_of(module: Any) -> dict[str, type]:
@@ -75,16 +76,17 @@ def fields_of(owner: type) -> _Fields:
     """Return the fields that a dataclass is made with: what looks one up, and the module that
     wrote it.
     """
+    own = {}
     if not hasattr(owner, "_written"):
-        modules: dict[str, str] = {}
-        for base in reversed(owner.__mro__):
-            modules.update(dict.fromkeys(inspect.get_annotations(base), base.__module__))
-        fields = [field for field in dataclasses.fields(owner) if field.init]
-        return {field.name: (partial(_same, field), modules[field.name]) for field in fields}
+        own = {field.name: field for field in dataclasses.fields(owner) if field.init}
     found: _Fields = {}
     for base in reversed(owner.__mro__):
-        if written := vars(base).get("_written"):
-            found |= written.fields()
+        if "_written" in vars(base):
+            found |= vars(base)["_written"].fields()
+            continue
+        for name in inspect.get_annotations(base):
+            if name in own:
+                found[name] = (partial(own.__getitem__, name), base.__module__)
     return found
 
 
@@ -96,10 +98,6 @@ def names_in(annotation: Any, module: str) -> Mapping[str, Any]:
     return reader.source(module).known_in(ast.parse(annotation, mode="eval"))
 
 
-def _same(field: dataclasses.Field[Any]) -> dataclasses.Field[Any]:
-    return field
-
-
 class _Reader:
     """The modules that are read, and those that were imported before: what is imported meanwhile
     does not count, so that no class is met in two forms.
@@ -107,8 +105,8 @@ class _Reader:
 
     def __init__(self) -> None:
         self.imported = frozenset(sys.modules)
-        self._sources: dict[str, _Source] = {}
-        self._compiled: dict[str, _Compiled] = {}
+        self.source = cache(self._read)
+        self.compiled = cache(self._stand_in)
 
     def module(self, name: str) -> Any:
         if name in self.imported:
@@ -116,18 +114,15 @@ class _Reader:
         top = name.partition(".")[0]
         if top in sys.stdlib_module_names:
             return import_module(name)
-        return self.compiled(name) if top == _COMPILED else _Module(self.source(name))
+        if top == _COMPILED:
+            return self.compiled(name)
+        return _Module(self.source(name))
 
-    def source(self, name: str) -> _Source:
-        if name not in self._sources:
-            self._sources[name] = _Source(self, name, _file_of(name))
-        return self._sources[name]
+    def _read(self, name: str) -> _Source:
+        return _Source(self, name, _file_of(name))
 
-    def compiled(self, name: str) -> _Compiled:
-        if name not in self._compiled:
-            made = _Compiled(name.rpartition(".")[2], (), {"_reader": self, "_path": name})
-            self._compiled[name] = made
-        return self._compiled[name]
+    def _stand_in(self, name: str) -> _Compiled:
+        return _Compiled(name.rpartition(".")[2], (), {"_reader": self, "_path": name})
 
     def exported(self, owner: str, name: str) -> Any:
         """Return what another module gets that imports a name from this one."""
@@ -200,11 +195,7 @@ class _Source:
         raise Unread(f"{self.name} has no {name}")
 
     def value(self, name: str) -> Any:
-        """Return what a name stands for in the module itself; NameError where it has none."""
-        if name not in self._bound:
-            if name in self._for_types or not hasattr(builtins, name):
-                raise NameError(name)
-            return getattr(builtins, name)
+        """Return what a name that the module binds stands for in it."""
         if name not in self._values:
             self._values[name] = self._value_of(name, self._bound[name])
         return self._values[name]
@@ -220,21 +211,23 @@ class _Source:
         for name in _names_in(tree):
             if scope and name in scope:
                 found[name] = self._value_of(name, scope[name], scope)
-                continue
-            try:
+            elif name in self._bound:
                 found[name] = self.value(name)
-            except NameError:
-                continue
         return found
 
     def evaluated(self, node: ast.expr, scope: _Bindings | None = None) -> Any:
         """Return the value of an expression."""
-        known = self.known_in(node, scope)
-        try:
-            code = compile(ast.Expression(node), self.name, "eval")
-            return eval(code, {"__builtins__": {}, **known})  # The libraries' own.
-        except Exception as error:  # As many as there are expressions.
-            raise Unread(f"{self.name}: {ast.unparse(node)[:60]}") from error
+        statement = ast.Assign([ast.Name("value", ast.Store())], node)
+        return self.made("value", ast.fix_missing_locations(statement), scope)
+
+    def made(self, name: str, by: ast.stmt, scope: _Bindings | None = None) -> Any:
+        """Return what a name stands for after a statement that binds it."""
+        names = {"__name__": self.name, **self.known_in(by, scope)}
+        try:  # Annotations stay text, as in this file.
+            exec(compile(ast.Module([by], []), self.name, "exec"), names)
+        except Exception as error:  # As many as there are statements.
+            raise Unread(f"{self.name}: {ast.unparse(by)[:60]}") from error
+        return names[name]
 
     def _value_of(self, name: str, by: ast.stmt | None, scope: _Bindings | None = None) -> Any:
         if isinstance(by, ast.ImportFrom):
@@ -245,11 +238,13 @@ class _Source:
             one = next(one for one in by.names if name == (one.asname or one.name.split(".")[0]))
             return self.reader.module(one.name if one.asname else name)
         if isinstance(by, ast.ClassDef):
-            return _Written(self, by).stand_in
-        if isinstance(by, ast.FunctionDef):
-            return _Function(self, by)
-        if isinstance(by, (ast.Assign, ast.AnnAssign)) and by.value is not None:
+            return _Written(self, by).stand_in()
+        if isinstance(by, ast.AnnAssign) and by.value is not None:
             return self.evaluated(by.value, scope)
+        if isinstance(by, ast.Assign):
+            return self.made(name, by, scope)
+        if isinstance(by, ast.FunctionDef):
+            return _never_run(self.made(name, by, scope))
         raise Unread(f"{self.name}: {name} is not written once and for all")
 
 
@@ -261,18 +256,17 @@ class _Written:
         self._body = _bindings(node.body)
         self._decorators = [ast.unparse(each) for each in node.decorator_list]
 
-    @cached_property
     def stand_in(self) -> type:
-        """A class of the same name and bases, whose attributes are read when they are asked for
-        and whose methods do nothing.
+        """Return a class of the same name and bases, whose attributes are read when they are asked
+        for and whose methods do nothing.
         """
         if self._node.keywords:
             raise Unread(f"{self._node.name} is made by a metaclass")
         bases = tuple(self.source.evaluated(base) for base in self._node.bases)
-        is_enum = any(isinstance(base, type) and issubclass(base, Enum) for base in bases)
-        fill = self._members if is_enum else self._attributes
+        if any(isinstance(base, type) and issubclass(base, Enum) for base in bases):
+            return self._enumeration()
         try:
-            return types.new_class(self._node.name, bases, {}, fill)
+            return types.new_class(self._node.name, bases, {}, self._fill)
         except TypeError as error:  # No such bases go together as they are read.
             raise Unread(f"{self.source.name}.{self._node.name}: {error}") from error
 
@@ -296,23 +290,20 @@ class _Written:
         value.type = ast.unparse(node.annotation)
         return value
 
-    def _members(self, namespace: dict[str, Any]) -> None:
-        namespace["__module__"] = self.source.name
-        for name, by in self._body.items():
-            if by is None:
-                raise Unread(f"{self._node.name}.{name} is not written once and for all")
-            if isinstance(by, ast.Assign):
-                namespace[name] = self.source.evaluated(by.value, self._body)
+    def _enumeration(self) -> Any:
+        if None in self._body.values():
+            raise Unread(f"{self._node.name} is not written once and for all")
+        body = self._node.body
+        members: list[ast.stmt] = [each for each in body if isinstance(each, ast.Assign)]
+        node = ast.ClassDef(self._node.name, self._node.bases, [], members or [ast.Pass()], [])
+        return self.source.made(node.name, ast.fix_missing_locations(node))
 
-    def _attributes(self, namespace: dict[str, Any]) -> None:
+    def _fill(self, namespace: dict[str, Any]) -> None:
         namespace |= {"__module__": self.source.name, "_written": self}
-        if self._decorators and "__init__" not in self._body:
+        if self._decorators:
             namespace["__init__"] = _Attribute(self.source, None, self._body)
         for name, by in self._body.items():
-            if isinstance(by, ast.FunctionDef):
-                namespace[name] = _Function(self.source, by)
-            else:
-                namespace[name] = _Attribute(self.source, by, self._body)
+            namespace[name] = _Attribute(self.source, by, self._body)
 
 
 class _Attribute:
@@ -327,49 +318,24 @@ class _Attribute:
     def __get__(self, instance: Any, owner: type) -> Any:
         if isinstance(self._by, ast.AnnAssign) and self._by.value is None:
             raise AttributeError(self._name)
+        if instance is not None and self._name == "__init__":
+            # An instance can be made, as defaults are, and is as good as any other object.
+            return lambda *args, **kwargs: None
+        return self._value
+
+    @cached_property
+    def _value(self) -> Any:
         return self._source._value_of(self._name, self._by, self._scope)
 
 
-class _Function:
-    """A function, of which there is the signature."""
+def _never_run(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of the same signature that has no body to run."""
 
-    def __init__(self, source: _Source, node: ast.FunctionDef) -> None:
-        self._source, self._node = source, node
-        self.__module__, self.__name__ = source.name, node.name
+    @wraps(function)
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        raise Unread(f"{function.__module__}.{function.__name__} would have to run")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise Unread(f"{self.__module__}.{self.__name__} would have to run")
-
-    def __get__(self, instance: Any, owner: type) -> Any:
-        # An instance can be made, as defaults are, and is as good as any other object.
-        made = instance is not None and self.__name__ == "__init__"
-        return (lambda *args, **kwargs: None) if made else self
-
-    @cached_property
-    def __signature__(self) -> inspect.Signature:
-        given, kinds = self._node.args, inspect.Parameter
-        placed = [*given.posonlyargs, *given.args]
-        first = len(placed) - len(given.defaults)
-        defaults = [None] * first + list(given.defaults)
-        found = [
-            self._parameter(each, kinds.POSITIONAL_OR_KEYWORD, default)
-            for each, default in zip(placed, defaults)
-        ]
-        if given.vararg:
-            found.append(self._parameter(given.vararg, kinds.VAR_POSITIONAL))
-        for each, default in zip(given.kwonlyargs, given.kw_defaults):
-            found.append(self._parameter(each, kinds.KEYWORD_ONLY, default))
-        if given.kwarg:
-            found.append(self._parameter(given.kwarg, kinds.VAR_KEYWORD))
-        return inspect.Signature(found)
-
-    def _parameter(
-        self, given: ast.arg, kind: Any, default: ast.expr | None = None
-    ) -> inspect.Parameter:
-        value = inspect.Parameter.empty if default is None else self._source.evaluated(default)
-        written = given.annotation
-        annotation = inspect.Parameter.empty if written is None else ast.unparse(written)
-        return inspect.Parameter(given.arg, kind, default=value, annotation=annotation)
+    return stand_in
 
 
 def _file_of(name: str) -> Path:
@@ -393,38 +359,22 @@ def _parsed(file: Path) -> list[ast.stmt]:
         inside = statement.body if isinstance(statement, ast.ClassDef) else []
         for each in (statement, *inside):
             if isinstance(each, ast.FunctionDef):
-                each.body.clear()
+                each.body, each.returns = [ast.Pass(lineno=1, col_offset=0)], None
+                each.decorator_list.clear()
     return body
 
 
 def _bindings(body: Sequence[ast.stmt]) -> _Bindings:
-    """Return by name the statements that bind it; None where a condition or a loop does, or what
-    is not a plain assignment.
-    """
+    """Return by name the statements that bind it; None where a condition or a loop does."""
     found: _Bindings = {}
     for statement in body:
         if isinstance(statement, (ast.ClassDef, ast.FunctionDef)):
             found[statement.name] = statement
-        elif isinstance(statement, (ast.Import, ast.ImportFrom)):
-            for one in statement.names:
-                found[one.asname or one.name.split(".")[0]] = statement
-        else:
-            plain = _target(statement)
-            for name in _bound_in(statement):
-                found[name] = statement if name == plain else None
+            continue
+        is_plain = isinstance(statement, (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign))
+        for name in _bound_in(statement):
+            found[name] = statement if is_plain else None
     return found
-
-
-def _target(statement: ast.stmt) -> str | None:
-    """Return the one name that a plain assignment binds."""
-    targets: list[ast.expr] = []
-    if isinstance(statement, ast.Assign):
-        targets = statement.targets
-    elif isinstance(statement, ast.AnnAssign):
-        targets = [statement.target]
-    if len(targets) == 1 and isinstance(targets[0], ast.Name):
-        return targets[0].id
-    return None
 
 
 def _bound_in(statement: ast.stmt) -> Iterator[str]:
@@ -438,11 +388,11 @@ def _bound_in(statement: ast.stmt) -> Iterator[str]:
 
 
 def _names_in(tree: ast.AST) -> Iterator[str]:
-    """Yield the names that an expression needs to be evaluated; what a lambda needs it does not."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            yield node.id
-        elif not isinstance(node, ast.Lambda):
-            yield from _names_in(node)
-    if isinstance(tree, ast.Name):
+    """Yield the names that a piece of source needs to run; what lambdas and annotations need it
+    does not.
+    """
+    if isinstance(tree, ast.Name) and isinstance(tree.ctx, ast.Load):
         yield tree.id
+    elif not isinstance(tree, (ast.Lambda, ast.arg)):
+        for node in ast.iter_child_nodes(tree):
+            yield from _names_in(node)

@@ -124,7 +124,9 @@ def words(annotation: Any) -> str:
         return f"one of {', '.join(choices[:_MANY])}{', ...' if len(choices) > _MANY else ''}"
     if annotation is Any:
         return "a value"
-    return "a mapping" if dict in (get_origin(annotation), annotation) else "a list"
+    if dict in (get_origin(annotation), annotation):
+        return "a mapping"
+    return "a list"
 
 
 def misfit(error: ErrorDetails, annotation: Any, found: Any, about: str | None = None) -> str:
@@ -169,16 +171,11 @@ def _bounds(error: ErrorDetails) -> str | None:
 
 def _remedy(annotation: Any, found: Any) -> str | None:
     """Name the correction where the value gives it away."""
-    members = (
-        get_args(annotation)
-        if get_origin(annotation) in (Union, types.UnionType)
-        else (annotation,)
-    )
-    wanted = tuple(
-        kind
-        for kind in (int, float, bool)
-        if any(words(member) == _WORDS[kind] for member in members)
-    )
+    members = (annotation,)
+    if get_origin(annotation) in (Union, types.UnionType):
+        members = get_args(annotation)
+    told = set(map(words, members))
+    wanted = tuple(kind for kind in (int, float, bool) if _WORDS[kind] in told)
     if isinstance(found, str) and type(_unquoted(found)) in (
         *wanted,
         *((int,) if float in wanted else ()),
@@ -190,7 +187,9 @@ def _remedy(annotation: Any, found: Any) -> str | None:
     near = nearest(found, names) if isinstance(found, str) else None
     if near:
         return f"Did you mean {near!r}?"
-    return f"Use one of: {', '.join(names)}." if len(names) > _MANY else None
+    if len(names) > _MANY:
+        return f"Use one of: {', '.join(names)}."
+    return None
 
 
 def _unquoted(text: str) -> Any:
@@ -203,4 +202,6 @@ def _unquoted(text: str) -> Any:
 def _choices(annotation: Any) -> list[Any]:
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
-    return [member.value for member in annotation] if is_enum(annotation) else []
+    if is_enum(annotation):
+        return [member.value for member in annotation]
+    return []

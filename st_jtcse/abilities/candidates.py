@@ -64,7 +64,9 @@ class CandidatesSpec(Block):
 
 
 def _shorthand(value: Any) -> Any:
-    return {"models": value} if isinstance(value, list) else value
+    if isinstance(value, list):
+        return {"models": value}
+    return value
 
 
 class Candidates(Ability):

@@ -83,7 +83,9 @@ def choose_by(job: Job, own: OwnSet) -> None:
 
     def recall(model: Any) -> Vectors | None:
         found = kept_vectors(model, sentences.dataset, sentences.sha256, job.cache_dir)
-        return None if found is None else unit_rows(found[:].astype(np.float64)).astype(np.float32)
+        if found is None:
+            return None
+        return unit_rows(found[:].astype(np.float64)).astype(np.float32)
 
     job.inputs = replace(
         job.inputs,

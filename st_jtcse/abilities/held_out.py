@@ -140,7 +140,9 @@ class HeldOut(Ability):
 
 def _or_start(taught: Taught, job: Job) -> Taught:
     """Return the teachers, without any the model that the stage starts from."""
-    return taught if taught.models else Taught([job.model], [1.0], taught.form)
+    if taught.models:
+        return taught
+    return Taught([job.model], [1.0], taught.form)
 
 
 def _can_hold_out(stage: StageSpec) -> bool:

@@ -118,7 +118,9 @@ class MapSpec(Block):
         ((key, value),) = self.model_dump(mode="json", exclude_none=True).items()
         if self.drawn is not None:
             return f"drawn {self.drawn.count}"
-        return key if value is True or self.towards is not None else f"{key} {value:g}"
+        if value is True or self.towards is not None:
+            return key
+        return f"{key} {value:g}"
 
 
 def _map_shorthand(value: Any) -> Any:
@@ -428,7 +430,9 @@ def step_of(spec: MapSpec) -> Step:
         return fitted_maps.ScaledAxes(spec.axes)
     if spec.top_axes is not None:
         return fitted_maps.WithoutTop(spec.top_axes)
-    return fitted_maps.Centred() if spec.centred else fitted_maps.WithoutMeanDirection()
+    if spec.centred:
+        return fitted_maps.Centred()
+    return fitted_maps.WithoutMeanDirection()
 
 
 def _check_form(job: Job, own: MapsSpec) -> None:

@@ -84,7 +84,9 @@ class Neighbourhoods(Ability):
     def expected_rows(self, stage: StageSpec, rows: int) -> int:
         """Count the anchors that are trained on beside the text."""
         own: NeighboursSpec = self.of(stage)
-        return rows if own.anchors is None else round(rows / (1 - own.anchor_share))
+        if own.anchors is None:
+            return rows
+        return round(rows / (1 - own.anchor_share))
 
     def demands(self, job: Job, scale: Scale, texts: int) -> Iterator[Demand]:
         """The search, whose labels stay in memory, and the vectors of the anchors."""

@@ -109,9 +109,8 @@ def own_lines(*, speaks: bool = True) -> Iterator[None]:
     for library in libraries:
         library.handlers, library.propagate = [], True
     logging.root.setLevel(logging.INFO)
-    logging.root.addHandler(
-        logging.NullHandler()
-    )  # Without any, logging would print warnings itself.
+    # Without any, logging would print warnings itself.
+    logging.root.addHandler(logging.NullHandler())
     own.setLevel(logging.DEBUG)
     lines = _Lines(logging.INFO) if speaks else logging.NullHandler()
     own.addHandler(lines)

@@ -70,7 +70,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _period(text: str) -> int | None:
-    return None if text in ("none", "null") else positive(text, "a number of layers, or none")
+    if text in ("none", "null"):
+        return None
+    return positive(text, "a number of layers, or none")
 
 
 def _length(text: str) -> int:

@@ -44,6 +44,29 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "models", nargs="*", metavar="MODEL", help="folder or Hub id of a model, or embedded"
     )
+    _add_measured(parser)
+    files = (
+        "folder to write results and pictures to, new, empty or of this model's earlier results; "
+        "several models get a folder each in it"
+    )
+    parser.add_argument("--output-dir", type=Path, metavar="DIR", help=files)
+    card = "keep the results in MODEL/evaluation and show them in the model's card"
+    parser.add_argument("--card", action="store_true", help=card)
+    add_pooling(parser, "how to pool the encoder, instead of by the model's own modules")
+    parser.add_argument(
+        "--revision", metavar="NAME", help="commit, tag or branch of a model on the Hub"
+    )
+    parser.add_argument(
+        "--device", metavar="NAME", help="e.g. cpu or cuda:1 (default: the fastest available)"
+    )
+    add_count(parser, "--batch-size", 64, "texts per batch")
+    add_trust(parser)
+    parser.add_argument("--list", action="store_true", help="list the suites")
+    return parser
+
+
+def _add_measured(parser: argparse.ArgumentParser) -> None:
+    """Add what the models are measured on."""
     parser.add_argument(
         "--suite",
         dest="suites",
@@ -66,24 +89,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--columns", type=called_columns, default=(), metavar="NAME=YOURS,...", help=columns
     )
-    files = (
-        "folder to write results and pictures to, new, empty or of this model's earlier results; "
-        "several models get a folder each in it"
-    )
-    parser.add_argument("--output-dir", type=Path, metavar="DIR", help=files)
-    card = "keep the results in MODEL/evaluation and show them in the model's card"
-    parser.add_argument("--card", action="store_true", help=card)
-    add_pooling(parser, "how to pool the encoder, instead of by the model's own modules")
-    parser.add_argument(
-        "--revision", metavar="NAME", help="commit, tag or branch of a model on the Hub"
-    )
-    parser.add_argument(
-        "--device", metavar="NAME", help="e.g. cpu or cuda:1 (default: the fastest available)"
-    )
-    add_count(parser, "--batch-size", 64, "texts per batch")
-    add_trust(parser)
-    parser.add_argument("--list", action="store_true", help="list the suites")
-    return parser
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -163,8 +168,11 @@ def _check(options: argparse.Namespace) -> None:
     options.output_dirs = [options.output_dir]
     if len(options.models) > 1:
         options.output_dirs = _folders(options.models, options.output_dir)
-    if not options.card:
-        return
+    if options.card:
+        _check_card(options)
+
+
+def _check_card(options: argparse.Namespace) -> None:
     if len(options.models) > 1:
         raise UserError("--card is for one model; evaluate it alone.")
     if options.output_dir is not None:
@@ -180,9 +188,8 @@ def _check(options: argparse.Namespace) -> None:
     from st_jtcse.hub.card_results import EVALUATION
     from st_jtcse.hub.cards import updated_card
 
-    updated_card(
-        Path(options.models[0])
-    )  # What cannot be read is told before the work, not after it.
+    # What cannot be read is told before the work, not after it.
+    updated_card(Path(options.models[0]))
     options.output_dirs = [Path(options.models[0], EVALUATION)]
 
 
@@ -239,7 +246,9 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 def _left(options: argparse.Namespace) -> str:
     """Say what an interruption leaves."""
-    return KEPT if options.output_dir else "nothing was kept"
+    if options.output_dir:
+        return KEPT
+    return "nothing was kept"
 
 
 KEPT = "to go on after the finished tasks, repeat the command"

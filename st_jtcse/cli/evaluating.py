@@ -95,13 +95,10 @@ def _evaluated(
     own: Sequence[OwnSetJob],
 ) -> WithoutScore:
     model, folder = options.models[at], options.output_dirs[at]
-    if evaluated.note and options.card:
-        raise UserError(
-            "--card shows what the model's own modules reach, and it has none; leave out --card."
-        )
     if evaluated.note:
-        console.say(evaluated.note)
-    if options.card:  # Others will read it: where the model lies here is nothing to them.
+        _tell_note(evaluated.note, options)
+    # Others will read it: where the model lies here is nothing to them.
+    if options.card:
         evaluated = replace(evaluated, name=Path(model).absolute().name)
     with faults_of("--output-dir"):
         results = Results(evaluated, folder)
@@ -127,6 +124,14 @@ def _evaluated(
     # In a folder of earlier calls other tasks may be missing too.
     missing = [key for key in jobs if key in results.data.missing]
     return WithoutScore(missing, results.undefined)
+
+
+def _tell_note(note: str, options: argparse.Namespace) -> None:
+    if options.card:
+        raise UserError(
+            "--card shows what the model's own modules reach, and it has none; leave out --card."
+        )
+    console.say(note)
 
 
 def _beside_first(
@@ -196,11 +201,12 @@ def _displayed(keys: Sequence[str]) -> Iterator[Callable[[str, Any], None]]:
             if outcome is None:
                 shown.add_task(place, total=None)  # No total: the bar pulses.
             if outcome is not None or not is_terminal:
-                ended = (
-                    outcome
-                    if isinstance(outcome, str)
-                    else outcome and f"done in {outcome.seconds:.0f} s"
-                )
-                console.err.print(f"{place}: {ended or 'begun'}")
+                console.err.print(f"{place}: {_ended(outcome)}")
 
         yield told
+
+
+def _ended(outcome: Any) -> str:
+    if isinstance(outcome, str):
+        return outcome
+    return f"done in {outcome.seconds:.0f} s" if outcome else "begun"

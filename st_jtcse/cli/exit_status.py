@@ -53,17 +53,7 @@ def command(
             try:
                 if sys.stdout is None:
                     raise UserError("stdout is closed; lead it to a file, or to /dev/null.")
-                made = parser()
-                made.add_argument(
-                    "--version",
-                    action="version",
-                    version=f"%(prog)s (st-jtcse) {st_jtcse.__version__}",
-                )
-                if "_ARGCOMPLETE" in os.environ:  # A shell asks how the line may go on.
-                    import argcomplete
-
-                    argcomplete.autocomplete(made)
-                options = made.parse_args(argv)
+                options = _options(parser(), argv)
                 left = interrupted if isinstance(interrupted, str) else interrupted(options)
                 with _interruption:
                     return run(options) or 0
@@ -81,6 +71,16 @@ def command(
         return status
 
     return main
+
+
+def _options(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    version = f"%(prog)s (st-jtcse) {st_jtcse.__version__}"
+    parser.add_argument("--version", action="version", version=version)
+    if "_ARGCOMPLETE" in os.environ:  # A shell asks how the line may go on.
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+    return parser.parse_args(argv)
 
 
 def outcome(error: BaseException, left: str) -> tuple[int, str]:
@@ -150,15 +150,15 @@ def _deliver_output() -> None:
         raise UserError(refusal(OSError(error.errno, "", "stdout")) or f"stdout: {error.strerror}.")
 
 
-def _flush(stream: IO[str]) -> OSError | None:
-    """Write what a stream still holds; one that cannot take it is led nowhere, lest Python fails on
-    it at its end.
+def _flush(output: IO[str]) -> OSError | None:
+    """Write what an output still holds; one that cannot take it is led nowhere, lest Python fails
+    on it at its end.
     """
     try:
-        stream.flush()
+        output.flush()
     except OSError as error:
         with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), stream.fileno())
+            os.dup2(nowhere.fileno(), output.fileno())
         return error
     return None
 

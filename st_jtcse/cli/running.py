@@ -155,9 +155,8 @@ class _Display(TrainerCallback):
         self._progress = progress
         self._stages = stages
         self._told: dict[str, float] = {}
-        self._task = progress.add_task(
-            f"before {stages[0]}", total=None, told=""
-        )  # No total: the bar pulses.
+        # No total: the bar pulses.
+        self._task = progress.add_task(f"before {stages[0]}", total=None, told="")
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any

@@ -21,6 +21,7 @@ from st_jtcse.wording import absent
 
 if TYPE_CHECKING:
     from st_jtcse.recipe.load import LoadedRecipe
+    from st_jtcse.training.sweep import Run
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -47,20 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--resume", action="store_true", help="continue the run in the output folder"
     )
-    rehearsed = "check everything in a short rehearsal, print the plan, write nothing"
-    parser.add_argument("--dry-run", action="store_true", help=rehearsed)
-    sized = (
-        "with --dry-run, plan the run for another size too: texts=N, and as many as you like of "
-        "nodes=M, devices=G of a node, and in place of rates measured here train=R, encode=R, "
-        "compare=R, translate=R rows, texts or pairs a second and device, bandwidth=B bytes a "
-        "second; train.STAGE=R for one stage"
-    )
-    parser.add_argument("--simulate", type=scale, metavar="KEY=NUMBER,...", help=sized)
-    ahead = (
-        "compute share I of N of the vectors and round trips that the run needs, into the recipe's "
-        "cache_dir, and stop; in any order, I from 1"
-    )
-    parser.add_argument("--prepare", type=share, metavar="I/N", help=ahead)
+    _add_plans(parser)
     where = (
         "afterwards push the models that the recipe's 'push' names; default: the last one, to a "
         "private repository"
@@ -75,6 +63,24 @@ def _parser() -> argparse.ArgumentParser:
     copied = "copy a bundled recipe and its data, for you to edit"
     recipes_complete(parser.add_argument("--copy", nargs=2, metavar=("NAME", "FILE"), help=copied))
     return parser
+
+
+def _add_plans(parser: argparse.ArgumentParser) -> None:
+    """Add what is done in place of a run, or ahead of it."""
+    rehearsed = "check everything in a short rehearsal, print the plan, write nothing"
+    parser.add_argument("--dry-run", action="store_true", help=rehearsed)
+    sized = (
+        "with --dry-run, plan the run for another size too: texts=N, and as many as you like of "
+        "nodes=M, devices=G of a node, and in place of rates measured here train=R, encode=R, "
+        "compare=R, translate=R rows, texts or pairs a second and device, bandwidth=B bytes a "
+        "second; train.STAGE=R for one stage"
+    )
+    parser.add_argument("--simulate", type=scale, metavar="KEY=NUMBER,...", help=sized)
+    ahead = (
+        "compute share I of N of the vectors and round trips that the run needs, into the recipe's "
+        "cache_dir, and stop; in any order, I from 1"
+    )
+    parser.add_argument("--prepare", type=share, metavar="I/N", help=ahead)
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -184,8 +190,7 @@ def _overrides(options: argparse.Namespace) -> list[str]:
 def _run_recipe(options: argparse.Namespace, loaded: LoadedRecipe) -> None:
     from st_jtcse.cli import running
     from st_jtcse.recipe.load import resolved_yaml
-    from st_jtcse.training import plan, simulation, sweep
-    from st_jtcse.training.run_folder import RunFolder, tell_if_nothing_to_resume
+    from st_jtcse.training import sweep
 
     if options.show is not None:
         console.say(resolved_yaml(loaded.recipe).rstrip())
@@ -208,31 +213,37 @@ def _run_recipe(options: argparse.Namespace, loaded: LoadedRecipe) -> None:
         preparing.prepare(options.prepare, loaded, runs, () if has_vectors else names)
         return
     if options.dry_run:
-        place, folders = Path(loaded.recipe.output_dir), [run.folder for run in runs]
-        with console.own_lines():
-            if options.resume:
-                stages = [stage.name for stage in loaded.stages]
-                tell_if_nothing_to_resume(place, folders or [place], stages)
-                for folder in folders or [place]:
-                    RunFolder(folder).check_earlier(names, {s.name: s for s in loaded.stages})
-            planned = [run.loaded for run in runs] or [loaded]
-            table, told = plan.plan(planned, names)
-            simulated = options.simulate and simulation.simulate(
-                planned[0], names, options.simulate
-            )
-        files = folders or RunFolder(place).expected(names)
-        console.show(table)
-        for heading, lines in (told | {"Files": list(map(str, files))}).items():
-            console.say("\n  ".join([f"{heading}:", *lines]))
-        if simulated:
-            console.show(simulated.table())
-            runs_told = [f"one run of {len(runs)}"] if len(runs) > 1 else []
-            console.say("\n  ".join(["Size:", *runs_told, *simulated.lines()]))
-        console.say(
-            "Everything fits together. To start the run, repeat the command without --dry-run."
-        )
-        return
-    running.train(options, loaded, runs, names)
+        _dry_run(options, loaded, runs, names)
+    else:
+        running.train(options, loaded, runs, names)
+
+
+def _dry_run(
+    options: argparse.Namespace, loaded: LoadedRecipe, runs: Sequence[Run], names: list[str]
+) -> None:
+    """Check everything in a rehearsal, and show the plan."""
+    from st_jtcse.training import plan, simulation
+    from st_jtcse.training.run_folder import RunFolder, tell_if_nothing_to_resume
+
+    place, folders = Path(loaded.recipe.output_dir), [run.folder for run in runs]
+    with console.own_lines():
+        if options.resume:
+            stages = {stage.name: stage for stage in loaded.stages}
+            tell_if_nothing_to_resume(place, folders or [place], list(stages))
+            for folder in folders or [place]:
+                RunFolder(folder).check_earlier(names, stages)
+        planned = [run.loaded for run in runs] or [loaded]
+        table, told = plan.plan(planned, names)
+        simulated = options.simulate and simulation.simulate(planned[0], names, options.simulate)
+    files = folders or RunFolder(place).expected(names)
+    console.show(table)
+    for heading, lines in (told | {"Files": list(map(str, files))}).items():
+        console.say("\n  ".join([f"{heading}:", *lines]))
+    if simulated:
+        console.show(simulated.table())
+        runs_told = [f"one run of {len(runs)}"] if len(runs) > 1 else []
+        console.say("\n  ".join(["Size:", *runs_told, *simulated.lines()]))
+    console.say("Everything fits together. To start the run, repeat the command without --dry-run.")
 
 
 def _left(options: argparse.Namespace) -> str:

@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     from st_jtcse.data.sentences import (
         Sentences,
         hold_out,
-        kept_whole,
         load_sentences,
         sampled,
         sentences_sha256,
-        with_next,
         without,
     )
 
@@ -33,7 +31,6 @@ _HOMES = {
     "Sentences": "sentences",
     "Source": "rows",
     "hold_out": "sentences",
-    "kept_whole": "sentences",
     "load_labelled": "labelled",
     "load_pair_scores": "pairs",
     "load_pairs": "pairs",
@@ -43,7 +40,6 @@ _HOMES = {
     "sentences_sha256": "sentences",
     "text_remarks": "lost_text",
     "unknown_share": "known_words",
-    "with_next": "sentences",
     "without": "sentences",
 }
 __all__ = [
@@ -54,7 +50,6 @@ __all__ = [
     "Sentences",
     "Source",
     "hold_out",
-    "kept_whole",
     "load_labelled",
     "load_pair_scores",
     "load_pairs",
@@ -64,7 +59,6 @@ __all__ = [
     "sentences_sha256",
     "text_remarks",
     "unknown_share",
-    "with_next",
     "without",
 ]
 

@@ -58,7 +58,9 @@ def root_of(place: Path) -> Path:
     """Return the folder that the names of documents begin at."""
     if place.is_dir():
         return place
-    return _parts(place)[0] if is_wildcard(place) else place.parent
+    if is_wildcard(place):
+        return _parts(place)[0]
+    return place.parent
 
 
 def is_document(path: Path) -> bool:

@@ -73,13 +73,17 @@ def kept_vectors(
     """Return what :func:`encoded` does, where `cache_dir` has it already."""
     job, ending = _job(model, sentences, sentences_sha256)
     file = finished_file(job, cache_dir)
-    return None if file is None else _read(Dataset.from_file(str(file)), ending)
+    if file is None:
+        return None
+    return _read(Dataset.from_file(str(file)), ending)
 
 
 def shard_of(sentences: Dataset) -> int:
     """Return how many sentences are encoded between two savings."""
     # The images of a shard are open all at once.
-    return 256 if isinstance(sentences.features["sentence"], Image) else SHARD
+    if isinstance(sentences.features["sentence"], Image):
+        return 256
+    return SHARD
 
 
 def split(
@@ -92,7 +96,8 @@ def split(
         count -= 1
     if count == len(modules) or model.truncate_dim is not None:
         return model, lambda vectors: vectors
-    prompts: Any = model.prompts  # Narrower where it is given than where it is read.
+    # Narrower where it is given than where it is read.
+    prompts: Any = model.prompts
     encoder = SentenceTransformer(
         modules=modules[:count],
         device=str(model.device),

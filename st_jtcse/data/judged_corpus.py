@@ -90,7 +90,9 @@ def _files(source: Source) -> tuple[Path, Path | None, Path]:
             "files with 'corpus' and 'queries'."
         )
     judgements = file_in(folder, JUDGEMENTS) or _split(folder / JUDGEMENTS)
-    return (corpus, None, queries) if judgements is None else (corpus, queries, judgements)
+    if judgements is None:
+        return (corpus, None, queries)
+    return (corpus, queries, judgements)
 
 
 def _split(folder: Path) -> Path | None:

@@ -124,33 +124,43 @@ def known_items(
     """
     random = np.random.default_rng(seed)
     words = [_WORD.findall(text) for text in texts]
-    counts = Counter(word for own in words for word in set(map(str.lower, own)))
-    rare = dict.fromkeys(counts, math.log(max(2, len(texts)) / 2) / 2)
-    rare |= {word: math.log(len(texts) / count) for word, count in counts.items() if count > 1}
+    rare = _rarity(words)
     headings = headings or {}
     alike = Counter(heading.query for heading in headings.values())
     found: list[tuple[str, int, str, str]] = []
-    passages = 0
-    for place in map(int, random.permutation(len(texts))):
-        own = words[place]
-        if len(own) < _PASSAGE:
-            continue
-        sentence = _sentence(texts[place], random)
-        rest = texts[place].replace(sentence, " ", 1).strip()
-        found.append((_words(own, rare), place, WORDS, ""))
-        found.append((_span(own, rare), place, SPAN, ""))
-        found.append((sentence, place, SENTENCE, rest))
+    shuffled = map(int, random.permutation(len(texts)))
+    long = (place for place in shuffled if len(words[place]) >= _PASSAGE)
+    for place in islice(long, most):
+        for query, kind, rest in _queries(texts[place], words[place], rare, random):
+            found.append((query, place, kind, rest))
         heading = headings.get(place)
         if heading is not None and alike[heading.query] == 1:
             found.append((heading.query, place, HEADING, heading.rest))
-        passages += 1
-        if passages == most:
-            break
     queries = [one[0] for one in found]
     places = [one[1] for one in found]
     kinds = [one[2] for one in found]
     rests = [one[3] for one in found]
     return KnownItems(queries, places, kinds, rests, _overlap(queries, places, texts))
+
+
+def _queries(
+    text: str, words: Sequence[str], rare: dict[str, float], random: np.random.Generator
+) -> list[tuple[str, str, str]]:
+    """Return the queries that a passage's own words make, their kinds and the rests."""
+    sentence = _sentence(text, random)
+    return [
+        (_words(words, rare), WORDS, ""),
+        (_span(words, rare), SPAN, ""),
+        (sentence, SENTENCE, text.replace(sentence, " ", 1).strip()),
+    ]
+
+
+def _rarity(words: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Return the inverse document frequency of each word of the passages."""
+    counts = Counter(word for own in words for word in set(map(str.lower, own)))
+    rare = {word: math.log(len(words) / count) for word, count in counts.items()}
+    slip = math.log(max(2, len(words)) / 2) / 2
+    return {word: slip if counts[word] == 1 else found for word, found in rare.items()}
 
 
 def long_enough(texts: Iterable[str], most: int) -> int:

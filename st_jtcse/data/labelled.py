@@ -15,7 +15,8 @@ from st_jtcse.data.column_names import LABELLED, Kind
 from st_jtcse.data.rows import Row, Source, checked_rows, in_range, number, rows_sha256, texts_of
 from st_jtcse.errors import UserError
 
-_CLASSES = 2**31  # More than any model has, and few enough for every kind of number.
+# More than any model has, and few enough for every kind of number.
+_CLASSES = 2**31
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Labelled:
     # Rows left out, labelled -1 or "-", as SNLI marks those on which its annotators did not agree
     skipped_unlabelled: int
     sha256: str  # hash of the rows as JSON lines
-    first_rows: dict[float, str]  # by label, the file and line where it is met first
+    # By label, the file and line where it is met first.
+    first_rows: dict[float, str]
 
     @property
     def modality(self) -> str:
@@ -72,24 +74,35 @@ def load_labelled(
     default = LABELLED["scores" if bins else kind]
     sources = [replace(source, columns=source.expected) for source in sources]
     labels = _Labels(kind == "classes" and not bins, score_range, mapping, bins)
-    if kind == "none":
-        _check_texts(sources, default, 2)
-        rows = list(checked_rows(sources, "labelled rows", default, _without_label))
-    else:
-        # One text and a class is what losses of a whole batch take; a score is said of two.
-        _check_texts(sources, default, 1 if labels.are_classes else 2, labels=1)
-        rows = list(checked_rows(sources, "labelled rows", default, labels.labelled))
+    rows = _rows(sources, kind, default, labels)
     if not rows:
         counted = f"{labels.skipped} are marked -1 or '-' as unlabelled"
         raise UserError(f"{sources[0].label} holds no labelled row, {counted}; label some.")
-    *texts, found = zip(*rows)
+    if kind == "scores":
+        labels.check_scores([row[-1] for row in rows], sources[0])
+    table = pa.table(_table(rows, kind))
+    return Labelled(Dataset(table), labels.skipped, rows_sha256(rows), labels.first_rows)
+
+
+def _rows(
+    sources: Sequence[Source], kind: Kind, default: Sequence[str], labels: _Labels
+) -> list[tuple[Any, ...]]:
+    if kind == "none":
+        _check_texts(sources, default, 2)
+        return list(checked_rows(sources, "labelled rows", default, _without_label))
+    # One text and a class is what losses of a whole batch take; a score is said of two.
+    _check_texts(sources, default, 1 if labels.are_classes else 2, labels=1)
+    return list(checked_rows(sources, "labelled rows", default, labels.labelled))
+
+
+def _table(rows: list[tuple[Any, ...]], kind: Kind) -> dict[str, pa.Array]:
+    *texts, labels = zip(*rows)
     table = {f"sentence{number}": pa.array(column) for number, column in enumerate(texts, 1)}
     if kind == "scores":
-        labels.check_scores(found, sources[0])
-        table["label"] = pa.array(found).cast(pa.float32())
+        table["label"] = pa.array(labels).cast(pa.float32())
     elif kind == "classes":
-        table["label"] = pa.array(found).cast(pa.int64())
-    return Labelled(Dataset(pa.table(table)), labels.skipped, rows_sha256(rows), labels.first_rows)
+        table["label"] = pa.array(labels).cast(pa.int64())
+    return table
 
 
 def _check_texts(
@@ -116,7 +129,8 @@ class _Labels:
     score_range: tuple[float, float]
     mapping: Mapping[str, float] | None
     bins: int | None
-    names: dict[str, int] | None = None  # Classes by name, as they are met; None: they are numbers
+    # Classes by name, as they are met; None: they are numbers.
+    names: dict[str, int] | None = None
     skipped: int = 0
     first_rows: dict[float, str] = field(default_factory=dict)
 

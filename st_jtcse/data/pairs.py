@@ -102,7 +102,9 @@ def load_pair_scores(source: Source, sentences: Collection[str]) -> PairScores:
                 f"{row.place}: the pair has the score {score:g} here and {earlier:g} at {place}; "
                 "keep one."
             )
-        return (first, second, score) if place == row.place else None
+        if place == row.place:
+            return (first, second, score)
+        return None
 
     pairs = _three_columns(source, "judged pairs", parse)
     return PairScores(pairs, rows_sha256(pairs))

@@ -64,7 +64,8 @@ class Report:
     files: int = 0
     passages: int = 0
     repeated: int = 0  # Blocks of text that were dropped
-    skipped: dict[str, list[str]] = field(default_factory=dict)  # Files, by the reason
+    # Files, by the reason.
+    skipped: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def lines(self) -> list[str]:

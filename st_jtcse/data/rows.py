@@ -33,7 +33,8 @@ logger = logging.getLogger(__name__)
 
 _TOLD = 5
 _BUFFER = 10_000  # Rows of a stream that are mixed.
-_DEEPEST = 500  # Levels of JSON: far above any row, far below what a parser's stack holds.
+# Levels of JSON: far above any row, far below what a parser's stack holds.
+_DEEPEST = 500
 _QUOTED, _BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"'), re.compile(rb"[\[\]{}]")
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 # The halves of characters beyond U+FFFF; alone, they are no text.
@@ -47,7 +48,8 @@ _Parsed = TypeVar("_Parsed")
 class Source:
     """Where rows come from; exactly one of `file` and `dataset` is given."""
 
-    file: Path | None = None  # local text, JSONL, CSV or Parquet file, or folder of images
+    # Local text, JSONL, CSV or Parquet file, or folder of images.
+    file: Path | None = None
     dataset: str | None = None  # Hub id or folder for `datasets.load_dataset`
     config: str | None = None  # configuration of `dataset`
     split: str = "train"  # split of `dataset`
@@ -55,14 +57,17 @@ class Source:
     fit_split: str | None = None
     data_files: str | None = None  # file inside `dataset`
     revision: str | None = None  # commit, tag or branch of `dataset`
-    columns: tuple[str, ...] | None = None  # columns to read; None for the defaults of the reader
+    # Columns to read; None for the defaults of the reader.
+    columns: tuple[str, ...] | None = None
     # The columns that a reader expects, each with what the source calls it
     called: tuple[tuple[str, str], ...] = ()
     limit: int | None = None  # how many of the first rows to keep; None for all
     streaming: bool = False  # whether `dataset` is read as its rows are asked for
-    seed: int | None = None  # what the order of its rows follows from then; None for their own
+    # What the order of its rows follows from then; None for their own.
+    seed: int | None = None
     corpus: Path | None = None  # documents that `file` has queries or judgements of
-    queries: Path | None = None  # the queries, where `file` has judgements of them by id
+    # The queries, where `file` has judgements of them by id.
+    queries: Path | None = None
 
     @property
     def label(self) -> str:
@@ -257,7 +262,9 @@ def _columns(source: Source, row: Row) -> tuple[str, ...]:
         texts = [name for name, value in row.values.items() if isinstance(value, str)]
         if not texts and None in row.values.values():
             return ()
-        return (texts[0],) if len(texts) == 1 else ("sentence",)
+        if len(texts) == 1:
+            return (texts[0],)
+        return ("sentence",)
     if source.file is not None and "sentence" not in row.values and _PASSAGE <= row.values.keys():
         return ("text",)
     return ("sentence",)
@@ -350,7 +357,9 @@ def images_in(folder: Path) -> list[Path]:
     does not count.
     """
     images = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _IMAGES)
-    return [] if images and len(documents_in(folder)) > 1 else images
+    if images and len(documents_in(folder)) > 1:
+        return []
+    return images
 
 
 def _document_rows(place: Path) -> Iterator[Row]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from datasets import Dataset, Features, Image, IterableDataset, Value, concatenate_datasets
+from datasets import Dataset, Features, Image, IterableDataset, Value
 from datasets.table import MemoryMappedTable
 from filelock import FileLock
 
@@ -46,9 +46,6 @@ _LARGE = 16 << 20
 # among the others, four times in all, and what numpy makes of them to compare. And the row that is
 # kept.
 HELD_OUT_PEAK, HELD_OUT_ROW = 85, 8
-# And while each is given its next one: numbers of rows four times, of documents twice, and three
-# answers.
-NEXT_PEAK, NEXT_ROW = 6 * 8 + 3, 8
 _LOOK = 1_000  # Sentences of a stream that are read before any is trained on
 _SCHEMA = pa.schema(
     {
@@ -104,7 +101,9 @@ class Sentences:
     @property
     def modality(self) -> str:
         """``"text"``, or ``"image"`` in its place."""
-        return "image" if isinstance(self.dataset.features["sentence"], Image) else "text"
+        if isinstance(self.dataset.features["sentence"], Image):
+            return "image"
+        return "text"
 
     @property
     def count(self) -> int | None:
@@ -114,7 +113,9 @@ class Sentences:
     @property
     def left_out(self) -> dict[str, int | None]:
         """What records say of their reading."""
-        return {"sentences": None} if self.streams else {"blank_lines_skipped": self.skipped_blank}
+        if self.streams:
+            return {"sentences": None}
+        return {"blank_lines_skipped": self.skipped_blank}
 
 
 def load_sentences(
@@ -150,20 +151,26 @@ def load_sentences(
     key = hashlib.sha256(settings.encode()).hexdigest()[:16]
     final = (cache_dir or DEFAULT_CACHE) / f"text-{key}.arrow"
     if not is_whole(final, settings):
-        with write_errors_told(final.parent):
-            final.parent.mkdir(parents=True, exist_ok=True)
-            # Of several processes one converts, and the others wait for its file.
-            check_lock(final.with_suffix(".lock"))
-            with FileLock(final.with_suffix(".lock")):
-                if not is_whole(final, settings):
-                    told = ", ".join(map(str, files))
-                    logger.info("text: converting %s, kept in %s", told, final.parent)
-                    reader.write(final, settings)
+        _convert(reader, files, final, settings)
     with final.open("rb") as file:
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     table = MemoryMappedTable(pa.ipc.open_stream(pa.py_buffer(memory)).read_all(), str(final))
     skipped, digest = last_words(final)
     return Sentences(Dataset(table, fingerprint=key), skipped, digest, memory=memory)
+
+
+def _convert(reader: _Reader, files: Sequence[Path], final: Path, settings: str) -> None:
+    """Write what the files hold; of several processes one does, and the others wait for it."""
+    lock = final.with_suffix(".lock")
+    with write_errors_told(final.parent):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        check_lock(lock)
+        with FileLock(lock):
+            if is_whole(final, settings):
+                return
+            told = ", ".join(map(str, files))
+            logger.info("text: converting %s, kept in %s", told, final.parent)
+            reader.write(final, settings)
 
 
 def _first_of(sources: Sequence[Source]) -> Sentences:
@@ -308,31 +315,6 @@ def without(anchors: Sentences, held_out: Sentences) -> Sentences:
             "others."
         )
     return _part(anchors, np.array(kept))
-
-
-def with_next(sentences: Sentences) -> Dataset:
-    r"""Return the sentences with a column ``neighbour``: the next one of the document, behind its
-    last the one before.
-
-    Alone in its document a sentence is its own neighbour.
-    """
-    rows = np.arange(len(sentences.rows))
-    same = np.diff(sentences.rows.with_format("numpy")["document"][:]) == 0
-    after, before = np.append(same, False), np.append(False, same)
-    neighbours = sentences.dataset.select(
-        np.where(after, rows + 1, np.where(before, rows - 1, rows))
-    )
-    beside = neighbours.rename_column("sentence", "neighbour")
-    return concatenate_datasets([sentences.dataset, beside], axis=1)
-
-
-def kept_whole(dataset: Dataset) -> int:
-    """Count the sentences of one word, of which no view of words makes another."""
-    return sum(
-        len(text.split(maxsplit=1)) < 2
-        for batch in dataset.iter(10_000)
-        for text in batch["sentence"]
-    )
 
 
 def sentences_sha256(sentences: Dataset) -> str:

@@ -42,17 +42,17 @@ class Computation:
     """Columns to compute from every sentence."""
 
     kind: str  # what they are, in one word; the file's name starts with it
-    settings: dict[
-        str, Any
-    ]  # all that decides the result, as JSON: hashes of sentences and models, and the options
+    # All that decides the result, as JSON: hashes of sentences and models, and the options.
+    settings: dict[str, Any]
     sentences: Dataset  # with a column `sentence`
-    compute: Callable[
-        [Any], pa.Table
-    ]  # a shard's sentences to its columns, row by row, and from nothing else
-    shard_size: int  # sentences a shard: what an interruption loses at most, in each process
+    # A shard's sentences to its columns, row by row, and from nothing else.
+    compute: Callable[[Any], pa.Table]
+    # Sentences a shard: what an interruption loses at most, in each process.
+    shard_size: int
     # Whether `compute` is given the rows' numbers in place of the sentences.
     by_rows: bool = False
-    row_bytes: int = 0  # what a sentence's columns take on the disk, where that is known beforehand
+    # What a sentence's columns take on the disk, where that is known beforehand.
+    row_bytes: int = 0
 
     @property
     def text(self) -> str:

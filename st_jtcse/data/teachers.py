@@ -59,14 +59,9 @@ def with_teacher_labels(
         "form": form,
         "batch_size": BATCH,
     }
-    if shard_size is None:
-        shard_size = shard_of(sentences)
-    half_precision = 2 * label_size(teachers, form)
-    job = Computation(
-        "teacher", settings, sentences, compute, shard_size, by_rows=True, row_bytes=half_precision
-    )
-    labels = cached_columns(job, cache_dir)
-    return concatenate_datasets([sentences, labels], axis=1)
+    own = (settings, sentences, compute, shard_size or shard_of(sentences))
+    job = Computation("teacher", *own, by_rows=True, row_bytes=2 * label_size(teachers, form))
+    return concatenate_datasets([sentences, cached_columns(job, cache_dir)], axis=1)
 
 
 def encoder_of(

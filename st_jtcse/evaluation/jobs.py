@@ -19,9 +19,8 @@ class Evaluated:
     model: SentenceTransformer
     name: str  # as the user wrote it
     sha256: str  # hash of all that decides its embeddings
-    files: dict[str, str] = field(
-        default_factory=dict
-    )  # hash of each weight file of a model in a folder, by its path
+    # Hash of each weight file of a model in a folder, by its path.
+    files: dict[str, str] = field(default_factory=dict)
     note: str = ""  # how a plain encoder is pooled that is known by its name
 
 

@@ -13,13 +13,13 @@ from sentence_transformers import SentenceTransformer
 from st_jtcse.data.rows import Source, texts_in
 from st_jtcse.errors import UserError
 from st_jtcse.evaluation.measured_sets import OwnSet, Statistic
-from st_jtcse.evaluation.own_sets import NEIGHBOURS
+from st_jtcse.evaluation.own_sets import NEAREST
 from st_jtcse.evaluation.unique_texts import Vectors
 from st_jtcse.evaluation.unlabelled import neighbours_set
 
 KEPT = "kept_neighbours"
 # The ten nearest are then half the others at most.
-_FEWEST = 2 * NEIGHBOURS + 1
+_FEWEST = 2 * NEAREST + 1
 
 
 def sentences_set(source: Source, name: str) -> OwnSet:
@@ -30,7 +30,7 @@ def sentences_set(source: Source, name: str) -> OwnSet:
     texts = [text for text in texts_in(source) if text]
     if len(texts) < _FEWEST:
         raise UserError(
-            f"{source.label} holds {len(texts)} sentences, and whether each keeps its {NEIGHBOURS} "
+            f"{source.label} holds {len(texts)} sentences, and whether each keeps its {NEAREST} "
             f"nearest neighbours needs {_FEWEST}; add {_FEWEST - len(texts)}."
         )
     seen: set[str] = set()

@@ -153,7 +153,9 @@ class _Known(ResultCache):
         self._known, self._keep = known, keep
 
     def load_task_result(self, task_name: str, *_: Any, **__: Any) -> TaskResult | None:
-        return self._known if self._known and self._known.task_name == task_name else None
+        if self._known and self._known.task_name == task_name:
+            return self._known
+        return None
 
     def save_to_cache(self, task_result: TaskResult, *_: Any, **__: Any) -> None:
         self._keep(task_result)

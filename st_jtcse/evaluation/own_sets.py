@@ -42,7 +42,7 @@ from st_jtcse.evaluation.searching import search_set
 from st_jtcse.evaluation.set_columns import is_searched, kind_of_set
 from st_jtcse.evaluation.unique_texts import Vectors
 
-NEIGHBOURS = 10
+NEAREST = 10
 FOLDS = 5
 
 
@@ -204,11 +204,9 @@ def _labelled_images(
             raise UserError(f"{row.place}: the image has no label; {way}.")
         return image, str(label)
 
-    both = (
-        [source]
-        if source.fit_split is None
-        else [source, replace(source, split=source.fit_split, limit=None)]
-    )
+    both = [source]
+    if source.fit_split is not None:
+        both.append(replace(source, split=source.fit_split, limit=None))
     parts = [list(zip(*_rows(part, columns, parse))) for part in both]
     labels = [np.array(own) for _, own in parts]
     read = [image_column(images, IMAGE) for images, _ in parts]
@@ -286,7 +284,9 @@ def _average_precision(labels: npt.NDArray[np.int64], first: Vectors, second: Ve
     def statistic(items: npt.NDArray[np.int64]) -> float:
         same = np.bincount(ranked[items], weights=labels[items])
         precision = np.cumsum(same) / np.maximum(np.cumsum(np.bincount(ranked[items])), 1)
-        return float(same @ precision / same.sum()) if same.any() else math.nan
+        if same.any():
+            return float(same @ precision / same.sum())
+        return math.nan
 
     return statistic
 
@@ -321,13 +321,14 @@ def _retrieval(
 
 def _of_labels(labels: npt.NDArray[Any], texts: Vectors) -> Statistic:
     kinds, own = np.unique(labels, return_inverse=True)
-    nearest = nearest_others(texts, min(NEIGHBOURS, len(texts) - 1))
+    nearest = nearest_others(texts, min(NEAREST, len(texts) - 1))
     hits = own[nearest] == own[:, None]
     votes = np.apply_along_axis(np.bincount, 1, own[nearest], minlength=len(kinds))
     # Of labels with as many votes, the nearest neighbour's: it is worth half a vote more.
     votes = votes * 2 + (own[nearest[:, 0]][:, None] == np.arange(len(kinds)))
     parts = np.mean([hits[:, 0], hits.mean(axis=1), votes.argmax(axis=1) == own], axis=0)
-    with warnings.catch_warnings():  # That many texts have one embedding is seen in the score.
+    # That many texts have one embedding is seen in the score.
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         clusters = KMeans(len(kinds), n_init=1, random_state=0).fit_predict(texts)
     return lambda items: float(
@@ -339,7 +340,9 @@ def _v_measure(labels: npt.NDArray[np.int64], clusters: npt.NDArray[np.int64]) -
     """Return twice the mutual information over the sum of both entropies, which V-measure is."""
     pairs = labels * (clusters.max() + 1) + clusters
     both, own, found = (_entropy(each) for each in (pairs, labels, clusters))
-    return 2 * (own + found - both) / (own + found) if own + found else 1.0
+    if own + found:
+        return 2 * (own + found - both) / (own + found)
+    return 1.0
 
 
 def _entropy(values: npt.NDArray[np.int64]) -> float:

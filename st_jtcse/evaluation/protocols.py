@@ -20,7 +20,8 @@ ENTRY_POINTS = "st_jtcse.protocols"
 class Usage(NamedTuple):
     """How a known checkpoint makes an embedding."""
 
-    how: Mapping[str, Any]  # arguments of st_jtcse.modules.load_sentence_transformer
+    # Arguments of st_jtcse.modules.load_sentence_transformer.
+    how: Mapping[str, Any]
     told: str  # in a phrase that follows the model's name
 
 

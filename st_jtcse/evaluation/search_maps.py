@@ -45,7 +45,9 @@ class Way:
     def name(self) -> str:
         """What to call it."""
         told = f"axes {self.exponent:g}, centred {self.centred:g}"
-        return told if self.ridge is None else f"{told}, queries {self.ridge:g}"
+        if self.ridge is None:
+            return told
+        return f"{told}, queries {self.ridge:g}"
 
     def fit(
         self, passages: Vectors, queries: Vectors, targets: npt.NDArray[np.int64]
@@ -111,8 +113,7 @@ def compete(
         UserError: bm25s is not installed.
     """
     first, second = items.halves()
-    fitted, held = items.of(first), items.of(second)
-    known = search_of(held.over(texts), "known items")
+    known = search_of(items.of(second).over(texts), "known items")
     before = known.searched(queries[second], vectors)
     if SUMMED not in before:
         raise UserError(
@@ -120,28 +121,32 @@ def compete(
             "pip install 'st-jtcse[search]'."
         )
     cut = [at for at in second if items.rests[at]]
-    targets = np.array(fitted.passages)
+    places, targets = np.array(items.passages)[cut], np.array(items.of(first).passages)
     entries = []
-    for name, maps in [
-        (START, []),
-        *((way.name, way.fit(vectors, queries[first], targets)) for way in ways),
-    ]:
-        mapped, asked, without = vectors, queries, rests
-        for each in maps:
-            mapped, asked, without = each(mapped), each(asked), each(without)
+    for name, maps in _candidates(ways, vectors, queries[first], targets).items():
+        mapped, asked, without = (_through(maps, each) for each in (vectors, queries, rests))
         found = known.searched(asked[second], mapped, lexical=False)[""]
-        places = np.array([items.passages[at] for at in cut])
-        entries.append(
-            Entry(
-                name,
-                maps,
-                known=100 * found.means["mrr@10"],
-                unseen=100 * _found_without(asked[cut], without[cut], mapped, places),
-                agreement=_shared(found, before[SUMMED]),
-                stays=_shared(found, before[""]),
-            )
-        )
+        reached = 100 * found.means["mrr@10"]
+        unseen = 100 * _found_without(asked[cut], without[cut], mapped, places)
+        shared = _shared(found, before[SUMMED]), _shared(found, before[""])
+        entries.append(Entry(name, maps, reached, unseen, *shared))
     return entries
+
+
+def _candidates(
+    ways: Sequence[Way], vectors: Vectors, queries: Vectors, targets: npt.NDArray[np.int64]
+) -> dict[str, list[AffineMap]]:
+    """Return the maps to compare, by name."""
+    found: dict[str, list[AffineMap]] = {START: []}
+    for way in ways:
+        found[way.name] = way.fit(vectors, queries, targets)
+    return found
+
+
+def _through(maps: Sequence[AffineMap], vectors: Vectors) -> Vectors:
+    for each in maps:
+        vectors = each(vectors)
+    return vectors
 
 
 def chosen(entries: Sequence[Entry]) -> Entry:
@@ -178,7 +183,9 @@ def _found_without(
         own = np.einsum("qh,qh->q", queries[rows], rests[rows])
         scores[np.arange(len(own)), places[rows]] = own
         found.append(1 / (1 + (scores > own[:, None]).sum(axis=1)))
-    return float(np.concatenate(found).mean()) if found else 0.0
+    if found:
+        return float(np.concatenate(found).mean())
+    return 0.0
 
 
 def _shared(one: Ranking, other: Ranking) -> float:

@@ -120,7 +120,9 @@ class SearchSet(OwnSet):
     def by_words(self) -> tuple[Scorer, Ranking] | None:
         """The search by BM25; None without bm25s."""
         words = bm25(self.corpus.texts, self.corpus.queries)
-        return None if words is None else (words, rank(self.corpus, words))
+        if words is None:
+            return None
+        return (words, rank(self.corpus, words))
 
     def _tell_of_long_queries(self, model: SentenceTransformer) -> None:
         long = too_long(model, self.corpus.queries)

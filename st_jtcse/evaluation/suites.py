@@ -121,17 +121,7 @@ def suite_scores(suite: Suite, records: Mapping[str, TaskRecord]) -> SuiteScores
     result.
     """
     known = [(row, records.get(row.job)) for row in suite.rows]
-    rows = [
-        SuiteRow(
-            label=row.paper,
-            task=row.job,
-            metric=row.metric or (record.main_score if record else None),
-            score=_rounded(row.score(record)) if record else None,
-            reported=row.reported,
-            note=row.note,
-        )
-        for row, record in known
-    ]
+    rows = [_row(row, record) for row, record in known]
     retrieval = [(row, record) for row, record in known if row.metric in RETRIEVAL]
     finished = [(row, record) for row, record in known if record]
     return SuiteScores(
@@ -156,6 +146,17 @@ def suite_scores(suite: Suite, records: Mapping[str, TaskRecord]) -> SuiteScores
         search={
             row.paper: _search(row, record) for row, record in finished if _search(row, record)
         },
+    )
+
+
+def _row(row: Row, record: TaskRecord | None) -> SuiteRow:
+    return SuiteRow(
+        label=row.paper,
+        task=row.job,
+        metric=row.metric or (record.main_score if record else None),
+        score=_rounded(row.score(record)) if record else None,
+        reported=row.reported,
+        note=row.note,
     )
 
 
@@ -192,7 +193,9 @@ def _search(row: Row, record: TaskRecord) -> dict[str, float]:
 
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return _rounded(sum(known) / len(known)) if known and len(known) == len(values) else None
+    if known and len(known) == len(values):
+        return _rounded(sum(known) / len(known))
+    return None
 
 
 def _rounded(value: float | None) -> float | None:

@@ -14,11 +14,16 @@ from sentence_transformers import SentenceTransformer
 
 from st_jtcse.data.neighbours import TOPIC_NEIGHBOURS, neighbourhood_means, topic_weight
 from st_jtcse.evaluation.measured_sets import OwnSet, Statistic
-from st_jtcse.evaluation.own_sets import NEIGHBOURS, OwnSetEvaluator, nearest_others
+from st_jtcse.evaluation.own_sets import NEAREST, OwnSetEvaluator, nearest_others
 from st_jtcse.evaluation.unique_texts import Vectors
 
-# The metric's name; each set has its own reference, so that scores of two are not compared.
+# The metric's name; each set has its own reference.
 SHARED_NEIGHBOURS = "shared_neighbours"
+
+
+def is_agreement(metric: str | None) -> bool:
+    """Whether a metric is one of these, whose scores on two sets are not compared."""
+    return metric == SHARED_NEIGHBOURS
 
 
 def neighbours_set(texts: Sequence[str], reference: Vectors, sha256: str) -> OwnSet:
@@ -38,7 +43,7 @@ def neighbours_set(texts: Sequence[str], reference: Vectors, sha256: str) -> Own
             training text.
         sha256: Hash of the texts.
     """
-    count = min(NEIGHBOURS, (len(texts) - 1) // 2)
+    count = min(NEAREST, (len(texts) - 1) // 2)
     measure = partial(_shared, nearest_others(reference, count))
     return OwnSet("unlabelled", SHARED_NEIGHBOURS, (texts,), len(texts), sha256, measure)
 

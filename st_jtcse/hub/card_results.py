@@ -98,12 +98,16 @@ def _training_table(record: StageRecord) -> Table:
 
 def _metric(record: StageRecord, name: str) -> str:
     metric = record.metrics.get(name, "spearman")
-    return "spearmanr" if metric.startswith("spearman") else metric
+    if metric.startswith("spearman"):
+        return "spearmanr"
+    return metric
 
 
 def _sentence(verdict: VerdictRecord) -> str:
     sentence = as_text(verdict.sentence)
-    return f"**{sentence}**" if verdict.verdict == "worse" else sentence
+    if verdict.verdict == "worse":
+        return f"**{sentence}**"
+    return sentence
 
 
 def _own_and_reported(table: Table, paper: str | None) -> Table:

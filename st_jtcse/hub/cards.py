@@ -39,7 +39,8 @@ class CardFacts:
     family: str  # a card template's name
     title: str  # the first heading
     recipe: str  # the resolved recipe, as YAML
-    base_models: Sequence[str] = ()  # Hub ids of the models that the training started from
+    # Hub ids of the models that the training started from.
+    base_models: Sequence[str] = ()
     license: str | None = (
         None  # the model's licence, as the Hub spells it; None if its makers have not said
     )
@@ -60,7 +61,8 @@ def write_card(model: Any, folder: Path, facts: CardFacts, record: Mapping[str, 
     data.register_model(model)
     for rows in data.train_datasets:
         if form.images:
-            rows.update(examples=None, examples_table=None)  # They show files that no one else has.
+            # They show files that no one else has.
+            rows.update(examples=None, examples_table=None)
         elif rows.get("examples"):
             columns = rows["examples"].items()
             rows["examples"] = {key: list(map(_as_shown, cells)) for key, cells in columns}

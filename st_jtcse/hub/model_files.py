@@ -39,12 +39,10 @@ _HIDDEN = re.compile(r"\.|checkpoint-")
 class ModelFiles:
     """What a folder holds."""
 
-    sent: dict[str, int] = field(
-        default_factory=dict
-    )  # files of the model by path, with their sizes in bytes
-    left_out: list[str] = field(
-        default_factory=list
-    )  # paths of other files; hidden ones and checkpoints go without saying
+    # Files of the model by path, with their sizes in bytes.
+    sent: dict[str, int] = field(default_factory=dict)
+    # Paths of other files; hidden ones and checkpoints go without saying.
+    left_out: list[str] = field(default_factory=list)
 
     @property
     def note(self) -> str | None:
@@ -76,12 +74,8 @@ def files_to_push(folder: Path) -> ModelFiles:
         if not _is_of_model(parts, named) or not (path.is_file() or is_link):
             found.left_out.append(name)
             continue
-        is_inside = path.is_file() and path.resolve().is_relative_to(folder.resolve())
-        if is_link and not is_inside:
-            raise UserError(
-                f"{path} is a link that leaves the model's folder; put the file itself in its "
-                "place."
-            )
+        if is_link:
+            _check_link(path, folder)
         found.sent[name] = path.stat().st_size
     if CONFIG not in found.sent and MODULES not in found.sent:
         raise UserError(
@@ -99,6 +93,13 @@ def files_to_push(folder: Path) -> ModelFiles:
             f"{LARGEST_FILE / 1e9:.0f} GB; save the model with a smaller max_shard_size."
         )
     return found
+
+
+def _check_link(path: Path, folder: Path) -> None:
+    if not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):
+        raise UserError(
+            f"{path} is a link that leaves the model's folder; put the file itself in its place."
+        )
 
 
 def check_whole(folder: Path, files: ModelFiles) -> None:
@@ -122,7 +123,8 @@ def check_whole(folder: Path, files: ModelFiles) -> None:
         else:
             load_encoder(folder)
     except CodeNotTrusted:
-        pass  # It came with code, which a push has no need to run; the files alone are sound.
+        # It came with code, which a push has no need to run; the files alone are sound.
+        pass
 
 
 def _named_files(folder: Path) -> set[str]:

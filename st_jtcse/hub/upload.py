@@ -17,7 +17,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from st_jtcse.errors import PushFailed, UserError
 from st_jtcse.hub.cards import CARD, updated_card
 from st_jtcse.hub.model_files import check_whole, files_to_push
-from st_jtcse.hub.model_form import ModelForm, model_form
+from st_jtcse.hub.model_form import model_form
 from st_jtcse.modules.model_folders import ADAPTER, CONFIG, MODULES
 
 logger = logging.getLogger(__name__)
@@ -68,51 +68,49 @@ def push(
     repo: str,  # without an owner, that of the token
     *,
     private: bool = True,  # a repository that is new
-    collection: str
-    | None = None,  # title of a collection of the same owner to add the model to; made if missing
+    # The title of a collection of the same owner to add the model to; it is made if missing.
+    collection: str | None = None,
     force: bool = False,  # replace a model of another kind
 ) -> str:
     """Push a saved model in one commit, and return its page's address.
 
-    Its card gets the repository's name and the results that lie in the folder; what no model is
-    made of stays there. In a repository that is there already, weights that the folder has not are
-    deleted, lest they be loaded instead of the new ones; other files stay. Raises UserError where
-    the folder, the token or the repository does not allow it, PushFailed where the Hub is busy, at
-    fault or out of reach, also after several attempts.
+    Its card gets the repository's name and the results in the folder; what no model is made of
+    stays there. In a repository that is there already, weights that the folder has not are deleted,
+    lest they be loaded in place of the new ones. Raises UserError where the folder, the token or
+    the repository does not allow it, PushFailed where the Hub is busy, at fault or out of reach,
+    also after several attempts.
     """
     check_repo(repo)
     files = files_to_push(folder)
     check_whole(folder, files)
     if files.note:
         logger.warning(files.note)
-    token = check_token()
+    token, target = check_token(), repo
     api = HfApi(token=token)
-    target = repo
     try:
         # Asked in any case: a token that is no longer valid is told before anything else.
         user = _patiently(api.whoami)
         target = repo if "/" in repo else f"{user['name']}/{repo}"
-        present = _present_files(api, target)
-        if present and not force:
-            _check_kind(api, target, model_form(folder), present)
+        if not force:
+            _check_kind(api, target, folder)
         card = updated_card(folder, target)
         _patiently(lambda: api.create_repo(target, private=private, exist_ok=True))
-        # The files there are listed anew for each attempt: a commit whose answer was lost has
-        # deleted some.
+        # The files there are listed anew: a commit whose answer was lost has deleted some.
         _patiently(lambda: _commit(api, target, folder, files.sent, card))
         if collection is not None:
-            owner = target.partition("/")[0]
-            made = _patiently(
-                lambda: api.create_collection(
-                    collection, namespace=owner, private=private, exists_ok=True
-                )
-            )
-            _patiently(lambda: api.add_collection_item(made.slug, target, "model", exists_ok=True))
+            _collect(api, target, collection, private)
     except HUB_ERRORS as error:
         if isinstance(error, RuntimeError) and error.__cause__ is None:
             raise  # Not the client's.
         raise _told(error, target, folder, token) from None
     return f"{api.endpoint}/{target}"
+
+
+def _collect(api: HfApi, repo: str, title: str, private: bool) -> None:
+    """Add a repository to a collection of its owner."""
+    known: Any = {"namespace": repo.partition("/")[0], "private": private, "exists_ok": True}
+    made = _patiently(lambda: api.create_collection(title, **known))
+    _patiently(lambda: api.add_collection_item(made.slug, repo, "model", exists_ok=True))
 
 
 def _present_files(api: HfApi, repo: str) -> list[str]:
@@ -122,10 +120,11 @@ def _present_files(api: HfApi, repo: str) -> list[str]:
         return []
 
 
-def _check_kind(api: HfApi, repo: str, form: ModelForm, present: list[str]) -> None:
+def _check_kind(api: HfApi, repo: str, folder: Path) -> None:
     """Refuse to put a model in another one's place, whose users would not expect it."""
+    form = model_form(folder)
     with tempfile.TemporaryDirectory() as place:
-        for name in present:
+        for name in _present_files(api, repo):
             if Path(name).name in (CONFIG, MODULES):
                 _patiently(lambda name=name: api.hf_hub_download(repo, name, local_dir=place))  # type: ignore[misc]
         there = model_form(Path(place))
@@ -217,4 +216,6 @@ def _may_pass(status: int | None) -> bool:
 def _brief(error: Exception) -> str:
     """Say in a few words what happened."""
     status = _status_of(error)
-    return f"status {status}" if status else type(error).__name__
+    if status:
+        return f"status {status}"
+    return type(error).__name__

@@ -216,4 +216,6 @@ def _their_class(name: str, cross_encoder: bool) -> type[nn.Module] | None:
     if not inspect.isclass(found) or not issubclass(found, module("torch").nn.Module):
         return None
     loss: Any = found
-    return loss if "model" in inspect.signature(found.__init__).parameters else None
+    if "model" in inspect.signature(found.__init__).parameters:
+        return loss
+    return None

@@ -86,7 +86,9 @@ class LossDeclaration:
 
     def past(self, arguments: Mapping[str, Any]) -> int:
         """Return how many past sentences it compares a batch with."""
-        return int({**self.defaults, **arguments}[self.queue]) if self.queue else 0
+        if self.queue:
+            return int({**self.defaults, **arguments}[self.queue])
+        return 0
 
     def _is_on(self, weight: str | None, arguments: Mapping[str, Any]) -> bool:
         """Say whether a weight is above 0; without a weight the answer is yes."""

@@ -143,8 +143,10 @@ def interaction_tensor_modulus(
     References:
         JTCSE (Zong et al.), Eq. 13 and 14; TNCSE (Zong et al., AAAI 2025), Eq. 6 and 7.
     """
-    one_to_two = _disagreement(h1_a, h2_b) * tensor_modulus(p1_a, p2_b)  # JTCSE Eq. 13
-    two_to_one = _disagreement(h2_a, h1_b) * tensor_modulus(p2_a, p1_b)  # JTCSE Eq. 14
+    # JTCSE Eq. 13.
+    one_to_two = _disagreement(h1_a, h2_b) * tensor_modulus(p1_a, p2_b)
+    # JTCSE Eq. 14.
+    two_to_one = _disagreement(h2_a, h1_b) * tensor_modulus(p2_a, p1_b)
     return one_to_two.mean() + two_to_one.mean()
 
 
@@ -181,7 +183,9 @@ def of_anchors(
     """Compare rows begin..end-1 of p with all of q, turned so that each one's own partner is on the
     diagonal.
     """
-    return compare(p, q) if end - begin == len(p) else compare(p[begin:end], q.roll(-begin, 0))
+    if end - begin == len(p):
+        return compare(p, q)
+    return compare(p[begin:end], q.roll(-begin, 0))
 
 
 def cosines(p: Tensor, q: Tensor) -> Tensor:
@@ -203,4 +207,6 @@ def products(p: Tensor, q: Tensor) -> Tensor:
 
 
 def _full(rows: Tensor) -> Tensor:
-    return rows.float() if rows.dtype in (torch.float16, torch.bfloat16) else rows
+    if rows.dtype in (torch.float16, torch.bfloat16):
+        return rows.float()
+    return rows

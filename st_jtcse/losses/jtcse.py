@@ -113,7 +113,8 @@ def _towers(name: str, batch: Batch) -> list[Views]:
     embedding.
     """
     embedding = batch.encoded["sentence_embedding"]
-    if name not in batch.encoded:  # One tower without a head: the embedding is its state.
+    # One tower without a head: the embedding is its state.
+    if name not in batch.encoded:
         return _views(batch, embedding.unsqueeze(1))
     rows, whole, left = batch.encoded[name], batch.loss.dimension, embedding.shape[-1]
     if left == whole:

@@ -216,7 +216,9 @@ class TwoViewLoss(DeclaredLoss, nn.Module):
     @property
     def anchors_at_once(self) -> int | None:
         """How many sentences are compared with all others at once; None: all."""
-        return _ANCHORS if self.uses_gradient_cache else None
+        if self.uses_gradient_cache:
+            return _ANCHORS
+        return None
 
     def look_ahead(self, features: dict[str, Any]) -> None:
         """Begin, before the batch is encoded, what the host has to know of it."""
@@ -283,11 +285,15 @@ class TwoViewLoss(DeclaredLoss, nn.Module):
             zip(around.matryoshka_dims, around.matryoshka_weights)
         )
         count = around.n_dims_per_step
-        return random.sample(every, count) if 0 < count < len(every) else every
+        if 0 < count < len(every):
+            return random.sample(every, count)
+        return every
 
     def _as_loss(self, terms: Terms) -> Tensor | Terms:
         """Return several terms by name, and a single one as the loss."""
-        return terms.first if len(self.terms) == 1 else terms
+        if len(self.terms) == 1:
+            return terms.first
+        return terms
 
     def _sum(self, batch: Batch) -> Terms:
         on = {name: term for name, term in self.terms.items() if term.weight}

@@ -205,7 +205,9 @@ def in_length_chunks(model: nn.Module) -> Iterator[None]:
 
 def _chunks_here(features: dict[str, Any]) -> int:
     tensors = (value for value in features.values() if isinstance(value, Tensor))
-    return LENGTH_CHUNKS_ON_CPU if next(tensors).device.type == "cpu" else 1
+    if next(tensors).device.type == "cpu":
+        return LENGTH_CHUNKS_ON_CPU
+    return 1
 
 
 def _joined(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -270,7 +272,9 @@ def ahead(number: Tensor) -> Callable[[], int]:
 def token_sum(features: dict[str, Any]) -> Tensor:
     """Return the sum of a batch's token ids, without padding."""
     ids: Tensor = features["input_ids"]
-    return ids.sum() if STARTS in features else (ids * features["attention_mask"]).sum()
+    if STARTS in features:
+        return ids.sum()
+    return (ids * features["attention_mask"]).sum()
 
 
 def token_rows(features: dict[str, Any]) -> list[list[int]]:
@@ -315,4 +319,6 @@ def teacher_vectors(
     if labels.stride(0) == whole and labels.shape[1] < whole:
         labels = labels.as_strided((len(labels), whole), labels.stride())
     vectors = labels.detach().float()
-    return all_gather(vectors.contiguous()) if gather else vectors
+    if gather:
+        return all_gather(vectors.contiguous())
+    return vectors

@@ -325,18 +325,7 @@ def append_maps(
             moments.add(vectors)
             append_maps(model, [centring(moments)])
     """
-    if model.truncate_dim is not None:
-        raise UserError(
-            f"The model truncates its embeddings to {model.truncate_dim} components, after all its "
-            "modules; load it without truncate_dim, fit the maps there, and truncate afterwards."
-        )
-    sizes = [int(model.get_embedding_dimension() or 0), *(len(each.bias) for each in maps)]
-    for size, each in zip(sizes, maps):
-        if size != len(each.matrix):
-            raise UserError(
-                f"A map reads vectors of {len(each.matrix)} components, and would get {size}; fit "
-                "it on the model's own embeddings."
-            )
+    _check_sizes(model, maps)
     modules: list[nn.Module] = []
     if not isinstance(model[-1], Normalize):
         if not normalize:
@@ -350,6 +339,21 @@ def append_maps(
     number_format = next(model.parameters()).dtype
     for module in modules:
         model.append(module.to(model.device, number_format))
+
+
+def _check_sizes(model: SentenceTransformer, maps: Sequence[AffineMap]) -> None:
+    if model.truncate_dim is not None:
+        raise UserError(
+            f"The model truncates its embeddings to {model.truncate_dim} components, after all its "
+            "modules; load it without truncate_dim, fit the maps there, and truncate afterwards."
+        )
+    sizes = [int(model.get_embedding_dimension() or 0), *(len(each.bias) for each in maps)]
+    for size, each in zip(sizes, maps):
+        if size != len(each.matrix):
+            raise UserError(
+                f"A map reads vectors of {len(each.matrix)} components, and would get {size}; fit "
+                "it on the model's own embeddings."
+            )
 
 
 def unit_rows(vectors: Floats) -> Floats:

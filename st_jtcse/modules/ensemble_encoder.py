@@ -84,9 +84,7 @@ class EnsembleEncoder(JoinedEncoder):
             UserError: There is no member, the weights do not match, or the members differ in size,
                 vocabulary, tokenizer or pooling; the first difference is named.
         """
-        form: dict[str, Any] = dict(
-            pooling=pooling, normalize=normalize, include_prompt=include_prompt
-        )
+        form: Any = dict(pooling=pooling, normalize=normalize, include_prompt=include_prompt)
         ensemble = ensemble_encoder_of(members, weights, **form, **load_kwargs)
         if tokenizer is None:
             tokenizer = tokenizer_of(members[0], load_kwargs)

@@ -80,7 +80,9 @@ def _tower(model: nn.Module) -> Any:
     if config.output_hidden_states or getattr(config, "is_decoder", False):
         return None
     sharded = any(isinstance(part, FullyShardedDataParallel) for part in tower.modules())
-    return None if sharded or checkpoints_activations(tower) else tower
+    if sharded or checkpoints_activations(tower):
+        return None
+    return tower
 
 
 def _reads_first_row(behind: Sequence[nn.Module]) -> bool:

@@ -102,17 +102,26 @@ def twin_of(
         )
     twin = TwinEncoderModel(config)
     generator = None if pooler_seed is None else torch.Generator().manual_seed(pooler_seed)
+    _fill(twin, towers, generator)
+    twin.to(dtype=towers[0].dtype)  # type: ignore[call-arg]  # transformers wraps `to` without its types
+    return twin
+
+
+def _fill(
+    twin: TwinEncoderModel, towers: list[PreTrainedModel], generator: torch.Generator | None
+) -> None:
+    """Copy the weights of both encoders, and draw poolers where they have none."""
+    tower_config = twin.config.tower
     for name, own, given in zip(("first", "second"), twin.towers, towers):
         lacks_pooler = _fill_tower(own, given, name)
         if lacks_pooler and hasattr(own.pooler, "dense"):
-            _draw_pooler(own.pooler, f"The {name} tower has", config.tower, generator)
-    if not twin.tower_poolers() and (generator is not None or pooling == "pooler"):
-        twin.add_poolers()
-        whose = f"Towers of the type {config.tower.model_type!r} have"
-        for pooler in twin.tower_poolers():
-            _draw_pooler(pooler, whose, config.tower, generator)
-    twin.to(dtype=towers[0].dtype)  # type: ignore[call-arg]  # transformers wraps `to` without its types
-    return twin
+            _draw_pooler(own.pooler, f"The {name} tower has", tower_config, generator)
+    if twin.tower_poolers() or (generator is None and twin.config.pooling != "pooler"):
+        return
+    twin.add_poolers()
+    whose = f"Towers of the type {tower_config.model_type!r} have"
+    for pooler in twin.tower_poolers():
+        _draw_pooler(pooler, whose, tower_config, generator)
 
 
 def _fill_tower(own: Any, given: PreTrainedModel, name: str) -> bool:
@@ -274,7 +283,8 @@ def _load(source: Encoder, role: str, load_kwargs: dict[str, Any]) -> PreTrained
         )
     # Of a whole model, the pooler alone can be missing.
     if report["missing_keys"] and found not in JOINED_TYPES:
-        model.pooler = None  # Drawn by twin_of instead, from a generator of its own.
+        # Drawn by twin_of instead, from a generator of its own.
+        model.pooler = None
     return model
 
 

@@ -172,21 +172,26 @@ def _as_shipped(
                 "if you trust it, load it with trust_remote_code=True",
             )
     with reading(name) as place:
-        kinds: list[Any] = [import_from_string(entry["type"]) for entry in entries]
-        given = {**hub, "model_kwargs": model_kwargs}
-        modules = [
-            kind.load(place, subfolder=entry["path"], **given)
-            for kind, entry in zip(kinds, entries)
-        ]
-        settings = read_settings(place, hub["revision"])
-        return SentenceTransformer(
-            modules=modules,
-            device=device,
-            prompts={key: text for key, text in settings.prompts.items() if text is not None},
-            default_prompt_name=settings.default_prompt_name,
-            similarity_fn_name=cast(Any, settings.similarity_fn_name),
-            truncate_dim=settings.truncate_dim,
-        )
+        return _with_own_modules(place, entries, device, {**hub, "model_kwargs": model_kwargs})
+
+
+def _with_own_modules(
+    place: str, entries: Sequence[Mapping[str, Any]], device: str | None, given: dict[str, Any]
+) -> SentenceTransformer:
+    """Load a model of which some modules are of this package."""
+    modules = []
+    for entry in entries:
+        kind: Any = import_from_string(entry["type"])
+        modules.append(kind.load(place, subfolder=entry["path"], **given))
+    settings = read_settings(place, given["revision"])
+    return SentenceTransformer(
+        modules=modules,
+        device=device,
+        prompts={key: text for key, text in settings.prompts.items() if text is not None},
+        default_prompt_name=settings.default_prompt_name,
+        similarity_fn_name=cast(Any, settings.similarity_fn_name),
+        truncate_dim=settings.truncate_dim,
+    )
 
 
 def _is_own_module(kind: str) -> bool:
@@ -262,7 +267,8 @@ def load_config(
     _check_encoder(name, revision)
     with reading(name) as place:
         adapter = load_file_path(place, ADAPTER, revision=revision)
-        if adapter is not None:  # The configuration is that of the model that was adapted.
+        # The configuration is that of the model that was adapted.
+        if adapter is not None:
             place = located(read_object(Path(adapter))["base_model_name_or_path"])
             revision = None
         return AutoConfig.from_pretrained(
@@ -479,7 +485,9 @@ def _not_found(name: str | os.PathLike[str], reason: str = "") -> str:
 def _listing(name: str | os.PathLike[str], revision: str | None) -> list[dict[str, Any]]:
     with reading(name) as place:
         path = load_file_path(place, MODULES, revision=revision)
-    return [] if path is None else read_listing(Path(path).parent)
+    if path is None:
+        return []
+    return read_listing(Path(path).parent)
 
 
 def _check_kinds(name: str | os.PathLike[str], entries: Sequence[Mapping[str, str]]) -> None:
@@ -525,4 +533,6 @@ def _attention_pooling(
         return AttentionPooling(size)
     with reading(source) as place:
         kept = AttentionPooling.load(place, subfolder=paths[0], revision=revision)
-    return kept if kept.embedding_dimension == size else AttentionPooling(size)
+    if kept.embedding_dimension == size:
+        return kept
+    return AttentionPooling(size)

@@ -57,18 +57,22 @@ def mask_prompt(encoder: Transformer, template: str) -> list[nn.Module]:
         )
     backend = type(tokenizer.backend_tokenizer).from_str(tokenizer.backend_tokenizer.to_str())
     backend.post_processor = written_around(tokenizer, template)
-    tokens = {name: getattr(tokenizer, name, None) for name in _TOKENS}
     # Of no model type: those tokenizers rewrite what is around a text when they are loaded.
     encoder.processor = PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=tokenizer.model_max_length,
         padding_side=tokenizer.padding_side,
         model_input_names=tokenizer.model_input_names,
-        **{name: token for name, token in tokens.items() if token is not None},
+        **_special_tokens(tokenizer),
     )
     words = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     weights = WordWeights(words, {tokenizer.mask_token: 1.0}, unknown_word_weight=0.0)
     return [weights.requires_grad_(False), Pooling(encoder.get_embedding_dimension(), "mean")]
+
+
+def _special_tokens(tokenizer: Any) -> dict[str, Any]:
+    tokens = {name: getattr(tokenizer, name, None) for name in _TOKENS}
+    return {name: token for name, token in tokens.items() if token is not None}
 
 
 def written_around(tokenizer: Any, template: str) -> TemplateProcessing:

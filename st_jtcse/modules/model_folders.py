@@ -260,4 +260,6 @@ def kind_in(place: str, revision: str | None = None) -> str:
     if load_file_path(place, MODULES, revision=revision) is None:
         return PLAIN
     kind = read_settings(place, revision).model_type
-    return kind if kind.isidentifier() and len(kind) <= _LONGEST_KIND else shown(kind)
+    if kind.isidentifier() and len(kind) <= _LONGEST_KIND:
+        return kind
+    return shown(kind)

@@ -306,7 +306,9 @@ def _form_of(member: SentenceTransformer) -> SavedForm | None:
 
 
 def _modules(normalize: bool) -> tuple[str, ...]:
-    return ("Pooling", "Normalize") if normalize else ("Pooling",)
+    if normalize:
+        return ("Pooling", "Normalize")
+    return ("Pooling",)
 
 
 def _share_a_tokenizer(members: Sequence[SentenceTransformer]) -> bool:

@@ -34,17 +34,20 @@ from st_jtcse.towers.modeling_tower_pooling import TOWER_POOLINGS
 class SavedForm:
     """What comes before a model's sentences, and what follows its encoder."""
 
-    modules: tuple[str, ...] = ("Pooling",)  # Class names of all modules but the first
+    # Class names of all modules but the first.
+    modules: tuple[str, ...] = ("Pooling",)
     # Mode of the pooling; None if there is none, or several are joined
     pooling: str | None = "cls"
     include_prompt: bool = True  # Whether a prompt's tokens count in it
     is_sum: bool = (
         False  # Whether the encoder is a twin or an ensemble, each part of which is pooled so
     )
-    prompts: dict[str, str] = field(default_factory=dict)  # Texts by name, without empty ones
+    # Texts by name, without empty ones.
+    prompts: dict[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
     similarity_fn_name: str | None = field(default=None, compare=False)
-    max_seq_length: int | None = field(default=None, compare=False)  # None: the tokenizer's
+    # None: the tokenizer's.
+    max_seq_length: int | None = field(default=None, compare=False)
 
     @property
     def normalize(self) -> bool:

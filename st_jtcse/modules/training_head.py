@@ -35,7 +35,9 @@ class TrainingHead(Dense):
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Replace ``sentence_embedding`` in training mode."""
-        return super().forward(features) if self.training else features
+        if self.training:
+            return super().forward(features)
+        return features
 
     def get_embedding_dimension(self) -> int:
         """Return H: what the model's users get."""

@@ -110,18 +110,9 @@ class TwinCrossAttentionEncoder(JoinedEncoder):
             UserError: The towers differ (the first difference is named), lack weights, or cannot
                 cross, or their last token depends on padding.
         """
-        form: dict[str, Any] = dict(
-            pooling=pooling, normalize=normalize, include_prompt=include_prompt
-        )
-        twin = twin_of(
-            tower_1,
-            tower_2,
-            cross_attention_every,
-            cross_residual,
-            pooler_seed,
-            **form,
-            **load_kwargs,
-        )
+        form: Any = dict(pooling=pooling, normalize=normalize, include_prompt=include_prompt)
+        form |= {"cross_attention_every": cross_attention_every, "cross_residual": cross_residual}
+        twin = twin_of(tower_1, tower_2, pooler_seed=pooler_seed, **form, **load_kwargs)
         if tokenizer is None:
             tokenizer = tokenizer_of(tower_1, load_kwargs)
         attention = load_kwargs.get("attn_implementation")

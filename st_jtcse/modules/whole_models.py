@@ -123,7 +123,9 @@ def _from_pretrained(
         model, report = plain(kind, *args, **asked)
     _check_weights(model, report)
     check_finite(model, model.name_or_path)
-    return (model, report) if output_loading_info else model
+    if output_loading_info:
+        return (model, report)
+    return model
 
 
 @contextmanager

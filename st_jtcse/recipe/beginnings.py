@@ -173,15 +173,9 @@ def begin(destination: Path, have: str, given: Given, ask: Ask) -> list[str]:
     if given.data is not None and beginning.data is not None:
         columns = _columns_in(given.data, beginning, given.columns, ask)
         tree["data"] = _data_block(given.data, beginning, columns, destination)
-        if columns:
-            held = zip(beginning.columns, columns)
-            parts = [f"{name!r} holds the {column.told}" for column, name in held]
-            told.append(f"{given.data.name}: {', '.join(parts)}.")
+        told += _found_in(given.data, beginning, columns)
         if have == "pairs":
-            low, high = _score_range(given.data, columns)
-            tree["data"]["score_range"] = [low, high]
-            tree["evaluate"] = {"score_range": [low, high]}
-            told.append(f"{given.data.name}: scores from {low:g} to {high:g}.")
+            told.append(_add_score_range(tree, given.data, columns))
     if given.dev is not None:
         dev = _dev_source(given.dev, beginning, given.columns, ask, destination)
         tree["evaluate"] = {"dev": dev, **tree.get("evaluate", {})}
@@ -190,10 +184,30 @@ def begin(destination: Path, have: str, given: Given, ask: Ask) -> list[str]:
         tree["evaluate"] = {"dev": None, **tree.get("evaluate", {})}
         tree["args"] = {"eval_strategy": "no"}
         told.append("Nothing measures the result: put rows aside, and give them as --dev FILE.")
-    head = f"# What: {beginning.told}; st-train --show {extended} has all that is not said here.\n"
+    _write(destination, beginning.told, tree)
+    return told
+
+
+def _write(destination: Path, told: str, tree: dict[str, Any]) -> None:
+    head = f"# What: {told}; st-train --show {tree['extends']} has all that is not said here.\n"
     run = f"# Run: st-train {shlex.quote(str(destination))}\n"
     write_new(destination, head + run + yaml_source.dump(tree))
-    return told
+
+
+def _add_score_range(tree: dict[str, Any], file: Path, columns: tuple[str, ...]) -> str:
+    low, high = _score_range(file, columns)
+    tree["data"]["score_range"] = [low, high]
+    tree["evaluate"] = {"score_range": [low, high]}
+    return f"{file.name}: scores from {low:g} to {high:g}."
+
+
+def _found_in(file: Path, beginning: Beginning, columns: tuple[str, ...]) -> list[str]:
+    """Say which columns of a file hold what."""
+    held = zip(beginning.columns, columns)
+    parts = [f"{name!r} holds the {column.told}" for column, name in held]
+    if parts:
+        return [f"{file.name}: {', '.join(parts)}."]
+    return []
 
 
 def _check_there(file: Path, have: str) -> None:
@@ -295,4 +309,6 @@ def _score_range(file: Path, columns: tuple[str, ...]) -> tuple[float, float]:
 
 def _beside(file: Path, destination: Path) -> str:
     """Return a file's path as the recipe has to write it: from its own folder."""
-    return str(file) if file.is_absolute() else os.path.relpath(file, destination.parent)
+    if file.is_absolute():
+        return str(file)
+    return os.path.relpath(file, destination.parent)

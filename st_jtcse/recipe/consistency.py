@@ -29,7 +29,8 @@ class PlacedStage:
 
     index: int
     spec: StageSpec
-    own: Mapping[str, Any]  # Its block as written; what is not there is the recipe's
+    # Its block as written; what is not there is the recipe's.
+    own: Mapping[str, Any]
 
     def at(self, *loc: str | int) -> Loc:
         """Return a location in the stage."""
@@ -38,19 +39,25 @@ class PlacedStage:
     def where(self, block: str, key: str) -> Loc:
         """Return where a key of a block that the recipe has too is written."""
         own = self.own.get(block)
-        return self.at(block, key) if isinstance(own, dict) and key in own else (block, key)
+        if isinstance(own, dict) and key in own:
+            return self.at(block, key)
+        return (block, key)
 
     @property
     def loss(self) -> LossDeclaration | None:
         """What the stage's loss is; None if there is none, or none of this name."""
         with suppress(UserError):
-            return self.spec.declaration if self.spec.loss else None
+            if self.spec.loss:
+                return self.spec.declaration
+            return None
         return None
 
     @property
     def loss_name(self) -> str:
         """Name of the loss; empty if there is none."""
-        return self.spec.loss.type if self.spec.loss else ""
+        if self.spec.loss:
+            return self.spec.loss.type
+        return ""
 
     @property
     def needs(self) -> list[Mapping[Need, str]]:
@@ -133,11 +140,9 @@ def references(
             found = "this stage itself"
         elif target in left_out:
             found = "a stage that its 'only' leaves out of this run"
-        way = (
-            f"Use one of: {', '.join(earlier)}."
-            if earlier
-            else "No stage comes before; name a model."
-        )
+        way = "No stage comes before; name a model."
+        if earlier:
+            way = f"Use one of: {', '.join(earlier)}."
         if near := nearest(target, earlier):
             way = f"Did you mean '{STAGE_PREFIX}{near}'?"
         yield Fault(

@@ -57,10 +57,14 @@ class DevSpec(SetSpec):
     @property
     def origin(self) -> str | None:
         """Where an ability takes the set from, in words; None where a source is given."""
-        return None if self.made is None else type(self).model_fields[self.made].title
+        if self.made is None:
+            return None
+        return type(self).model_fields[self.made].title
 
     def _foreign(self) -> tuple[str, ...]:
-        return super()._foreign() if self.made is None else tuple(SetSpec.model_fields)
+        if self.made is None:
+            return super()._foreign()
+        return tuple(SetSpec.model_fields)
 
     def _check_origin(self) -> None:
         if self.made is None:

@@ -178,14 +178,18 @@ def _displaced(base: WrittenTree, over: WrittenTree, path: tuple[str, ...]) -> C
     """
     block = _in_block(path)
     if block == ("loss",):
-        return base.keys if over.plain("type") not in (None, base.plain("type")) else ()
+        if over.plain("type") not in (None, base.plain("type")):
+            return base.keys
+        return ()
     kinds = FOREIGN.get(block[0], {}) if len(block) == 1 else {}
     kind = next((kind for kind in kinds if over.plain(kind) is not None), None)
     if kind is None:
         return ()
     of_one_model = _OF_ONE_MODEL if block == ("model",) else set()
     # A recipe's own `model` holds keys for stages of all kinds.
-    return of_one_model if path == ("model",) else {*kinds, *kinds[kind], *of_one_model} - {kind}
+    if path == ("model",):
+        return of_one_model
+    return {*kinds, *kinds[kind], *of_one_model} - {kind}
 
 
 def _stages(base: list[WrittenTree], over: list[WrittenTree]) -> list[WrittenTree]:

@@ -31,7 +31,9 @@ def _bare(annotation: Any) -> Any:
         [part for part in get_args(annotation) if part is not type(None)],
     )
     is_optional = origin in (Union, UnionType) and len(members) == 1
-    return _bare(members[0]) if is_optional or origin is Annotated else annotation
+    if is_optional or origin is Annotated:
+        return _bare(members[0])
+    return annotation
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,9 @@ class SchemaPlace:
         """The kind of data source that may stand here, alone or for a list of one."""
         is_list = get_origin(self.annotation) is list
         kind = _bare(get_args(self.annotation)[0]) if is_list else self.annotation
-        return kind if isinstance(kind, type) and issubclass(kind, SourceSpec) else None
+        if isinstance(kind, type) and issubclass(kind, SourceSpec):
+            return kind
+        return None
 
     @property
     def keys(self) -> list[str]:
@@ -69,11 +73,9 @@ class SchemaPlace:
             field = self.model.model_fields.get(str(part))
             if field is not None:
                 return SchemaPlace(_bare(field.annotation), field.description)
-            return (
-                SchemaPlace(Any, self.description)
-                if self.model.model_config.get("extra") == "allow"
-                else None
-            )
+            if self.model.model_config.get("extra") == "allow":
+                return SchemaPlace(Any, self.description)
+            return None
         if origin is dict:
             return SchemaPlace(_bare(arguments[1]), self.description)
         if origin not in (list, tuple):
@@ -131,7 +133,8 @@ def _text(details: ErrorDetails) -> str:
     unnamed = SchemaPlace(Any)
     place = schema_place(loc) or unnamed
     if details["type"] == "value_error":
-        return str(details["ctx"]["error"])  # The schema's own validators speak in whole sentences.
+        # The schema's own validators speak in whole sentences.
+        return str(details["ctx"]["error"])
     if details["type"] == "extra_forbidden":
         known = (schema_place(loc[:-1]) or unnamed).keys
         below = _blocks_with(str(loc[-1])) if len(loc) == 1 else []

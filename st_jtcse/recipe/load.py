@@ -49,7 +49,8 @@ BlockType = TypeVar("BlockType", bound=BaseModel)
 class LoadedRecipe:
     """A valid recipe and where it came from."""
 
-    recipe: Recipe  # The recipe as written; every local file and folder in it is absolute
+    # The recipe as written; every local file and folder in it is absolute.
+    recipe: Recipe
     # All its stages, each with the data, arguments and evaluation that it has of the recipe
     placed: tuple[PlacedStage, ...]
     path: Path
@@ -64,7 +65,9 @@ class LoadedRecipe:
     @property
     def cache_dir(self) -> Path | None:
         """Folder of what is computed once and shared by runs; None is the default."""
-        return Path(self.recipe.cache_dir).absolute() if self.recipe.cache_dir else None
+        if self.recipe.cache_dir:
+            return Path(self.recipe.cache_dir).absolute()
+        return None
 
     @property
     def keys(self) -> dict[str, str]:
@@ -264,7 +267,9 @@ class _Common(NamedTuple):
 
 def _written(tree: dict[str, Any]) -> list[Any]:
     """Return a recipe's stages as they are written."""
-    return tree["stages"] if isinstance(tree.get("stages"), list) else []
+    if isinstance(tree.get("stages"), list):
+        return tree["stages"]
+    return []
 
 
 def _placed(tree: dict[str, Any], common: _Common) -> tuple[list[PlacedStage], list[Fault]]:
@@ -407,7 +412,9 @@ def _anchored_value(value: Any, place: SchemaPlace | None, key: str, folder: Pat
     if kind is None:
         return _absolute(value, folder, _LOCAL.get(key.rpartition(".")[2]))
     is_file = kind is not DevSpec or value not in DevSpec.can_make()
-    return _absolute(value, folder, True) if is_file else value
+    if is_file:
+        return _absolute(value, folder, True)
+    return value
 
 
 def _absolute(value: Any, folder: Path, always: bool | None) -> Any:

@@ -94,50 +94,49 @@ def loss_faults(spec: LossSpec, scores_pairs: bool = False) -> list[tuple[str, s
         loss: Any = loss_class(spec.type, scores_pairs)
     except UserError as error:
         return [("type", str(error))]
-    arguments = arguments_of(loss.__init__)
-    coded = next(
-        (name for name, given in arguments.items() if given.required and given.annotation is None),
-        None,
-    )
-    if coded is not None:
-        found = f"found '{spec.type}', whose '{coded}' is Python code"
-        return [
-            (
-                "type",
-                f"expected a loss whose arguments a recipe can give, {found}. Choose another loss.",
-            )
-        ]
-    if beyond := declaration_of(loss).beyond:
-        found = f"found '{spec.type}', which takes {beyond}"
-        return [
-            ("type", f"expected a loss whose data a recipe can give, {found}. Choose another loss.")
-        ]
+    arguments, declaration = arguments_of(loss.__init__), declaration_of(loss)
+    found, told = f"found '{spec.type}'", None
+    for name, argument in arguments.items():
+        if argument.required and argument.annotation is None:
+            told = f"arguments a recipe can give, {found}, whose '{name}' is Python code"
+            break
+    if told is None and declaration.beyond:
+        told = f"data a recipe can give, {found}, which takes {declaration.beyond}"
+    if told is not None:
+        return [("type", f"expected a loss whose {told}. Choose another loss.")]
+    faults = dict(_name_faults(spec, arguments, declaration.moved))
+    given = {key: value for key, value in spec.arguments.items() if key not in faults}
+    if issubclass(loss, DeclaredLoss):
+        faults |= dict(loss.misfits(given))
+    else:
+        faults |= dict(misfits(model_of(spec.type, arguments), given))
+    told_in_order = [key for key in {**spec.arguments, **faults} if key in faults]
+    return [*((key, faults[key]) for key in told_in_order), *_absent(spec, arguments)]
+
+
+def _name_faults(
+    spec: LossSpec, arguments: Mapping[str, Argument], moved: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the arguments of a block that a loss has not, or not for a recipe."""
     open_to_yaml = [name for name, argument in arguments.items() if argument.annotation is not None]
-    faults, moved = {}, declaration_of(loss).moved
     for key, value in spec.arguments.items():
+        if key in open_to_yaml and key not in moved:
+            continue
         if key in arguments and key not in open_to_yaml:
-            faults[key] = _python_code(key, value)
+            yield key, _python_code(key, value)
         elif key in moved:
             found = f"found {shown(key)}, which it had in an earlier version"
-            faults[key] = f"expected an argument of {spec.type}, {found}. {moved[key]}"
-        elif key not in arguments:
-            faults[key] = unknown(f"an argument of {spec.type}", key, open_to_yaml)
-    given = {key: value for key, value in spec.arguments.items() if key not in faults}
-    declared = issubclass(loss, DeclaredLoss)
-    faults |= dict(
-        loss.misfits(given) if declared else misfits(model_of(spec.type, arguments), given)
-    )
-    required = [name for name, argument in arguments.items() if argument.required]
-    absent = [
-        (name, words(arguments[name].annotation)) for name in required if name not in spec.arguments
-    ]
-    return [
-        *((key, faults[key]) for key in {**spec.arguments, **faults} if key in faults),
-        *(
-            (name, f"expected {kind}, which {spec.type} requires, found none. Add '{name}'.")
-            for name, kind in absent
-        ),
-    ]
+            yield key, f"expected an argument of {spec.type}, {found}. {moved[key]}"
+        else:
+            yield key, unknown(f"an argument of {spec.type}", key, open_to_yaml)
+
+
+def _absent(spec: LossSpec, arguments: Mapping[str, Argument]) -> Iterator[tuple[str, str]]:
+    """Yield the arguments that a loss requires and a block has not."""
+    for name, argument in arguments.items():
+        if argument.required and name not in spec.arguments:
+            wanted = f"expected {words(argument.annotation)}, which {spec.type} requires"
+            yield name, f"{wanted}, found none. Add '{name}'."
 
 
 def build_loss(
@@ -183,14 +182,8 @@ def argument_faults(args: Mapping[str, Any]) -> list[tuple[str, str]]:
             # The value stays untold: it may be a token.
             faults[key] = f"expected no '{key}' here, found one. {instead}, and remove '{key}'."
         elif key not in known:
-            near = nearest(
-                key,
-                [
-                    name
-                    for name in known
-                    if name not in _RUNNERS and not name.startswith(_HUB_PREFIX)
-                ],
-            )
+            open_to_all = [name for name in known if not name.startswith(_HUB_PREFIX)]
+            near = nearest(key, [name for name in open_to_all if name not in _RUNNERS])
             way = f"Did you mean {near!r}?" if near else "Remove it."
             faults[key] = (
                 f"expected a SentenceTransformerTrainingArguments field, found {shown(key)}. {way}"
@@ -268,11 +261,9 @@ def _attention_fault(name: str) -> str | None:
     installed = versions[name]() if name in versions else not is_kernel(name)
     if installed or is_kernels_available():
         return None
-    package = (
-        "pip install flash-attn, or pip install kernels"
-        if name == "flash_attention_2"
-        else "pip install kernels"
-    )
+    package = "pip install kernels"
+    if name == "flash_attention_2":
+        package = f"pip install flash-attn, or {package}"
     return (
         f"expected an attention that is installed, found {shown(name)}. Install it ({package}), or "
         "use 'sdpa'."

@@ -69,7 +69,8 @@ def _put(above: WrittenTree, parts: list[str], new: WrittenTree, loc: Loc) -> Wr
             # The short form of a source, about to get a second key.
             below = replace(below, value={"file": replace(below, own=False)})
         elif isinstance(below.value, str) and loc == ("model",):
-            below = replace(below, value={"base": replace(below, own=False)})  # Likewise.
+            # Likewise.
+            below = replace(below, value={"base": replace(below, own=False)})
         elif not isinstance(below.value, (dict, list)):
             raise UserError(
                 f"{new.name}: expected keys below {dotted(loc)}, found {shown(below.value)}. Set "

@@ -312,7 +312,8 @@ class StageSpec(Block):
         """What its loss is, or nothing said if it has none; raises UserError for a loss that is not
         known.
         """
-        from st_jtcse.losses import catalogue, declaration  # Take seconds to import.
+        # Take seconds to import.
+        from st_jtcse.losses import catalogue, declaration
 
         if self.loss is None:
             return declaration.LossDeclaration()
@@ -331,7 +332,9 @@ class StageSpec(Block):
         if classes == "outputs":
             return self.model.num_labels, ("model", "num_labels")
         count = self.loss.arguments.get(classes) if self.loss and classes else None
-        return (count, ("loss", str(classes))) if isinstance(count, int) else None
+        if isinstance(count, int):
+            return (count, ("loss", str(classes)))
+        return None
 
 
 def _language_code(value: str) -> str:

@@ -19,7 +19,8 @@ from st_jtcse.wording import dotted
 
 Loc = tuple[str | int, ...]
 
-MAX_BYTES = 1 << 20  # A recipe is a page or two; a weights file named by mistake is refused unread.
+# A recipe is a page or two; a weights file named by mistake is refused unread.
+MAX_BYTES = 1 << 20
 # Far above any recipe, far below Python's recursion limit, which PyYAML's composer would hit.
 MAX_DEPTH = 32
 
@@ -76,16 +77,16 @@ def _text_node(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text_node)
 for _tag, (_pattern, _) in _SCALARS.items():
     if _tag != _STR:
-        _Loader.add_implicit_resolver(
-            _tag, _pattern, None
-        )  # Whatever character the scalar starts with.
+        # Whatever character the scalar starts with.
+        _Loader.add_implicit_resolver(_tag, _pattern, None)
         _Dumper.add_implicit_resolver(_tag, _pattern, None)
 
 
 class Written(NamedTuple):
     """Where a value was written: on a line of a file, or on the command line."""
 
-    name: str  # How messages call the file; of the command line the option, e.g. ``--set seed``
+    # How messages call the file; of the command line the option, e.g. ``--set seed``.
+    name: str
     line: int | None  # Counted from 1; None on the command line
     folder: Path  # Where relative files in the value start
 
@@ -96,14 +97,17 @@ class WrittenTree:
 
     value: Any
     written: Written
-    own: bool = True  # Whether it was written there itself, not as a part of what is above it
+    # Whether it was written there itself, not as a part of what is above it.
+    own: bool = True
 
     @cached_property
     def data(self) -> Any:
         """The value as plain data."""
         if isinstance(self.value, dict):
             return {key: item.data for key, item in self.value.items()}
-        return [item.data for item in self.value] if isinstance(self.value, list) else self.value
+        if isinstance(self.value, list):
+            return [item.data for item in self.value]
+        return self.value
 
     @property
     def name(self) -> str:
@@ -113,11 +117,15 @@ class WrittenTree:
     @property
     def keys(self) -> dict[str, WrittenTree]:
         """What the value holds as a mapping; nothing if it is none."""
-        return self.value if isinstance(self.value, dict) else {}
+        if isinstance(self.value, dict):
+            return self.value
+        return {}
 
     def plain(self, key: str) -> Any:
         """Return the value of a key; None if there is no such key."""
-        return self.keys[key].value if key in self.keys else None
+        if key in self.keys:
+            return self.keys[key].value
+        return None
 
     def having(self, **items: WrittenTree) -> WrittenTree:
         """Return the mapping with other values of some keys."""
@@ -213,9 +221,8 @@ def dump(data: Mapping[str, Any]) -> str:
 
 
 def _text(path: Path, name: str) -> str:
-    if os.path.isdir(
-        path
-    ):  # Unlike pathlib, answers no for a name too long; opening it then says why.
+    # Unlike pathlib, os.path answers no for a name too long; opening it then says why.
+    if os.path.isdir(path):
         raise UserError(f"{name}: expected a recipe file, found a folder. Name a file in it.")
     try:
         with path.open("rb") as file:
@@ -295,39 +302,26 @@ class _Tree:
         depth = documents = 0
         for event in yaml.parse(text, Loader=_Loader):
             line = event.start_mark.line + 1 if event.start_mark else 1
+            fault = ""
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents == 2:
-                    self._fault(
-                        line,
-                        (),
-                        "expected one YAML document, found a second. Remove it from '---' on.",
-                    )
+                    fault = "one YAML document, found a second. Remove it from '---' on."
             elif isinstance(event, yaml.AliasEvent):
-                self._fault(
-                    line,
-                    (),
-                    f"expected plain values, found the alias '*{event.anchor}'. Repeat the value.",
-                )
+                fault = f"plain values, found the alias '*{event.anchor}'. Repeat the value."
             elif isinstance(event, yaml.NodeEvent) and event.anchor is not None:
-                self._fault(
-                    line,
-                    (),
-                    f"expected plain values, found the anchor '&{event.anchor}'. Remove it.",
-                )
+                fault = f"plain values, found the anchor '&{event.anchor}'. Remove it."
+            if fault:
+                self._fault(line, (), f"expected {fault}")
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
-                if depth == MAX_DEPTH + 1:
-                    self._fault(
-                        line,
-                        (),
-                        f"expected at most {MAX_DEPTH} levels, found more. Flatten the value.",
-                    )
-                    # PyYAML's scanner looks at every open level again and again: it would take
-                    # hours.
-                    return
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
+            if depth > MAX_DEPTH:
+                told = f"expected at most {MAX_DEPTH} levels, found more. Flatten the value."
+                self._fault(line, (), told)
+                # PyYAML's scanner looks at every open level again and again: it would take hours.
+                return
 
     def _value(self, node: yaml.Node, loc: Loc, line_of_key: int | None = None) -> WrittenTree:
         line = node.start_mark.line + 1

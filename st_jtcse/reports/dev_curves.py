@@ -14,7 +14,8 @@ from st_jtcse.records import RunResults, StageRecord, read
 _SPEARMAN = ("spearman_cosine", "spearman")
 # What a log entry of the trainer has beside the loss and its terms.
 _NO_TERMS = {"grad_norm", "learning_rate", "epoch", "step", "train_seconds"}
-_OF_SOME = ("pair_scores", "anchors")  # hashed for the stages that train on them only
+# Hashed for the stages that train on them only.
+_OF_SOME = ("pair_scores", "anchors")
 
 
 class Evaluation(NamedTuple):
@@ -31,13 +32,13 @@ class Curve:
 
     stage: str  # the stage's name
     seed: int  # the run's seed
-    evaluations: tuple[Evaluation, ...]  # in the order of the run; the first is that of step 0
+    # In the order of the run; the first is that of step 0.
+    evaluations: tuple[Evaluation, ...]
     final: dict[str, float]  # Score x 100 of the saved model on each evaluation set
     # That of the models which it starts from, as shipped, by model and set
     as_shipped: dict[str, dict[str, float]] = field(default_factory=dict)
-    metrics: dict[str, str] = field(
-        default_factory=dict
-    )  # What the scores are, by set, where it is said
+    # What the scores are, by set, where it is said.
+    metrics: dict[str, str] = field(default_factory=dict)
 
     @property
     def best(self) -> float:
@@ -71,14 +72,7 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
     curves: list[Curve] = []
     taken: dict[tuple[str, int], Path] = {}
     data: dict[str, tuple[Path, dict[str, str]]] = {}
-    runs = [(folder, _run(folder)) for folder in folders]
-    first, recipe = folders[0], runs[0][1].recipe
-    for folder, run in runs:
-        if run.recipe != recipe:
-            raise UserError(
-                f"{folder} is a run of {run.recipe} and {first} one of {recipe}; compare runs of "
-                "one recipe."
-            )
+    for folder, run in _runs(folders):
         for stage in run.stages:
             curve, hashes = _curve(stage, run.seed), stage.data_sha256
             if not curve.evaluations:
@@ -104,6 +98,19 @@ def read_curves(folders: Sequence[Path]) -> list[Curve]:
             "args.eval_strategy and evaluate.dev, and run it again."
         )
     return curves
+
+
+def _runs(folders: Sequence[Path]) -> list[tuple[Path, RunResults]]:
+    """Read runs, which are to be of one recipe."""
+    runs = [(folder, _run(folder)) for folder in folders]
+    first, recipe = folders[0], runs[0][1].recipe
+    for folder, run in runs:
+        if run.recipe != recipe:
+            raise UserError(
+                f"{folder} is a run of {run.recipe} and {first} one of {recipe}; compare runs of "
+                "one recipe."
+            )
+    return runs
 
 
 def _curve(stage: StageRecord, seed: int) -> Curve:

@@ -37,7 +37,8 @@ class Section:
     text: str = ""  # paragraphs, separated by blank lines
     table: Table | None = None
     picture: Picture | None = None
-    losses: Collection[str] = ()  # paragraphs that tell of a regression, which are red
+    # Paragraphs that tell of a regression, which are red.
+    losses: Collection[str] = ()
 
 
 def render_page(title: str, sections: Sequence[Section]) -> str:

@@ -195,7 +195,8 @@ def draw_terms(terms: Terms, width: float = WIDE) -> Figure:
         values = [value for points in own.values() for _, value in points]
         if min(values) > 0 and max(values) > 30 * min(values):
             axes.set_yscale("log")
-            axes.yaxis.set_major_formatter("{x:g}")  # The usual one writes mathematics.
+            # The usual one writes mathematics.
+            axes.yaxis.set_major_formatter("{x:g}")
             axes.yaxis.set_minor_formatter("")
         axes.set(xlabel="steps", title=stage)
         axes.locator_params("x", integer=True)

@@ -80,7 +80,8 @@ class Convergence:
     stage: str  # the stage's name
     seeds: int  # how many runs have the stage
     reached: int  # how many of them come to the score
-    steps: Spread | None  # steps to the score, over those that reach it; None if none does
+    # Steps to the score, over those that reach it; None if none does.
+    steps: Spread | None
     seconds: Spread | None  # seconds of training to the score, likewise
     final: dict[str, Spread]  # scores x 100 of the saved models, by evaluation set
 
@@ -159,9 +160,8 @@ class Point:
     point: str  # the setting, as told in tables
     stage: str  # the stage's name
     seeds: int  # how many runs have finished the stage
-    values: dict[
-        str, list[float]
-    ]  # scores x 100 of the saved models by evaluation set, one for each seed
+    # Scores x 100 of the saved models by evaluation set, one for each seed.
+    values: dict[str, list[float]]
     scores: dict[str, Spread]  # the same, summed up
 
 

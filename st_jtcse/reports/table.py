@@ -26,9 +26,8 @@ class Table:
     rows: Sequence[Sequence[str]]  # cells, as they are shown
     title: str = ""  # what it shows
     names: int = 1  # how many columns are aligned left
-    best: AbstractSet[Place] = (
-        frozenset()
-    )  # the cells that terminal and page mark as the best of their kind
+    # The cells that terminal and page mark as the best of their kind.
+    best: AbstractSet[Place] = frozenset()
 
     def terminal(self) -> TerminalTable:
         """Return it for rich's console; nothing in it is markup: a model may be called [bold]."""

@@ -209,7 +209,9 @@ class EnsembleEncoderModel(PreTrainedModel):
         if cu_seq_lens_q is not None:
             total = flattened(total, inputs["attention_mask"], cu_seq_lens_q)
         output = BaseModelOutput(last_hidden_state=total)
-        return output.to_tuple() if return_dict is False else output
+        if return_dict is False:
+            return output.to_tuple()
+        return output
 
 
 # Every save_pretrained then copies this file beside the weights and names it in the config's

@@ -42,7 +42,8 @@ class BertLayers:
     ) -> None:
         self.tower = tower
         embedded = tower.embeddings(input_ids=input_ids, **segments)
-        project = getattr(tower, "embeddings_project", None)  # ELECTRA's embeddings may be narrower
+        # ELECTRA's embeddings may be narrower.
+        project = getattr(tower, "embeddings_project", None)
         self.start: Tensor = embedded if project is None else project(embedded)
         # The ordinary layers want the mask of the tower's attention implementation, the rows
         # computed here a plain one.

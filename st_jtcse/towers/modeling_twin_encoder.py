@@ -312,7 +312,9 @@ class TwinEncoderModel(PreTrainedModel):
             tower_embedding=torch.stack(states, dim=1) if tower_outputs else None,
             cross_embedding=torch.stack(crossed, dim=1) if crossed else None,
         )
-        return output.to_tuple() if return_dict is False else output
+        if return_dict is False:
+            return output.to_tuple()
+        return output
 
     def _pooled(self, streams: list[Tensor], mask: Tensor, pooling: TowerPooling) -> list[Tensor]:
         """Make one state, (B, H), of each stream's rows; of those of the first row alone there is
@@ -363,15 +365,18 @@ class TwinEncoderModel(PreTrainedModel):
             if index == 0:
                 first, first_cross = hidden, cross or hidden
 
-        def ended(first: list[Tensor], last: list[Tensor]) -> list[Tensor]:
-            ends = [way.end(state) for way, state in zip(ways, last)]
-            if pooling != "first_last":
-                return ends
-            return [(a + b) / 2 for a, b in zip(first, ends)]
-
+        ended = self._ended(ways, pooling, first, hidden)
         if cross is None:
-            return ended(first, hidden), None
-        return ended(first, hidden), ended(first_cross, cross)
+            return ended, None
+        return ended, self._ended(ways, pooling, first_cross, cross)
+
+    def _ended(
+        self, ways: list[Any], pooling: TowerPooling, first: list[Tensor], last: list[Tensor]
+    ) -> list[Tensor]:
+        ends = [way.end(state) for way, state in zip(ways, last)]
+        if pooling != "first_last":
+            return ends
+        return [(a + b) / 2 for a, b in zip(first, ends)]
 
     def _rows(self, pooling: TowerPooling, is_last: bool) -> type[FirstRow | EveryRowOfBoth]:
         """The rows of a CAEL that are read later: of the normal streams, and of the cross
@@ -380,7 +385,9 @@ class TwinEncoderModel(PreTrainedModel):
         if is_last and pooling in _OF_FIRST_ROW:
             return FirstRow
         goes_on_whole = self.config.cross_residual == "layers" and not is_last
-        return EveryRow if pooling in _CROSS_OF_FIRST_ROW and not goes_on_whole else EveryRowOfBoth
+        if pooling in _CROSS_OF_FIRST_ROW and not goes_on_whole:
+            return EveryRow
+        return EveryRowOfBoth
 
     def _cross_layer(
         self,

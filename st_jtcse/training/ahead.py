@@ -22,15 +22,12 @@ def compute_ahead(
     loaded: LoadedRecipe, names: Sequence[str], done: set[tuple[int, str]], rehearsed: set[str]
 ) -> list[str]:
     """Compute what stages keep in the cache, as a run of them does, and train nothing; within
-    :func:`~st_jtcse.data.shards.in_share` one share of it.
-
-    Of the output folder it reads the stages that are finished, and writes nothing.
+    :func:`~st_jtcse.data.shards.in_share` one share of it. Nothing is written to the output folder.
 
     Args:
         loaded: The recipe.
         names: Its stages.
-        done: Seeds and keys of stages that need nothing any more, of this or another recipe;
-            completed.
+        done: Seeds and keys of stages, of any recipe, that need nothing any more; completed.
         rehearsed: Keys of stages that were rehearsed already, likewise.
 
     Returns:
@@ -43,19 +40,19 @@ def compute_ahead(
     holds = folder.holds(loaded.recipe)
     finished = {stage.name for stage in loaded.stages if holds and folder.record(stage.name)}
     keys = {name: (loaded.recipe.seed, key) for name, key in loaded.keys.items()}
-    stages = {stage.name: stage for stage in loaded.stages}
     left = [name for name in names if name not in finished and keys[name] not in done]
-    inputs = load_inputs([stages[name] for name in left], loaded.cache_dir)
+    stages = [stage for stage in loaded.stages if stage.name in left]
+    inputs = load_inputs(stages, loaded.cache_dir)
     rehearse(loaded, left, inputs, rehearsed)
     told: list[str] = []
-    for name in left:
+    for stage in stages:
         job = _Ahead(
-            stage=stages[name],
-            inputs=inputs[name],
+            stage=stage,
+            inputs=inputs[stage.name],
             model=None,
-            folder=folder.stage(name),
+            folder=folder.stage(stage.name),
             cache_dir=loaded.cache_dir or DEFAULT_CACHE,
-            seed=seed_of(loaded, stages[name]),
+            seed=seed_of(loaded, stage),
             resolve=_resolver(folder, finished),
         )
         told += _computed(job)

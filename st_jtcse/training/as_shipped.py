@@ -104,15 +104,16 @@ def _way(name: str, spec: ModelSpec) -> str:
         kind = saved_as(name, spec.revision)
         return f"{own or 'no pooling'}, a {kind if kind == PLAIN else f'{kind} by its encoder'}"
     if own is None:
-        return ", ".join(
-            filter(None, (str(form), "as shipped"))
-        )  # Static embeddings are all there is
+        # Static embeddings are all there is.
+        return ", ".join(filter(None, (str(form), "as shipped")))
     return f"{own}, {'as' if form == SavedForm(pooling=spec.pooling) else 'not as'} shipped"
 
 
 def _short(name: str) -> str:
     """Return a model's name, of a local folder the last part."""
-    return os.path.basename(name) if os.path.isabs(name) else name
+    if os.path.isabs(name):
+        return os.path.basename(name)
+    return name
 
 
 @dataclass
@@ -120,9 +121,11 @@ class ShippedScores:
     """Spearman x 100 of start models as shipped, each computed once a run."""
 
     stages: Mapping[str, StageSpec]
-    scores: dict[str, dict[str, float]] = field(default_factory=dict)  # By model and evaluation set
+    # By model and evaluation set.
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)
     data_sha256: dict[str, str] = field(default_factory=dict)  # Of the sets
-    keep: Callable[[], None] = lambda: None  # Called by a stage once it is known to begin
+    # Called by a stage once it is known to begin.
+    keep: Callable[[], None] = lambda: None
 
     def take(
         self, scores: Mapping[str, Mapping[str, float]], data_sha256: Mapping[str, str]
@@ -186,11 +189,8 @@ def _labels(stages: Mapping[str, StageSpec]) -> dict[tuple[str, str | None], str
     folders = {model: Path(model).parts for model, _ in starts if os.path.isabs(model)}
     labels = {}
     for model, revision in starts:
-        ends = (
-            (folders[model][-length:] for length in range(1, len(folders[model]) + 1))
-            if model in folders
-            else ()
-        )
+        parts = folders.get(model, ())
+        ends = (parts[-length:] for length in range(1, len(parts) + 1))
         alone = (
             end for end in ends if sum(other[-len(end) :] == end for other in folders.values()) == 1
         )

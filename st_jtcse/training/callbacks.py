@@ -130,7 +130,8 @@ class TrainingTime(TrainerCallback):
     """
 
     def __init__(self) -> None:
-        self.before = 0.0  # Seconds of training behind the checkpoint that the run goes on from.
+        # Seconds of training behind the checkpoint that the run goes on from.
+        self.before = 0.0
         self._seconds = 0.0
         self._since = 0.0
 
@@ -216,7 +217,8 @@ class TrainLoss(TrainerCallback):
         self._resumed = False
         self._before: float | None = 0.0  # Of the steps behind the checkpoint.
         self._since: torch.Tensor | None = None
-        self._batches: list[torch.Tensor] = []  # Of the step at work: several if accumulated.
+        # Of the step at work: several if accumulated.
+        self._batches: list[torch.Tensor] = []
         loss.register_forward_hook(self._add)
 
     def load(self, checkpoint: Path) -> None:

@@ -92,7 +92,8 @@ class Checkpoints(TrainerCallback):
         """Claim the folder of a checkpoint that may be saved now."""
         if processes.rank() == 0 and (control.should_save or control.should_evaluate):
             place = checkpoint_at(Path(str(args.output_dir)), state.global_step)
-            self._beside = _files(place)  # What somebody put there is none of the checkpoint's.
+            # What somebody put there is none of the checkpoint's.
+            self._beside = _files(place)
             claim(place)
 
     on_epoch_end = on_step_end

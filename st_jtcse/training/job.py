@@ -32,7 +32,8 @@ class Job:
     cache_dir: Path  # of what is computed once and shared by runs
     seed: int
     resolve: Resolve  # from a model's name in the recipe to its folder or Hub id
-    small: bool = False  # whether this is a rehearsal, by models and rows that stand in
+    # Whether this is a rehearsal, by models and rows that stand in.
+    small: bool = False
     made_up: bool = False  # whether its rows are made up, because none are read
 
     loss: Any = None  # what is trained by: the recipe's loss, or one around it
@@ -40,7 +41,8 @@ class Job:
     arguments: Any = None  # the trainer's
     dataset: Any = None  # rows in the columns that the loss trains on
     digest: str = ""  # hash of the data set's sentences
-    stream: IterableDataset | None = None  # rows without an end, read in place of the data set
+    # Rows without an end, read in place of the data set.
+    stream: IterableDataset | None = None
     # How sentences are turned into the columns that are made of text alone.
     columns_of: Callable[[data.Sentences], Dataset] = lambda sentences: sentences.dataset
     collator: Any = None  # None: the trainer's own
@@ -49,8 +51,10 @@ class Job:
     callbacks: list[TrainerCallback] = field(default_factory=list)
     # What the training runs in.
     during: list[Callable[[], AbstractContextManager[None]]] = field(default_factory=list)
-    files: dict[str, Path] = field(default_factory=dict)  # what is saved beside the model, by name
-    record: dict[str, Any] = field(default_factory=dict)  # what the stage's record says of it
+    # What is saved beside the model, by name.
+    files: dict[str, Path] = field(default_factory=dict)
+    # What the stage's record says of it.
+    record: dict[str, Any] = field(default_factory=dict)
     # What an ability leaves to those whose turn comes later, as long as the rows are prepared.
     shared: dict[Any, Any] = field(default_factory=dict)
 
@@ -93,7 +97,8 @@ class Job:
                 continue
             ability.prepare(self)
             if rows.count is not None:
-                check_batch(self.stage, len(self.dataset))  # It may have left rows out.
+                # It may have left rows out.
+                check_batch(self.stage, len(self.dataset))
         self.shared.clear()  # Models among it, which take memory.
 
     def wrap(self) -> None:

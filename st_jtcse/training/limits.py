@@ -65,6 +65,15 @@ def limits_of(evaluate: EvaluateSpec | None, evaluators: Mapping[str, Any]) -> L
     return Limits(allowed, " or ".join(told))
 
 
+def recorded_limits(
+    evaluate: EvaluateSpec | None, evaluators: Mapping[str, Any]
+) -> dict[str, float | None]:
+    """Return what a stage's record says of them; nothing without general sets of sentences."""
+    if not any(map(is_kept, evaluators.values())):
+        return {}
+    return {"kept_neighbours": evaluate.kept_neighbours if evaluate else None}
+
+
 def is_kept(evaluator: Any) -> bool:
     """Whether an evaluator is of plain sentences and the neighbours that they keep."""
     return getattr(evaluator, "metric", None) == KEPT

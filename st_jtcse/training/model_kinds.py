@@ -32,11 +32,12 @@ class ModelKind:
 
     trainer: Any
     arguments: Any  # Class of the trainer's arguments
-    evaluator: Callable[[str, data.Pairs], Any]  # From a name and graded pairs to an evaluator
-    metric: str  # Name of that evaluator's Spearman correlation, after the data set's name
-    save: Callable[
-        [Any, Path], None
-    ]  # Writes a model into a folder, in the form that anyone loads, without its card
+    # From a name and graded pairs to an evaluator.
+    evaluator: Callable[[str, data.Pairs], Any]
+    # Name of that evaluator's Spearman correlation, after the data set's name.
+    metric: str
+    # Writes a model into a folder, in the form that anyone loads, without its card.
+    save: Callable[[Any, Path], None]
     # Reads it back; the second argument is the flag for code that comes with the model.
     load: Callable[[Path, bool], Any]
 
@@ -66,7 +67,9 @@ class ModelKind:
 
 def kind_of(spec: ModelSpec) -> ModelKind:
     """Return the kind of a recipe's model."""
-    return CROSS_ENCODER if spec.scores_pairs else BI_ENCODER
+    if spec.scores_pairs:
+        return CROSS_ENCODER
+    return BI_ENCODER
 
 
 def _cosines(name: str, pairs: data.Pairs) -> EmbeddingSimilarityEvaluator:

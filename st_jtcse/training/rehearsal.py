@@ -74,28 +74,47 @@ def rehearse(
         inputs = load_inputs(read, loaded.cache_dir)
     if not wanted or processes.count() > 1:
         return []
+    seconds = _seconds(loaded, wanted, inputs)
+    done.update(keys[name] for name in wanted)
+    lines = told_ahead(loaded, wanted, inputs, seconds)
+    if alone:
+        for line in lines:
+            logger.info("%s", line)
+    return lines
+
+
+def _seconds(
+    loaded: LoadedRecipe, wanted: list[str], inputs: Mapping[str, Inputs]
+) -> dict[str, float]:
+    """Take the steps, log what is remarkable, and return the time that a stage's step took."""
     seconds: dict[str, float] = {}
     with untouched() as folder:
         run = SmallRun(loaded, folder)
         for stage in needed(loaded, wanted):
-            try:
-                found = _go(run, stage, inputs.get(stage.name), train=stage.name in wanted)
-                seconds |= {} if found is None else {stage.name: found}
-            except UserError as error:
-                told = (run.as_written(fault) for fault in error.faults)
-                where = f"Stage {stage.name!r}"
-                raise UserError(
-                    *(each if where in each else f"{where}: {each}" for each in told)
-                ) from error
-            except Exception as error:
-                raise _told(loaded, run, stage, inputs.get(stage.name), error) from error
+            own, is_wanted = inputs.get(stage.name), stage.name in wanted
+            with _faults_told(loaded, run, stage, own):
+                found = _go(run, stage, own, train=is_wanted)
+                if found is not None:
+                    seconds[stage.name] = found
     for name, remark in run.remarks.items():
         logger.warning("%s: %s", name, remark)
-    done.update(keys[name] for name in wanted)
-    lines = told_ahead(loaded, wanted, inputs, seconds)
-    for line in lines if alone else ():
-        logger.info("%s", line)
-    return lines
+    return seconds
+
+
+@contextmanager
+def _faults_told(
+    loaded: LoadedRecipe, run: SmallRun, stage: StageSpec, inputs: Inputs | None
+) -> Iterator[None]:
+    """Tell what a stage refuses as a fault of the recipe, by the stage's name."""
+    where = f"Stage {stage.name!r}"
+    try:
+        yield
+    except UserError as error:
+        told = [run.as_written(fault) for fault in error.faults]
+        named = [each if where in each else f"{where}: {each}" for each in told]
+        raise UserError(*named) from error
+    except Exception as error:
+        raise _told(loaded, run, stage, inputs, error) from error
 
 
 def _go(
@@ -150,33 +169,32 @@ def _told(
         f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(": ")
     )
     index = [other.name for other in loaded.recipe.stages].index(stage.name)
-    # The one that the reason names comes first.
-    for key in sorted(stage.args.keys() - REPLACED, key=lambda key: (key not in str(error), key)):
-        without = {other: value for other, value in stage.args.items() if other != key}
-        if _goes(run, stage.model_copy(update={"args": without}), inputs):
-            own = loaded.source.data["stages"][index].get("args")
-            loc: Loc = (
-                ("stages", index, "args", key)
-                if isinstance(own, dict) and key in own
-                else ("args", key)
-            )
-            return _fault(
-                loaded,
-                loc,
-                f"a value that a step of training takes, found {shown(stage.args[key])}",
-                reason,
-            )
+    own = loaded.source.data["stages"][index].get("args")
+    if (key := _argument_to_blame(run, stage, inputs, str(error))) is not None:
+        is_own = isinstance(own, dict) and key in own
+        loc: Loc = ("stages", index, "args", key) if is_own else ("args", key)
+        found = f"a value that a step of training takes, found {shown(stage.args[key])}"
+        return _fault(loaded, loc, found, reason)
     if stage.loss is None or isinstance(error, OSError) or _is_ours(error):
         raise error
-    for key in stage.loss.arguments:
+    for key, value in stage.loss.arguments.items():
         without = {other: value for other, value in stage.loss.model_dump().items() if other != key}
         if _goes(run, stage.model_copy(update={"loss": type(stage.loss)(**without)}), inputs):
-            found = (
-                f"a value that {stage.loss.type} takes, found {shown(stage.loss.arguments[key])}"
-            )
+            found = f"a value that {stage.loss.type} takes, found {shown(value)}"
             return _fault(loaded, ("stages", index, "loss", key), found, reason)
     found = f"data that {stage.loss.type} takes ({stage.declaration.takes}), found others"
     return _fault(loaded, ("stages", index, "loss"), found, reason)
+
+
+def _argument_to_blame(
+    run: SmallRun, stage: StageSpec, inputs: Inputs | None, reason: str
+) -> str | None:
+    # The one that the reason names comes first.
+    for key in sorted(stage.args.keys() - REPLACED, key=lambda key: (key not in reason, key)):
+        without = {other: value for other, value in stage.args.items() if other != key}
+        if _goes(run, stage.model_copy(update={"args": without}), inputs):
+            return key
+    return None
 
 
 def _fault(loaded: LoadedRecipe, loc: Loc, text: str, reason: str) -> UserError:

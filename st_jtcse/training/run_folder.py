@@ -255,11 +255,9 @@ class RunFolder:
         for file, digest in (record.weights_sha256 | record.settings_sha256).items():
             path = self.stage(name) / file
             if not path.is_file() or sha256(path) != digest:
-                fault = (
-                    "is damaged: its hash differs from its record"
-                    if path.is_file()
-                    else "is missing"
-                )
+                fault = "is missing"
+                if path.is_file():
+                    fault = "is damaged: its hash differs from its record"
                 raise UserError(f"{path} {fault}; {self._again(name)}.")
 
     def check_earlier(self, chosen: Sequence[str], stages: Mapping[str, StageSpec]) -> None:

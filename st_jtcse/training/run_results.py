@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from st_jtcse import processes
 from st_jtcse.atomic import to_json
 from st_jtcse.data.pairs import Pairs
-from st_jtcse.evaluation.unlabelled import SHARED_NEIGHBOURS
+from st_jtcse.evaluation.unlabelled import is_agreement
 from st_jtcse.ownership import replace_ours
 from st_jtcse.recipe.blocks import DEV
 from st_jtcse.recipe.schema import Recipe
@@ -78,7 +78,9 @@ def best_stage(results: RunResults) -> str | None:
     where each stage's own teachers say on dev what is right; None if none is finished.
     """
     with_dev = [record for record in results.stages if DEV in record.spearman]
-    comparable = all(record.metrics.get(DEV) != SHARED_NEIGHBOURS for record in with_dev)
-    if with_dev and comparable:
+    has_own_reference = any(is_agreement(record.metrics.get(DEV)) for record in with_dev)
+    if with_dev and not has_own_reference:
         return max(with_dev, key=lambda record: record.spearman[DEV]).name
-    return results.stages[-1].name if results.stages else None
+    if results.stages:
+        return results.stages[-1].name
+    return None

@@ -45,53 +45,81 @@ def run(
     logged meanwhile goes into the folder's run.log too. Raises UserError, and KeyboardInterrupt
     with a checkpoint to resume from.
     """
-    recipe, first, chosen = loaded.recipe, processes.rank() == 0, loaded.choose(names)
-    folder = RunFolder(Path(recipe.output_dir))
-    with naming(recipe.output_dir), ExitStack() as held:
-        stages = {stage.name: stage for stage in loaded.stages}
-        # Nothing is touched in a folder that is not this run's, nor beside another process that is
-        # at work in it.
-        folder.check(recipe, resume)
+    own = _Run(loaded, names, resume)
+    with naming(own.recipe.output_dir), ExitStack() as held:
+        own.look_at_folder(held)
+        own.check(rehearsed)
+        own.open(held, rehearsed)
+        return own.train(finished, callbacks)
+
+
+class _Run:
+    """A run of a recipe's stages in its output folder."""
+
+    def __init__(self, loaded: LoadedRecipe, names: Sequence[str], resume: bool) -> None:
+        self.loaded, self.recipe, self.resume = loaded, loaded.recipe, resume
+        self.chosen = loaded.choose(names)
+        self.stages = {stage.name: stage for stage in loaded.stages}
+        self.folder = RunFolder(Path(self.recipe.output_dir))
+        self.is_first = processes.rank() == 0
+
+    def look_at_folder(self, held: ExitStack) -> None:
+        """Refuse a folder that is not this run's, or where another process is at work, before
+        anything in it is touched.
+        """
+        self.folder.check(self.recipe, self.resume)
         processes.wait_for_all()
-        ours = resume and folder.holds(recipe)
-        if first and ours:
-            folder.adopt_older(stages)
-            folder.check_places(stages)
-            held.enter_context(folder.in_use())
-            for name in stages:
-                folder.recover(name)
+        self.goes_on = self.resume and self.folder.holds(self.recipe)
+        if self.is_first and self.goes_on:
+            self.folder.adopt_older(self.stages)
+            self.folder.check_places(self.stages)
+            held.enter_context(self.folder.in_use())
+            for name in self.stages:
+                self.folder.recover(name)
         processes.wait_for_all()
-        folder.check_earlier(chosen, stages)
-        # All files are read and arguments checked before the first stage trains, and before
-        # anything is written.
-        inputs = load_inputs([stages[name] for name in chosen], loaded.cache_dir)
-        for name in chosen:
-            training_arguments(stages[name], recipe.seed, folder.stage(name))
-        if ours:
-            folder.check_resumable(
-                chosen, stages, {name: own.hashes for name, own in inputs.items()}
-            )
-        rehearse(
-            loaded,
-            [name for name in chosen if not ours or folder.record(name) is None],
-            inputs,
-            rehearsed,
-        )
-        held.enter_context(folder.open(recipe, resume))
-        if resume and rehearsed is None:  # A sweep tells it of all its runs.
-            tell_if_nothing_to_resume(folder.path, [folder.path], list(stages))
-        if first:
-            held.enter_context(run_log(folder.path))
+        self.folder.check_earlier(self.chosen, self.stages)
+
+    def check(self, rehearsed: set[str] | None) -> None:
+        """Read all files and check all arguments, before the first stage trains and before anything
+        is written.
+        """
+        stages = [self.stages[name] for name in self.chosen]
+        self.inputs = load_inputs(stages, self.loaded.cache_dir)
+        for stage in stages:
+            training_arguments(stage, self.recipe.seed, self.folder.stage(stage.name))
+        left = self.chosen
+        if self.goes_on:
+            hashes = {name: own.hashes for name, own in self.inputs.items()}
+            self.folder.check_resumable(self.chosen, self.stages, hashes)
+            left = [name for name in left if self.folder.record(name) is None]
+        rehearse(self.loaded, left, self.inputs, rehearsed)
+
+    def open(self, held: ExitStack, rehearsed: set[str] | None) -> None:
+        """Make the folder this run's, with its recipe and its log."""
+        path = self.folder.path
+        held.enter_context(self.folder.open(self.recipe, self.resume))
+        if self.resume and rehearsed is None:  # A sweep tells it of all its runs.
+            tell_if_nothing_to_resume(path, [path], list(self.stages))
+        if self.is_first:
+            held.enter_context(run_log(path))
+
+    def train(
+        self, finished: Mapping[str, Path], callbacks: Sequence[TrainerCallback]
+    ) -> RunResults:
+        """Train the stages that are not finished, and leave the results."""
+        recipe, folder = self.recipe, self.folder
         # Kept before a stage is trained: a run that is gone on with need not compute them again.
-        shipped = ShippedScores(stages, keep=lambda: write_results(recipe, folder, shipped))
+        shipped = ShippedScores(self.stages, keep=lambda: write_results(recipe, folder, shipped))
         shipped.take_up(folder.path / RESULTS)
-        for name in chosen:
-            if first and name in finished and folder.record(name) is None:
+        for name in self.chosen:
+            if self.is_first and name in finished and folder.record(name) is None:
                 folder.adopt(name, finished[name])
             processes.wait_for_all()
             is_finished = folder.record(name) is not None
-            processes.wait_for_all()  # Until all have looked: one may finish it soon.
+            # Until all have looked: one may finish it soon.
+            processes.wait_for_all()
             if not is_finished:
-                run_stage(loaded, stages[name], inputs[name], folder, shipped, callbacks)
+                stage = self.stages[name]
+                run_stage(self.loaded, stage, self.inputs[name], folder, shipped, callbacks)
             write_results(recipe, folder, shipped)
-        return leave_report(recipe, folder, shipped, inputs)
+        return leave_report(recipe, folder, shipped, self.inputs)

@@ -44,13 +44,15 @@ class _FewSteps(TrainerCallback):
 
     def __init__(self, steps: int) -> None:
         self._steps, self._began = steps, 0.0
-        self.seconds: float | None = None  # of a step; None where there were too few
+        # Of a step; None where there were too few.
+        self.seconds: float | None = None
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
     ) -> None:
         for group in kw["optimizer"].param_groups:
-            group["lr"] = 0.0  # A rate that is too high is for the run to tell, by its own model.
+            # A rate that is too high is for the run to tell, by its own model.
+            group["lr"] = 0.0
         if state.global_step == 1:
             self._began = seconds_by(on_cpu=args.device.type == "cpu")
 

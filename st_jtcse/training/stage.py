@@ -18,7 +18,7 @@ from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.as_shipped import ShippedScores, begins_as
 from st_jtcse.training.job import Job
-from st_jtcse.training.limits import is_kept
+from st_jtcse.training.limits import recorded_limits
 from st_jtcse.training.model_kinds import ModelKind, kind_of
 from st_jtcse.training.models import Resolve, resolver, start_model
 from st_jtcse.training.run_folder import RunFolder
@@ -50,6 +50,25 @@ def _start_scores(kind: ModelKind, model: Any, evaluators: Mapping[str, Any]) ->
     return {name: found[name] for name in evaluators}
 
 
+def _record_of_start(job: Job, kind: ModelKind, shipped: ShippedScores) -> dict[str, Any]:
+    """Return what a stage's record says before it is trained."""
+    stage, inputs = job.stage, job.inputs
+    as_shipped = shipped.of(stage, inputs)
+    shipped.keep()
+    found: dict[str, Any] = {
+        "seed": job.seed,
+        "loss": stage.loss.model_dump() if stage.loss else None,
+        "data_sha256": inputs.hashes,
+        "begins_as": begins_as(stage.model),
+        "as_shipped": as_shipped,
+        "metrics": {name: kind.metric_of(own) for name, own in inputs.evaluators.items()},
+        "spearman_start": _start_scores(kind, job.model, inputs.evaluators),
+        "steps": 0,
+        "seconds": 0.0,
+    }
+    return found | recorded_limits(stage.evaluate, inputs.evaluators)
+
+
 def run_stage(
     loaded: LoadedRecipe,
     stage: StageSpec,
@@ -77,34 +96,16 @@ def run_stage(
         resolve=resolver(folder),
     )
     job.begin()
-    inputs = job.inputs
-    as_shipped = shipped.of(stage, inputs)
-    shipped.keep()
-    found: dict[str, Any] = {
-        "seed": seed,
-        "loss": stage.loss.model_dump() if stage.loss else None,
-        "data_sha256": inputs.hashes,
-        "begins_as": begins_as(stage.model),
-        "as_shipped": as_shipped,
-        "metrics": {
-            name: kind.metric_of(evaluator) for name, evaluator in inputs.evaluators.items()
-        },
-        "spearman_start": _start_scores(kind, job.model, inputs.evaluators),
-        "steps": 0,
-        "seconds": 0.0,
-    }
-    if any(map(is_kept, inputs.evaluators.values())):
-        found["kept_neighbours"] = stage.evaluate.kept_neighbours if stage.evaluate else None
+    found = _record_of_start(job, kind, shipped)
     if stage.loss is not None:
         if processes.rank() == 0:
             folder.begin(stage.name)
         prepare(job)
         train(job, [StageLines(stage), *callbacks])
     job.finish()
-    found |= job.record
     processes.wait_for_all()  # Until nobody reads the checkpoints any more.
     if processes.rank() == 0:
-        save_stage(loaded, job, folder, found, start)
+        save_stage(loaded, job, folder, found | job.record, start)
         if record := folder.record(stage.name):
             tell_end(record, time.perf_counter() - began)
     processes.wait_for_all()

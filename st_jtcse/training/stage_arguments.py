@@ -118,7 +118,9 @@ def most_checkpoints(stage: StageSpec) -> int | None:
     if "save_total_limit" in stage.args:
         limit: int | None = stage.args["save_total_limit"]
         return limit
-    return None if stage.args.get("eval_strategy", "no") == "no" else 1
+    if stage.args.get("eval_strategy", "no") == "no":
+        return None
+    return 1
 
 
 def _bf16_hint(message: str) -> str:
@@ -147,7 +149,9 @@ def bf16_choice() -> dict[str, bool]:
     """
     if torch.accelerator.is_available():
         return {"bf16": is_torch_bf16_gpu_available()}
-    return {"bf16": True, "use_cpu": True} if _bf16_flag() else {"bf16": False}
+    if _bf16_flag():
+        return {"bf16": True, "use_cpu": True}
+    return {"bf16": False}
 
 
 def _bf16_flag() -> str | None:
@@ -170,22 +174,16 @@ def memory_told(stage: StageSpec, loss: Any, arguments: Any) -> Iterator[None]:
         short = short_of_memory(error)
         if short is None:
             raise
-        parts = getattr(loss, "mini_batch_size", None)
-        ways = [f"lower mini_batch_size of the loss (now {parts})"] if parts else []
-        ways += (
-            ["set mini_batch_size of the loss"]
-            if hasattr(loss, "mini_batch_size") and not parts
-            else []
-        )
-        ways += [
-            f"lower args.per_device_train_batch_size (now {arguments.per_device_train_batch_size})"
-        ]
-        ways += ["lower model.max_seq_length"]
-        ways += (
-            []
-            if parts or arguments.gradient_checkpointing
-            else ["set args.gradient_checkpointing: true"]
-        )
+        parts, batch = getattr(loss, "mini_batch_size", None), arguments.per_device_train_batch_size
+        ways = []
+        if parts:
+            ways.append(f"lower mini_batch_size of the loss (now {parts})")
+        elif hasattr(loss, "mini_batch_size"):
+            ways.append("set mini_batch_size of the loss")
+        ways.append(f"lower args.per_device_train_batch_size (now {batch})")
+        ways.append("lower model.max_seq_length")
+        if not parts and not arguments.gradient_checkpointing:
+            ways.append("set args.gradient_checkpointing: true")
         raise UserError(
             f"Stage {stage.name!r}: {short}; {', '.join(ways[:-1])} or {ways[-1]}."
         ) from error

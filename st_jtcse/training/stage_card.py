@@ -40,7 +40,9 @@ def family_of(stage: StageSpec, twin: bool) -> str:
     told as it is.
     """
     if stage.loss is None:
-        return "ensemble" if stage.model.members else "assembled"
+        if stage.model.members:
+            return "ensemble"
+        return "assembled"
     if any(ability.alters_loss for ability in given(stage)):
         return OTHER
     return stage.declaration.card(stage.loss.arguments, twin) or OTHER
@@ -82,7 +84,9 @@ def title(recipe: Recipe, stage: StageSpec) -> str:
     """Return the name of a stage's model: the recipe's, with the stage's where there are
     several.
     """
-    return recipe.name if len(recipe.stages_of_run) == 1 else f"{recipe.name}, {stage.name}"
+    if len(recipe.stages_of_run) == 1:
+        return recipe.name
+    return f"{recipe.name}, {stage.name}"
 
 
 def reported_as(loaded: LoadedRecipe, stage: StageSpec) -> str | None:
@@ -108,4 +112,6 @@ def _without_places(value: Any) -> Any:
         return {key: _without_places(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_without_places(item) for item in value]
-    return os.path.basename(value) if isinstance(value, str) and os.path.isabs(value) else value
+    if isinstance(value, str) and os.path.isabs(value):
+        return os.path.basename(value)
+    return value

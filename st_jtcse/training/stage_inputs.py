@@ -33,11 +33,14 @@ class Inputs:
 
     # Training sentences or labelled rows; None for a stage that is only assembled.
     sentences: Rows | None
-    evaluators: dict[str, Any]  # Evaluators by the set's name; ``dev`` chooses the checkpoint
+    # Evaluators by the set's name; ``dev`` chooses the checkpoint.
+    evaluators: dict[str, Any]
     hashes: dict[str, str]  # SHA-256 of every data set
-    sets: dict[str, OwnSet] = field(default_factory=dict)  # What the evaluators are of
+    # What the evaluators are of.
+    sets: dict[str, OwnSet] = field(default_factory=dict)
     kept_out: data.Sentences | None = None  # Sentences that must not be trained on
-    read: dict[str, Any] = field(default_factory=dict)  # What abilities read beside them, by name
+    # What abilities read beside them, by name.
+    read: dict[str, Any] = field(default_factory=dict)
     cache_dir: Path | None = None  # Of large text; None is the default
 
     def read_sentences(self, sources: Sequence[SourceSpec]) -> data.Sentences:
@@ -53,7 +56,9 @@ class Inputs:
 
     def trainable(self, sentences: data.Sentences) -> data.Sentences:
         """Return sentences without those that are kept out."""
-        return sentences if self.kept_out is None else data.without(sentences, self.kept_out)
+        if self.kept_out is None:
+            return sentences
+        return data.without(sentences, self.kept_out)
 
 
 def load_inputs(stages: Sequence[StageSpec], cache_dir: Path | None = None) -> dict[str, Inputs]:

@@ -153,10 +153,9 @@ def keep_general(
 def _mixed(
     first: Mapping[str, torch.Tensor], last: Mapping[str, torch.Tensor], share: float
 ) -> dict[str, Any]:
-    # Buffers of whole numbers, such as positions, do not change in training.
-    return {
-        name: torch.lerp(first[name], value, share)
-        if value.is_floating_point() and share < 1
-        else value
-        for name, value in last.items()
-    }
+    mixed = dict(last)
+    for name, value in last.items():
+        # Buffers of whole numbers, such as positions, do not change in training.
+        if value.is_floating_point() and share < 1:
+            mixed[name] = torch.lerp(first[name], value, share)
+    return mixed

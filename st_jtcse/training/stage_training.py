@@ -66,15 +66,9 @@ def train(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
         own_weights.load(checkpoint)
         mean_loss.load(checkpoint)
     clock, patience = TrainingTime(), Patience(stage.evaluate.patience if stage.evaluate else None)
-    beside: list[TrainerCallback] = [
-        patience,
-        FiniteLoss(stage.name, job.loss),
-        own_weights,
-        mean_loss,
-        Checkpoints(job.inputs.hashes, most_checkpoints(stage)),
-        clock,
-        ReleaseRows(getattr(job.inputs.sentences, "release", None)),
-    ]
+    beside: list[TrainerCallback] = [patience, FiniteLoss(stage.name, job.loss), own_weights]
+    beside += [mean_loss, Checkpoints(job.inputs.hashes, most_checkpoints(stage)), clock]
+    beside.append(ReleaseRows(getattr(job.inputs.sentences, "release", None)))
     # A card's examples are else drawn from all rows, which are read from the disk for it.
     if len(job.dataset) > _ROWS_OF_CARD:
         model.model_card_data.set_widget_examples(job.dataset.select(range(_ROWS_OF_CARD)))

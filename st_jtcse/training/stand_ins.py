@@ -69,31 +69,8 @@ def small_copy(
     if getattr(config, "auto_map", None) and trust_remote_code:
         return place
     try:
-        small = type(config).from_dict(_cut(config.to_dict(), depth, all_words))
-        setattr(small, WORDS_OF_WHOLE, getattr(config, "vocab_size", None))
-        architecture = getattr(transformers, (config.architectures or [""])[0], None)
-        with within_files(place):
-            model = (
-                architecture(small)
-                if architecture
-                else AutoModel.from_config(small, trust_remote_code=False)
-            )
-        folder = Path(place)
-        if not folder.is_dir():
-            folder = Path(
-                snapshot_download(
-                    place, revision=revision, ignore_patterns=[*_WEIGHTS, *_OTHER_FORMS]
-                )
-            )
-        target.mkdir(parents=True)
-        for path in folder.iterdir():
-            if path.is_file() and not any(
-                path.match(pattern) for pattern in (*_WEIGHTS, *_OTHER_FORMS, ".*")
-            ):
-                shutil.copyfile(path, target / path.name)
-        for entry in read_listing(folder):
-            if entry["path"] and (folder / entry["path"]).is_dir():
-                shutil.copytree(folder / entry["path"], target / entry["path"], dirs_exist_ok=True)
+        model = _shallow(config, place, depth, all_words)
+        _copy_without_weights(place, revision, target)
         model.save_pretrained(target)
     except Exception:  # Whatever is unusual about the model, its own loader says it better.
         shutil.rmtree(target, ignore_errors=True)
@@ -101,10 +78,33 @@ def small_copy(
     return str(target)
 
 
+def _shallow(config: Any, place: str, depth: Callable[[int], int], all_words: bool) -> Any:
+    """Return a model of random weights, of fewer layers and words than a configuration says."""
+    small = type(config).from_dict(_cut(config.to_dict(), depth, all_words))
+    setattr(small, WORDS_OF_WHOLE, getattr(config, "vocab_size", None))
+    architecture = getattr(transformers, (config.architectures or [""])[0], None)
+    with within_files(place):
+        if architecture is not None:
+            return architecture(small)
+        return AutoModel.from_config(small, trust_remote_code=False)
+
+
+def _copy_without_weights(place: str, revision: str | None, target: Path) -> None:
+    """Copy the files of a folder or Hub id, and the folders of its modules."""
+    skipped, folder = [*_WEIGHTS, *_OTHER_FORMS], Path(place)
+    if not folder.is_dir():
+        folder = Path(snapshot_download(place, revision=revision, ignore_patterns=skipped))
+    target.mkdir(parents=True)
+    for path in folder.iterdir():
+        if path.is_file() and not any(map(path.match, [*skipped, ".*"])):
+            shutil.copyfile(path, target / path.name)
+    for entry in read_listing(folder):
+        if entry["path"] and (folder / entry["path"]).is_dir():
+            shutil.copytree(folder / entry["path"], target / entry["path"], dirs_exist_ok=True)
+
+
 def _is_small(folder: Path) -> bool:
-    weights = (
-        [path for pattern in _WEIGHTS for path in folder.glob(pattern)] if folder.is_dir() else []
-    )
+    weights = [path for pattern in _WEIGHTS for path in folder.glob(pattern)]
     return bool(weights) and sum(path.stat().st_size for path in weights) <= _SMALL
 
 
@@ -125,7 +125,9 @@ def _cut(settings: dict[str, Any], depth: Callable[[int], int], all_words: bool)
             return value
         if key == "vocab_size":
             return min(WORDS, value)
-        return 0 if key.endswith("_token_id") and value >= WORDS else value
+        if key.endswith("_token_id") and value >= WORDS:
+            return 0
+        return value
 
     return {key: cut(key, value) for key, value in settings.items()}
 

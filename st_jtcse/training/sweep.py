@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ class Run:
     point: str  # What was changed, as told in tables
     values: dict[str, Any]  # The same, value by key
     seed: int
-    loaded: LoadedRecipe  # The recipe with these values, this seed and a folder of its own
+    # The recipe with these values, this seed and a folder of its own.
+    loaded: LoadedRecipe
 
     @property
     def folder(self) -> Path:
@@ -112,22 +114,16 @@ def run_all(
             stages = [stage.name for stage in loaded.stages]
             tell_if_nothing_to_resume(top.path, [run.folder for run in runs], stages)
         done: dict[tuple[int, str], Path] = {}
+        train = partial(runner.run, resume=resume, rehearsed=rehearsed, callbacks=callbacks)
         for number, run in enumerate(runs, 1):
             logger.info("run %d of %d: %s, seed %d", number, len(runs), run.point, run.seed)
             keys = {name: (run.seed, key) for name, key in run.loaded.keys.items()}
             finished = {name: done[key] for name, key in keys.items() if key in done}
-            runner.run(
-                run.loaded,
-                names,
-                resume=resume,
-                finished=finished,
-                rehearsed=rehearsed,
-                callbacks=callbacks,
-            )
+            train(run.loaded, names, finished=finished)
             folder = RunFolder(run.folder)
-            done.update(
-                {key: folder.stage(name) for name, key in keys.items() if folder.record(name)}
-            )
+            for name, key in keys.items():
+                if folder.record(name):
+                    done[key] = folder.stage(name)
 
 
 def report(loaded: LoadedRecipe, runs: Sequence[Run]) -> Table:

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from st_jtcse.abilities.sentence_views.next_sentences import NEXT_PEAK, with_next
 from st_jtcse.data import Source, load_sentences
 from st_jtcse.data.arrow_files import claim_partial, working_folder
 from st_jtcse.data.rows import read_rows
-from st_jtcse.data.sentences import HELD_OUT_PEAK, NEXT_PEAK, hold_out, with_next
+from st_jtcse.data.sentences import HELD_OUT_PEAK, hold_out
 from st_jtcse.errors import UserError
 
 

@@ -4,8 +4,9 @@ from random import Random
 
 import pytest
 
+from st_jtcse.abilities.sentence_views.next_sentences import kept_whole, with_next
 from st_jtcse.abilities.sentence_views.view_kinds import chosen, kinds
-from st_jtcse.data import Source, kept_whole, load_sentences, with_next
+from st_jtcse.data import Source, load_sentences
 
 crop, delete, repeat, negate = (
     kinds()[name].words for name in ("crop", "delete", "repeat", "negate")

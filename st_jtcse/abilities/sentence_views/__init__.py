@@ -111,7 +111,7 @@ class SentenceViews(Ability):
 
     def demands(self, job: Job, scale: Scale, texts: int) -> Iterator[Demand]:
         """The rows of the next sentences; other views are made in the steps."""
-        from st_jtcse.data.sentences import NEXT_PEAK, NEXT_ROW
+        from st_jtcse.abilities.sentence_views.next_sentences import NEXT_PEAK, NEXT_ROW
 
         if "neighbour" in names_of(job.stage):
             peak = (NEXT_PEAK - NEXT_ROW) * texts
@@ -119,17 +119,17 @@ class SentenceViews(Ability):
 
     def prepare(self, job: Job) -> None:
         """Add the next sentences as a column, and tell what no view of words changes."""
-        from st_jtcse import data
+        from st_jtcse.abilities.sentence_views.next_sentences import kept_whole, with_next
 
         names = names_of(job.stage)
         keeps_words = any(
             kinds()[name].changes == "words" and kinds()[name].fewest > 1 for name in names
         )
         if keeps_words and job.sentences.count is not None:
-            self._tell_kept_whole(job, data.kept_whole(job.dataset))
+            self._tell_kept_whole(job, kept_whole(job.dataset))
         if "neighbour" in names:
-            job.columns_of = data.with_next
-            job.dataset = data.with_next(job.sentences)
+            job.columns_of = with_next
+            job.dataset = with_next(job.sentences)
 
     def _tell_kept_whole(self, job: Job, count: int) -> None:
         if count:

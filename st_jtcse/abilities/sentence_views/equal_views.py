@@ -31,35 +31,35 @@ def refuse_equal_views(
     """
     if stage.declaration.views != "made":
         return
-    count = min(stage.batch_size, len(sentences))
-    rows = [sentences[at] for at in range(count)]
+    rows = [sentences[at] for at in range(min(stage.batch_size, len(sentences)))]
+    difference = _difference(model, rows, collator)
+    if difference >= SMALLEST_DIFFERENCE:
+        return
+    found, way = "it has no active dropout", "Give its model 'dropout: 0.1'"
+    if rate := Dropout().of(stage):
+        found, way = f"its code reads no rate that 'dropout: {rate:g}' sets", "Take another model"
+    raise UserError(
+        f"Stage {stage.name!r} would learn nothing: this model's two views of each sentence "
+        f"are equal (they differ by {difference:g} at most), because {found}. {way}, or views "
+        "that differ in another way, such as 'views: crop'."
+    )
+
+
+def _difference(
+    model: SentenceTransformer, rows: list[dict[str, str]], collator: ViewCollator | None
+) -> float:
+    """Return the largest difference between the two views of some rows, as a loss encodes them."""
     device, training = model.device, model.training
     drawn_on = [] if device.type == "cpu" else [device]
-    made = collator(rows) if collator else {}
-    features = {
-        key.removeprefix(f"{COLUMN}_"): value
-        for key, value in made.items()
-        if key.startswith(COLUMN)
-    }
+    features = {}
+    for key, value in (collator(rows) if collator else {}).items():
+        if key.startswith(COLUMN):
+            features[key.removeprefix(f"{COLUMN}_")] = value
     features = batch_to_device(features or model.preprocess([row[COLUMN] for row in rows]), device)
     try:
         with torch.random.fork_rng(drawn_on, device_type=device.type), torch.no_grad():
-            view_a, view_b, *_ = encode_views(model.train(), features)["sentence_embedding"].split(
-                count
-            )
+            both = encode_views(model.train(), features)["sentence_embedding"]
     finally:
         model.train(training)
-    difference = float((view_a - view_b).abs().max())
-    if difference < SMALLEST_DIFFERENCE:
-        rate = Dropout().of(stage)
-        found = (
-            f"its code reads no rate that 'dropout: {rate:g}' sets"
-            if rate
-            else "it has no active dropout"
-        )
-        way = "Take another model" if rate else "Give its model 'dropout: 0.1'"
-        raise UserError(
-            f"Stage {stage.name!r} would learn nothing: this model's two views of each sentence "
-            f"are equal (they differ by {difference:g} at most), because {found}. {way}, or views "
-            "that differ in another way, such as 'views: crop'."
-        )
+    view_a, view_b, *_ = both.split(len(rows))
+    return float((view_a - view_b).abs().max())

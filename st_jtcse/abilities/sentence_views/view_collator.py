@@ -269,7 +269,9 @@ def take_cut_off(model: SentenceTransformer) -> None:
         kept[0] = given[0].pop(_KEPT, None)
 
     def hide(module: nn.Module, given: Any, output: Tensor) -> Tensor:
-        return output if kept[0] is None else output * kept[0]
+        if kept[0] is None:
+            return output
+        return output * kept[0]
 
     model[0].register_forward_pre_hook(take)
     for table in _tables(model):

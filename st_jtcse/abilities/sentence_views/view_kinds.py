@@ -26,7 +26,8 @@ class TokenBatch:
     ids: Tensor  # (B, T), or one row of all tokens
     width: int  # H, of a token's word embedding
     mask_id: int | None  # of the mask token
-    kept: Tensor | None = None  # which components of the word embeddings stay, (B, T, H)
+    # Which components of the word embeddings stay, (B, T, H).
+    kept: Tensor | None = None
 
     def components(self) -> Tensor:
         """Return what is kept of the word embeddings, at first everything."""

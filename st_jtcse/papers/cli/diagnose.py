@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from st_jtcse.cli import console
 from st_jtcse.cli.arguments import REPEATED, add_count, add_pooling, add_trust, choices_by_flag
 from st_jtcse.cli.exit_status import command
 from st_jtcse.errors import UserError
+
+if TYPE_CHECKING:
+    from st_jtcse.papers.diagnostics.diagnosis import Diagnosis, Plan
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -33,6 +36,16 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder to write, new or empty",
     )
+    _add_shown(parser)
+    seeded = "seed of that draw, of t-SNE and of poolers that a checkpoint lacks (default: 42)"
+    parser.add_argument("--seed", type=int, default=42, help=seeded)
+    add_pooling(parser, "how to pool the encoders, instead of by the models' own modules")
+    add_trust(parser)
+    return parser
+
+
+def _add_shown(parser: argparse.ArgumentParser) -> None:
+    """Add what is shown, and of how much."""
     bounds: Any = {"nargs": 2, "type": float, "default": (0.0, 5.0), "metavar": ("LOW", "HIGH")}
     parser.add_argument(
         "--score-range", **bounds, help="lowest and highest score possible (default: 0 5)"
@@ -52,22 +65,14 @@ def _parser() -> argparse.ArgumentParser:
         "anything; repeatable"
     )
     parser.add_argument("--without-layer-norms", **REPEATED, metavar="NAME", help=bare)
-    seeded = "seed of that draw, of t-SNE and of poolers that a checkpoint lacks (default: 42)"
-    parser.add_argument("--seed", type=int, default=42, help=seeded)
-    add_pooling(parser, "how to pool the encoders, instead of by the models' own modules")
-    add_trust(parser)
-    return parser
 
 
 @console.quiet_libraries()
 def _diagnose(options: argparse.Namespace) -> None:
     # After the cheap answers: these imports take seconds.
-    from transformers import set_seed
-
     from st_jtcse.atomic import check_new, new_folder
     from st_jtcse.data import Source, load_pairs
-    from st_jtcse.modules import load_sentence_transformer
-    from st_jtcse.papers.diagnostics.diagnosis import Plan, diagnose
+    from st_jtcse.papers.diagnostics.diagnosis import Plan
     from st_jtcse.papers.reports.diagnosis_report import (
         PAGE,
         cases_table,
@@ -91,15 +96,7 @@ def _diagnose(options: argparse.Namespace) -> None:
         cases=options.cases,
         without=tuple(options.without_layer_norms),
     )
-    diagnoses = []
-    for number, (name, given) in enumerate(zip(_names(options.models), options.models), start=1):
-        console.err.print(f"[{number}/{len(options.models)}] {name}")
-        set_seed(options.seed)  # A checkpoint without pooler weights draws them.
-        with choices_by_flag():
-            model = load_sentence_transformer(
-                given, pooling=options.pooling, trust_remote_code=options.trust_remote_code
-            )
-        diagnoses.append(diagnose(name, model, plan))
+    diagnoses = _diagnoses(options, plan)
     with new_folder(options.output_dir) as folder:
         write_report(folder, diagnoses, plan, {"environment": environment()})
     console.show(summary_by_model(diagnoses, f"diagnostics on {options.pairs.name}"))
@@ -109,6 +106,24 @@ def _diagnose(options: argparse.Namespace) -> None:
         for note in found.notes:
             console.err.print(f"{found.name}. {note}")
     console.say(f"Open {options.output_dir / PAGE}.")
+
+
+def _diagnoses(options: argparse.Namespace, plan: Plan) -> list[Diagnosis]:
+    from transformers import set_seed
+
+    from st_jtcse.modules import load_sentence_transformer
+    from st_jtcse.papers.diagnostics.diagnosis import diagnose
+
+    found = []
+    for number, (name, given) in enumerate(zip(_names(options.models), options.models), start=1):
+        console.err.print(f"[{number}/{len(options.models)}] {name}")
+        set_seed(options.seed)  # A checkpoint without pooler weights draws them.
+        with choices_by_flag():
+            model = load_sentence_transformer(
+                given, pooling=options.pooling, trust_remote_code=options.trust_remote_code
+            )
+        found.append(diagnose(name, model, plan))
+    return found
 
 
 def _names(models: list[str]) -> list[str]:

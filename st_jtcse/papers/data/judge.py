@@ -191,4 +191,6 @@ def score_of(answer: str) -> float | None:
     writing is none.
     """
     found = _ANSWER.match(answer)
-    return float(found["number"]) if found and float(found["number"]) <= 1 else None
+    if found and float(found["number"]) <= 1:
+        return float(found["number"])
+    return None

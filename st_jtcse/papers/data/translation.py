@@ -69,32 +69,31 @@ class Translator(FrozenGenerator):
         self.source: str | None = getattr(self.tokenizer, "source_lang", None)
         self.target: str | None = getattr(self.tokenizer, "target_lang", None)
         positions = getattr(self.model.config, "max_position_embeddings", None)
-        if positions is not None and max_length > positions:
-            raise UserError(
-                f"The translation model {name!r} has {positions} positions, fewer than a "
-                f"max_length of {max_length}; lower max_length."
-            )
-        codes = getattr(self.tokenizer, "supported_language_codes", [])
-        if len(codes) > 1 and not prefix.startswith(tuple(codes)):
-            raise UserError(
-                f"The translation model {name!r} translates into several languages "
-                f"({', '.join(codes[:8])}); name one at the start of the prefix."
-            )
+        self._check(max_length, positions)
         # A tokenizer without a limit has a very large number.
-        limits = [
-            limit
-            for limit in (self.tokenizer.model_max_length, positions)
-            if limit and limit < 10**9
-        ]
-        self.source_limit = min(limits, default=None)
-        kept = {
-            key: getattr(self.model.generation_config, key, None) for key in _TOKENS + _FORBIDDEN
-        }
+        limits = [self.tokenizer.model_max_length, positions]
+        self.source_limit = min((one for one in limits if one and one < 10**9), default=None)
+        generation = self.model.generation_config
+        kept = {key: getattr(generation, key, None) for key in _TOKENS + _FORBIDDEN}
         # On the model, because transformers fills what is None in a configuration given to generate
         # from the model's.
         self.model.generation_config = GenerationConfig(
             **kept, do_sample=False, num_beams=beam_size, max_new_tokens=max_length
         )
+
+    def _check(self, max_length: int, positions: int | None) -> None:
+        """Refuse lengths that the model has no positions for, and a prefix without a language."""
+        if positions is not None and max_length > positions:
+            raise UserError(
+                f"The translation model {self.name!r} has {positions} positions, fewer than a "
+                f"max_length of {max_length}; lower max_length."
+            )
+        codes = getattr(self.tokenizer, "supported_language_codes", [])
+        if len(codes) > 1 and not self.prefix.startswith(tuple(codes)):
+            raise UserError(
+                f"The translation model {self.name!r} translates into several languages "
+                f"({', '.join(codes[:8])}); name one at the start of the prefix."
+            )
 
     def fingerprint(self) -> str:
         """Hash all that decides a translation: weights, configuration, vocabulary, search and
@@ -201,35 +200,20 @@ def round_trip(
 
     Mode ``"replace"`` gives the round trips as the one column ``sentence``, as EDFSE and TNCSE
     train; ``"add"`` the sentences themselves and then those, a text that is expanded; ``"pair"``
-    gives the columns ``sentence`` and ``round_trip``, two views. Pivots follow
-    one another, each with a file in `cache_dir`.
+    the columns ``sentence`` and ``round_trip``, two views. Each pivot has a file in `cache_dir`.
     """
-    names = [pivot.name for pivot in pivots]
-    if not names:
-        raise UserError("Expected at least one pivot language, found none; give a pivot.")
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise UserError(
-            f"The pivot {twice[0]!r} is given twice; remove one, or give it another name."
-        )
-    search = {
-        "beam_size": beam_size,
-        "max_length": max_length,
-        "batch_size": batch_size,
-        "bf16": bf16,
-    }
+    _check_names([pivot.name for pivot in pivots])
+    search = dict(beam_size=beam_size, max_length=max_length, batch_size=batch_size, bf16=bf16)
     texts = sentences.with_format("arrow")[:].column("sentence")
     tables: list[pa.Table] = []
     counts: dict[str, dict[str, int]] = {}
+    own = (search, sentences, sentences_sha256, shard_size, cache_dir)
     # The models of a pivot are freed before those of the next are loaded.
-    own = (sentences, sentences_sha256, shard_size, cache_dir)
-    found = all_of(partial(_columns, pivot, search, *own) for pivot in pivots)
+    found = all_of(partial(_columns, pivot, *own) for pivot in pivots)
     for pivot, columns in zip(pivots, found):
         trips = columns.with_format("arrow")[:]
-        views = {"sentence": trips.column("round_trip")}
-        if mode == "pair":
-            views = {"sentence": texts, "round_trip": trips.column("round_trip")}
         counts[pivot.name] = _counts(trips, texts)
-        tables.append(pa.table(views).filter(pc.not_equal(trips.column("round_trip"), "")))
+        tables.append(_views(trips, texts, mode))
     joined = pa.concat_tables(tables)
     if not len(joined):
         raise UserError(
@@ -238,6 +222,24 @@ def round_trip(
     if mode == "add":
         joined = pa.concat_tables([pa.table({"sentence": texts}), joined])
     return RoundTrip(Dataset(joined), counts)
+
+
+def _views(trips: pa.Table, texts: pa.ChunkedArray, mode: str) -> pa.Table:
+    """Return one pivot's round trips as rows to train on, without empty ones."""
+    returned = trips.column("round_trip")
+    views = {"sentence": returned}
+    if mode == "pair":
+        views = {"sentence": texts, "round_trip": returned}
+    return pa.table(views).filter(pc.not_equal(returned, ""))
+
+
+def _check_names(names: list[str]) -> None:
+    if not names:
+        raise UserError("Expected at least one pivot language, found none; give a pivot.")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(
+            f"The pivot {twice[0]!r} is given twice; remove one, or give it another name."
+        )
 
 
 def _counts(trips: pa.Table, texts: pa.ChunkedArray) -> dict[str, int]:

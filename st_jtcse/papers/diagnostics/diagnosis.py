@@ -91,7 +91,8 @@ class Diagnosis:
     linear_gmac: float  # those of products with weights alone, as the paper counts
     sentences_per_second: float  # speed of encoding in this run
     spearman: float  # Spearman x 100 of cosines and gold scores
-    alignment: float | None  # Eq. 16 over the positive pairs; None if there are none
+    # Eq. 16 over the positive pairs; None if there are none.
+    alignment: float | None
     uniformity: float  # Eq. 17 over the different sentences
     density: CosineDensity  # cosines by fifth of the gold scores
     cosines: NDArray[np.float64]  # cosine of each pair, (P,)
@@ -100,10 +101,12 @@ class Diagnosis:
     )
     # E_CLS by encoder label; empty for a model without BERT-like encoders
     energy: dict[str, CLSEnergy] = field(default_factory=dict)
-    sink: dict[str, AttentionSink] = field(default_factory=dict)  # attention by encoder label
+    # Attention by encoder label.
+    sink: dict[str, AttentionSink] = field(default_factory=dict)
     # Moduli by encoder label, also of the encoders without LayerNorms
     modulus: dict[str, Modulus] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)  # what could not be found, and why
+    # What could not be found, and why.
+    notes: list[str] = field(default_factory=list)
 
     @property
     def mean_energy(self) -> float:
@@ -181,10 +184,7 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
     """
     pairs, positive = plan.pairs, plan.positive
     corpus = list(dict.fromkeys([*pairs.sentences1, *pairs.sentences2]))
-    try:
-        units = diagnostics.unit_vectors(model.encode(corpus, show_progress_bar=False))
-    except UserError as error:
-        raise UserError(f"{name}: {error}") from None
+    units = _units(name, model, corpus)
     row = {sentence: index for index, sentence in enumerate(corpus)}
     first = units[[row[sentence] for sentence in pairs.sentences1]]
     second = units[[row[sentence] for sentence in pairs.sentences2]]
@@ -212,15 +212,19 @@ def diagnose(name: str, model: SentenceTransformer, plan: Plan) -> Diagnosis:
         notes=notes,
     )
     sample = units[[row[sentence] for sentence in sentences]]
-    found.sentence_map = _or_note(
-        notes, "No map", lambda: diagnostics.sentence_map(sample, plan.map_method, plan.seed)
-    )
-    encoders = _or_note(
-        notes, "No E_CLS, attention and moduli", lambda: diagnostics.encoders_of(model)
-    )
-    for encoder in encoders or ():
+    find_map = partial(diagnostics.sentence_map, sample, plan.map_method, plan.seed)
+    find_encoders = partial(diagnostics.encoders_of, model)
+    found.sentence_map = _or_note(notes, "No map", find_map)
+    for encoder in _or_note(notes, "No E_CLS, attention and moduli", find_encoders) or ():
         _look_inside(found, encoder, plan, sentences)
     return found
+
+
+def _units(name: str, model: SentenceTransformer, corpus: list[str]) -> NDArray[np.float64]:
+    try:
+        return diagnostics.unit_vectors(model.encode(corpus, show_progress_bar=False))
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
 
 
 def _look_inside(found: Diagnosis, encoder: Encoder, plan: Plan, sentences: list[str]) -> None:
@@ -252,5 +256,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, np.ndarray)):
         return [_plain(item) for item in value]
     if isinstance(value, (float, np.floating)):
-        return round(float(value), 6) if math.isfinite(value) else None
-    return int(value) if isinstance(value, np.integer) else value
+        if math.isfinite(value):
+            return round(float(value), 6)
+        return None
+    if isinstance(value, np.integer):
+        return int(value)
+    return value

@@ -75,11 +75,12 @@ class CosineDensity:
     edges: NDArray[np.float64]  # scores between which the fifths lie, (6,)
     counts: NDArray[np.int64]  # pairs in each, (5,)
     means: NDArray[np.float64]  # mean cosine of each, (5,); NaN where it is empty
-    deviations: NDArray[np.float64]  # standard deviation of each, (5,); NaN where it is empty
-    grid: NDArray[np.float64]  # cosines from -1 to 1 at which the density is given, (G,)
-    density: NDArray[
-        np.float64
-    ]  # density of each fifth, (5, G); NaN where it has no two different cosines
+    # Standard deviation of each, (5,); NaN where it is empty.
+    deviations: NDArray[np.float64]
+    # Cosines from -1 to 1 at which the density is given, (G,).
+    grid: NDArray[np.float64]
+    # Density of each fifth, (5, G); NaN where it has no two different cosines.
+    density: NDArray[np.float64]
 
 
 def score_fifths(scores: ArrayLike, score_range: tuple[float, float]) -> NDArray[np.int64]:

@@ -32,9 +32,11 @@ _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 class Encoder:
     """One encoder of a model."""
 
-    label: str  # ``""`` for a model's only encoder, else e.g. ``tower I`` or ``member 2``
+    # ``""`` for a model's only encoder, else e.g. ``tower I`` or ``member 2``.
+    label: str
     owner: SentenceTransformer  # the model whose tokenizer it reads with
-    network: Any  # the BERT or RoBERTa model, or another whose layers are named as theirs
+    # The BERT or RoBERTa model, or another whose layers are named as theirs.
+    network: Any
 
 
 @dataclass
@@ -44,12 +46,10 @@ class Pass:
     input_ids: Tensor  # (B, T)
     mask: Tensor  # true for tokens, False for padding, (B, T)
     last_hidden: Tensor  # last hidden states, (B, T, H)
-    contexts: list[
-        Tensor
-    ]  # attention context SA V of every layer, all heads side by side, (B, T, H)
-    attentions: list[
-        Tensor
-    ]  # attention matrix SA of every layer, (B, heads, T, T); empty unless asked for
+    # Attention context SA V of every layer, all heads side by side, (B, T, H).
+    contexts: list[Tensor]
+    # Attention matrix SA of every layer, (B, heads, T, T); empty unless asked for.
+    attentions: list[Tensor]
 
 
 def encoders_of(model: SentenceTransformer) -> list[Encoder]:
@@ -171,10 +171,10 @@ class AttentionSink:
 
     tokens: list[str]  # the sentence's T tokens
     groups: list[str]  # the group of each, one of CLS, SEP, punctuation, words
-    mass: NDArray[
-        np.float64
-    ]  # share of the attention by layer and group, (N, 4); each row sums to 1
-    maps: NDArray[np.float64]  # by layer, the mean over heads, (N, T, T); rows ask and sum to 1
+    # Share of the attention by layer and group, (N, 4); each row sums to 1.
+    mass: NDArray[np.float64]
+    # By layer, the mean over heads, (N, T, T); rows ask and sum to 1.
+    maps: NDArray[np.float64]
 
 
 def attention_mass(attention: Tensor, groups: Sequence[str]) -> NDArray[np.float64]:
@@ -275,7 +275,8 @@ class Modulus:
     # Of the pooler output tanh(W h + b), (S,), at most the square root of H; None where the encoder
     # has no pooler
     pooler: NDArray[np.float64] | None
-    note: str | None = None  # what is to be known about the pooler, None if nothing is
+    # What is to be known about the pooler, None if nothing is.
+    note: str | None = None
 
 
 def modulus(encoder: Encoder, sentences: Sequence[str]) -> Modulus:

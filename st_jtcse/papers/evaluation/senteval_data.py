@@ -44,9 +44,8 @@ Content = TypeVar("Content")
 class EvaluationSet:
     """A set that was found."""
 
-    content: dict[
-        str, Any
-    ]  # first sentences, second sentences and scores by subset; or LabelledTexts by split
+    # First sentences, second sentences and scores by subset; or LabelledTexts by split.
+    content: dict[str, Any]
     source: str  # where it was read; of local files the names
     sha256: str  # hash of its rows
 
@@ -209,7 +208,9 @@ def _wanted(name: str, label: Any, earlier: Sequence[Any]) -> str | None:
     """Return what a set's label should be; None where it is."""
     is_number = isinstance(label, int) and not isinstance(label, bool)
     if name != "TREC":
-        return None if is_number and label in (0, 1) else "0 or 1"
+        if is_number and label in (0, 1):
+            return None
+        return "0 or 1"
     if not is_number and not (isinstance(label, str) and label):
         return "a class, as text or a whole number"
     if earlier and type(label) is not type(earlier[0]):

@@ -57,7 +57,9 @@ def from_archive(archive: Path) -> Read:
             for member in members:
                 if member.isfile() and f"/{member.name}".endswith(f"/{path}"):
                     file = members.extractfile(member)
-                    return None if file is None else file.read()
+                    if file is None:
+                        return None
+                    return file.read()
         return None
 
     return read

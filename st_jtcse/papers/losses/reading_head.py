@@ -94,13 +94,13 @@ class ReadingHead(nn.Module):
         chosen = labels.to(ids.device) >= 0
         tokens = Tokens(ids, mask, words, chosen, masked.to(ids.device))
         edited = self.edited(tokens)
-        return self.judged(self._read(embeddings, edited, mask), tokens, edited)
+        return self.loss_of(self._read(embeddings, edited, mask), tokens, edited)
 
     def edited(self, tokens: Tokens) -> Tensor:
         """Return what the copy reads, (kB, T)."""
         return tokens.masked
 
-    def judged(self, read: Tensor, tokens: Tokens, edited: Tensor) -> Tensor:
+    def loss_of(self, read: Tensor, tokens: Tokens, edited: Tensor) -> Tensor:
         """Return the loss of what the copy says of each token, (kB, T, any)."""
         raise NotImplementedError
 
@@ -157,7 +157,7 @@ class ReplacedTokens(ReadingHead):
             proposed = generator(input_ids=tokens.masked, attention_mask=tokens.mask).logits
         return torch.where(tokens.chosen, proposed.argmax(dim=-1), ids)
 
-    def judged(self, read: Tensor, tokens: Tokens, edited: Tensor) -> Tensor:
+    def loss_of(self, read: Tensor, tokens: Tokens, edited: Tensor) -> Tensor:
         """Return the mean over the words of telling whether they were replaced."""
         scores = read[tokens.words].squeeze(-1)
         replaced = (edited != tokens.ids)[tokens.words].to(scores)
@@ -186,7 +186,7 @@ class MaskedTokens(ReadingHead):
         layers[self.place :].requires_grad_(True)
         self.answer(self.copied.get_input_embeddings().embedding_dim)
 
-    def judged(self, read: Tensor, tokens: Tokens, edited: Tensor) -> Tensor:
+    def loss_of(self, read: Tensor, tokens: Tokens, edited: Tensor) -> Tensor:
         """Return the mean over the masked words of filling them in."""
         scores = read[tokens.chosen] @ self.copied.get_input_embeddings().weight.T
         total = F.cross_entropy(scores, tokens.ids[tokens.chosen], reduction="sum")

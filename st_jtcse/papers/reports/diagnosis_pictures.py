@@ -76,7 +76,7 @@ def draw_attention_sink(values: Mapping[str, AttentionSink], width: float = WIDE
     for axes, (name, sink) in zip(all_axes, values.items()):
         axes.grid(visible=False)
         shares = 100 * sink.mass
-        image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=100, aspect="auto")
+        cells = axes.imshow(shares, cmap="Blues", vmin=0, vmax=100, aspect="auto")
         for (layer, group), share in np.ndenumerate(shares):
             colour = "black" if share < 60 else "white"
             axes.text(group, layer, f"{share:.0f}", ha="center", va="center", color=colour)
@@ -84,7 +84,7 @@ def draw_attention_sink(values: Mapping[str, AttentionSink], width: float = WIDE
         axes.set_yticks(range(len(shares)), [str(layer + 1) for layer in range(len(shares))])
         axes.set_ylabel("layer")
         axes.set_title(textwrap.fill(name, 32), fontsize=10)
-    figure.colorbar(image, ax=all_axes, label="share of attention (%)")
+    figure.colorbar(cells, ax=all_axes, label="share of attention (%)")
     return figure
 
 
