@@ -10,6 +10,7 @@ from transformers import TrainerCallback
 
 from st_jtcse import processes
 from st_jtcse.errors import naming
+from st_jtcse.evaluation.recalled_vectors import recalling
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.records import RunResults
 from st_jtcse.training.as_shipped import ShippedScores
@@ -82,6 +83,7 @@ def run(
             tell_if_nothing_to_resume(folder.path, [folder.path], list(stages))
         if first:
             held.enter_context(run_log(folder.path))
+        held.enter_context(recalling())
         # Kept before a stage is trained: a run that is gone on with need not compute them again.
         shipped = ShippedScores(stages, keep=lambda: write_results(recipe, folder, shipped))
         shipped.take_up(folder.path / RESULTS)
