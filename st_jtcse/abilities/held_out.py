@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -138,9 +138,9 @@ class Withheld(Ability):
 
     fields = {
         "withhold": (
-            bool,
+            Literal[True] | None,
             Field(
-                False,
+                None,
                 description="Train on none of the sentences that `dev: unlabelled` holds out of "
                 "the same text in other stages; vectors that those computed serve again.",
             ),

@@ -30,6 +30,7 @@ from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.yaml_source import Loc
 from st_jtcse.training.forecast import told_ahead
+from st_jtcse.training.gears import gear_lines
 from st_jtcse.training.small_run import REPLACED, SmallRun
 from st_jtcse.training.stage_inputs import Inputs, is_local, load_inputs
 from st_jtcse.training.stand_ins import WORDS
@@ -93,6 +94,9 @@ def rehearse(
         logger.warning("%s: %s", name, remark)
     done.update(keys[name] for name in wanted)
     lines = told_ahead(loaded, wanted, inputs, seconds)
+    texts = max((own.count or 0 for own in inputs.values()), default=0)
+    if run.encoding is not None and len(wanted) == len(loaded.stages):
+        lines += gear_lines(loaded, texts, seconds, run.encoding)
     for line in lines if alone else ():
         logger.info("%s", line)
     return lines
@@ -103,6 +107,7 @@ def _go(
 ) -> float | None:
     model = run.start(stage)
     job, seconds = run.job(stage, model, inputs), None
+    run.time_encoding(job)
     if train and stage.loss is not None:
         if inputs is not None and isinstance(inputs.sentences, data.Sentences):
             _look_at_words(run, stage, model, inputs.sentences)
