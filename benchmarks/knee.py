@@ -50,16 +50,10 @@ def drawn(runs: list[dict[str, Any]]) -> bytes:
     with house_style():
         figure, (axes,) = panels(1, 6.0, least=6.0, height=3.2)
         for (text, gears), look in zip(sorted(texts.items()), series()):
-            points = [
-                (0.0, 0.0),
-                *(
-                    tuple(map(statistics.mean, zip(*gears[gear])))
-                    for gear in GEARS
-                    if gear in gears
-                ),
-            ]
-            axes.plot(*zip(*points), label=text, **look)
-            for gear, point in zip([gear for gear in GEARS if gear in gears], points[1:]):
+            known = [gear for gear in GEARS if gear in gears]
+            points = [tuple(map(statistics.mean, zip(*gears[gear]))) for gear in known]
+            axes.plot(*zip((0.0, 0.0), *points), label=text, **look)
+            for gear, point in zip(known, points):
                 axes.annotate(gear, point, (0, 7), textcoords="offset points", ha="center")
         axes.margins(0.1, 0.15)
         axes.set_xlabel("seconds of a processor, one thread, nothing computed before")
