@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from transformers import PreTrainedModel
 
 # Part of a configuration that says where and by what a model was saved, not what it computes.
 _CIRCUMSTANCES = ("_name_or_path", "transformers_version", "architectures", "auto_map")
+_LENGTHS = ("truncation", "padding")
 
 
 def sha256(path: Path) -> str:
@@ -67,31 +69,42 @@ def embedding_sha256(model: SentenceTransformer) -> str:
 
     Two models with the same weights and another pooling are two models.
     """
-    settings: list[Any] = []
+    settings: list[str] = []
     for module in model.modules():
         # The model itself, and whole models that are its members.
         if isinstance(module, SentenceTransformer):
-            settings += [module.prompts, module.default_prompt_name, module.truncate_dim]
-            settings += [module.similarity_fn_name, module.max_seq_length]
+            own = [module.prompts, module.default_prompt_name, module.truncate_dim]
+            own += [module.similarity_fn_name, module.max_seq_length]
+            settings += map(_json, own)
         elif isinstance(module, PreTrainedModel):
             config = module.config.to_diff_dict()
             settings.append(
-                {key: value for key, value in config.items() if key not in _CIRCUMSTANCES}
+                _json({key: value for key, value in config.items() if key not in _CIRCUMSTANCES})
             )
         elif isinstance(module, Module):
-            settings.append([type(module).__name__, module.get_config_dict()])
+            settings.append(_json([type(module).__name__, module.get_config_dict()]))
             settings.append(_tokenizer_state(getattr(module, "tokenizer", None)))
     digest = hashlib.sha256(weights_sha256(model).encode())
-    digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
+    digest.update(f"[{', '.join(settings)}]".encode())
     return digest.hexdigest()
 
 
-def _tokenizer_state(tokenizer: Any) -> Any:
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _tokenizer_state(tokenizer: Any) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         if hasattr(tokenizer, "get_vocab"):
-            return tokenizer.get_vocab()
-        return None
-    # Encoding sets truncation and padding anew each time.
-    state = json.loads(backend.to_str())
-    return {key: value for key, value in state.items() if key not in ("truncation", "padding")}
+            return _json(tokenizer.get_vocab())
+        return _json(None)
+    return _without_lengths(backend.to_str())
+
+
+# A run has many models with one tokenizer, and a vocabulary takes longer than the weights.
+@lru_cache(maxsize=8)
+def _without_lengths(tokenizer: str) -> str:
+    """Return a tokenizer without its truncation and padding, which encoding sets anew each time."""
+    state = json.loads(tokenizer)
+    return _json({key: value for key, value in state.items() if key not in _LENGTHS})

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from st_jtcse.abilities.contest import taught_ahead, taught_set
+from st_jtcse.abilities.contest import choose_by, taught_ahead, taught_set
 from st_jtcse.abilities.neighbourhoods import (
     Neighbourhoods,
     NeighboursSpec,
@@ -21,8 +20,10 @@ from st_jtcse.errors import UserError
 from st_jtcse.recipe.ability import Ability, Need
 from st_jtcse.recipe.blocks import DEV
 from st_jtcse.recipe.scale import Demand, Scale
+from st_jtcse.recipe.yaml_source import Loc
 
 if TYPE_CHECKING:
+    from st_jtcse.recipe.consistency import PlacedStage
     from st_jtcse.recipe.schema import StageSpec
     from st_jtcse.training.job import Job
     from st_jtcse.training.stage_inputs import Inputs
@@ -116,8 +117,6 @@ class HeldOut(Ability):
         Raises UserError where a teacher cannot be loaded, or nothing could be better than the
         start.
         """
-        from st_jtcse.training.stage_inputs import evaluator_of
-
         inputs = job.inputs
         if inputs.kept_out is None or inputs.sentences is None or job.stage.loss is None:
             return  # What is not trained is compared in a contest.
@@ -131,11 +130,44 @@ class HeldOut(Ability):
                 "always be the best; give teachers, graded pairs in evaluate.dev, or no "
                 "eval_strategy: then the last step is the result."
             )
-        job.inputs = replace(
-            inputs,
-            sets=inputs.sets | {DEV: own},
-            evaluators={DEV: evaluator_of(job.stage, DEV, own)} | inputs.evaluators,
+        choose_by(job, own)
+
+
+class Withheld(Ability):
+    """`withhold`: what other stages measure by is not trained on here either."""
+
+    fields = {
+        "withhold": (
+            Literal[True] | None,
+            Field(
+                None,
+                description="Train on none of the sentences that `dev: unlabelled` holds out of "
+                "the same text in other stages; vectors that those computed serve again.",
+            ),
         )
+    }
+    before = ("HeldOut",)
+    after = ("ImageRows",)
+
+    def needs(self, stage: StageSpec) -> Mapping[Need, str]:
+        """All sentences to hold some out of."""
+        return dict.fromkeys((Need.SENTENCES, Need.ALL_ROWS), self.key)
+
+    def faults(self, placed: PlacedStage) -> Iterator[tuple[Loc, str]]:
+        """Refuse a stage that holds out sentences of its own: it would do so twice."""
+        evaluate = placed.spec.evaluate
+        dev = evaluate.dev if evaluate else None
+        if self.given(placed.spec) and getattr(dev, "unlabelled", False):
+            text = "expected another 'evaluate.dev' beside 'withhold' than 'unlabelled', which "
+            yield placed.at("withhold"), f"{text}holds out the same sentences. Remove 'withhold'."
+
+    def read(self, stage: StageSpec, inputs: Inputs) -> None:
+        """Leave them out."""
+        from st_jtcse import data
+
+        if isinstance(inputs.sentences, data.Sentences):
+            inputs.sentences, _ = data.hold_out(inputs.sentences)
+            inputs.hashes["train"] = inputs.sentences.sha256
 
 
 def _or_start(taught: Taught, job: Job) -> Taught:

@@ -14,6 +14,7 @@ from sentence_transformers.util.distributed import distributed_evaluation
 from torch import Tensor
 
 from st_jtcse import processes
+from st_jtcse.evaluation.recalled_vectors import encode_recalled
 
 Result = TypeVar("Result")
 Rows = npt.NDArray[np.int64]
@@ -63,7 +64,7 @@ def encode_shared(
     """
     count = processes.count()
     if count == 1 or not texts:
-        return encode(list(texts))
+        return encode_recalled(model, encode, texts)
     lengths = np.array([-len(text) for text in texts])
     order = np.argsort(lengths)
     batches = order[: len(order) - len(order) % (count * batch_size)].reshape(-1, batch_size)

@@ -112,7 +112,9 @@ class RememberingEvaluator(OwnSetEvaluator):
         if vectors is None:
             return super().__call__(model, output_path, epoch, steps)
         score = self.own.score(self.own.measure(vectors))
-        return self.prefix_name_to_metrics({self.own.metric: score}, self.name)
+        metrics = self.prefix_name_to_metrics({self.own.metric: score}, self.name)
+        self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
+        return metrics
 
 
 def _shared(expected: npt.NDArray[np.int64], texts: Vectors) -> Statistic:

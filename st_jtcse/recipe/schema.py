@@ -399,6 +399,11 @@ class Recipe(Block):
         description="How much a run does, of a recipe whose stages say so by 'only': seconds, "
         "minutes or full.",
     )
+    gained: dict[Effort, Text] | None = Field(
+        None,
+        description="What each 'effort' gained where it was measured, in a few words; the plan "
+        "tells it beside about how long that takes here.",
+    )
     purpose: Purpose | None = Field(
         None,
         description="What the model is for, in a recipe whose stages say so by 'only': topics or "

@@ -74,7 +74,7 @@ def told_ahead(
     lines = list(found)
     if whole:
         but = f", without {', '.join(untimed)}" if untimed else ""
-        told = f"training takes about {_duration(whole)} on this machine{but}"
+        told = f"training takes about {duration(whole)} on this machine{but}"
         lines.append(f"{told}; evaluations and teachers' vectors come on top")
     if any(stage.args.get("bf16") is True for stage in stages) and (gain := bf16_gain()):
         lines.append(gain)
@@ -113,7 +113,8 @@ def _origin(source: SourceSpec) -> str:
     )
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Say how long something takes."""
     minutes = round(seconds / 60)
     if minutes <= 1:
         return "a minute"

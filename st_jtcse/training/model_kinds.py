@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sentence_transformers import (
     CrossEncoderTrainer,
     CrossEncoderTrainingArguments,
+    SentenceTransformer,
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
@@ -19,6 +21,7 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 
 from st_jtcse import data
 from st_jtcse.errors import UserError
+from st_jtcse.evaluation.recalled_vectors import encode_recalled
 from st_jtcse.modules import load_sentence_transformer, save_for_inference
 from st_jtcse.modules.loading import load_cross_encoder
 from st_jtcse.recipe.schema import ModelSpec
@@ -72,8 +75,8 @@ def kind_of(spec: ModelSpec) -> ModelKind:
     return BI_ENCODER
 
 
-def _cosines(name: str, pairs: data.Pairs) -> EmbeddingSimilarityEvaluator:
-    return EmbeddingSimilarityEvaluator(
+def _cosines(name: str, pairs: data.Pairs) -> Any:
+    evaluator: Any = EmbeddingSimilarityEvaluator(
         pairs.sentences1,
         pairs.sentences2,
         pairs.scores,
@@ -83,6 +86,14 @@ def _cosines(name: str, pairs: data.Pairs) -> EmbeddingSimilarityEvaluator:
         similarity_fn_names=["cosine"],
         write_csv=False,
     )
+    # Not a subclass: cards name the evaluator's.
+    evaluator.embed_inputs = _embedded
+    return evaluator
+
+
+def _embedded(model: SentenceTransformer, sentences: list[str]) -> Any:
+    encode = partial(model.encode, batch_size=EVALUATION_BATCH, show_progress_bar=False)
+    return encode_recalled(model, encode, sentences)
 
 
 def _predictions(name: str, pairs: data.Pairs) -> CrossEncoderCorrelationEvaluator:

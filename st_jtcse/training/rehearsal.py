@@ -30,6 +30,7 @@ from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.recipe.yaml_source import Loc
 from st_jtcse.training.forecast import told_ahead
+from st_jtcse.training.gears import gear_lines
 from st_jtcse.training.small_run import REPLACED, SmallRun
 from st_jtcse.training.stage_inputs import Inputs, is_local, load_inputs
 from st_jtcse.training.stand_ins import WORDS
@@ -74,9 +75,12 @@ def rehearse(
         inputs = load_inputs(read, loaded.cache_dir)
     if not wanted or processes.count() > 1:
         return []
-    seconds = _seconds(loaded, wanted, inputs)
+    seconds, encoding = _seconds(loaded, wanted, inputs)
     done.update(keys[name] for name in wanted)
     lines = told_ahead(loaded, wanted, inputs, seconds)
+    texts = max((own.count or 0 for own in inputs.values()), default=0)
+    if encoding is not None and len(wanted) == len(loaded.stages):
+        lines += gear_lines(loaded, texts, seconds, encoding)
     if alone:
         for line in lines:
             logger.info("%s", line)
@@ -85,8 +89,10 @@ def rehearse(
 
 def _seconds(
     loaded: LoadedRecipe, wanted: list[str], inputs: Mapping[str, Inputs]
-) -> dict[str, float]:
-    """Take the steps, log what is remarkable, and return the time that a stage's step took."""
+) -> tuple[dict[str, float], float | None]:
+    """Take the steps, log what is remarkable, and return the time that a stage's step took, and
+    that of encoding a text, where it was measured.
+    """
     seconds: dict[str, float] = {}
     with untouched() as folder:
         run = SmallRun(loaded, folder)
@@ -98,7 +104,7 @@ def _seconds(
                     seconds[stage.name] = found
     for name, remark in run.remarks.items():
         logger.warning("%s: %s", name, remark)
-    return seconds
+    return seconds, run.encoding
 
 
 @contextmanager
@@ -122,6 +128,7 @@ def _go(
 ) -> float | None:
     model = run.start(stage)
     job, seconds = run.job(stage, model, inputs), None
+    run.time_encoding(job)
     if train and stage.loss is not None:
         if inputs is not None and isinstance(inputs.sentences, data.Sentences):
             _look_at_words(run, stage, model, inputs.sentences)

@@ -10,6 +10,7 @@ from transformers import TrainerCallback
 
 from st_jtcse import processes
 from st_jtcse.errors import naming
+from st_jtcse.evaluation.recalled_vectors import recalling
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.records import RunResults
 from st_jtcse.training.as_shipped import ShippedScores
@@ -102,6 +103,7 @@ class _Run:
             tell_if_nothing_to_resume(path, [path], list(self.stages))
         if self.is_first:
             held.enter_context(run_log(path))
+        held.enter_context(recalling())
 
     def train(
         self, finished: Mapping[str, Path], callbacks: Sequence[TrainerCallback]

@@ -22,7 +22,7 @@ from st_jtcse.recipe.schema import STAGE_PREFIX, StageSpec
 from st_jtcse.training.job import Job
 from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import start_model
-from st_jtcse.training.rates import seconds_by
+from st_jtcse.training.rates import seconds_by, texts_a_second
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs
 from st_jtcse.training.stage_training import prepare, train
@@ -90,6 +90,9 @@ class SmallRun:
             str, float
         ] = {}  # by model or stage: how many times the layers of the small one
         self._attempts = 0
+        # Seconds of a text that the recipe's first model embeds, where its gears are told by it.
+        self.encoding: float | None = None
+        self._is_timed = bool(loaded.recipe.gained)
         # What is to be said of stages that go, by their names.
         self.remarks: dict[str, str] = {}
         self._card = folder / ".card.md"
@@ -133,6 +136,15 @@ class SmallRun:
             small=True,
             made_up=inputs is None or inputs.sentences is None,
         )
+
+    def time_encoding(self, job: Job) -> None:
+        """Take the time of a few texts, once, by the first stage that has some."""
+        stage = job.stage
+        if not self._is_timed or self.encoding is not None or stage.model.scores_pairs:
+            return
+        rate = texts_a_second(job, lambda some: job.model.encode(some, show_progress_bar=False))
+        if rate is not None:
+            self.encoding = self._deeper[stage.name] / rate
 
     def train(self, job: Job) -> float | None:
         """Train it for a few steps, in place, and evaluate it; what the libraries raise is passed

@@ -42,6 +42,7 @@ class Inputs:
     # What abilities read beside them, by name.
     read: dict[str, Any] = field(default_factory=dict)
     cache_dir: Path | None = None  # Of large text; None is the default
+    count: int | None = None  # Of rows as they were read, before any is held out or drawn
 
     def read_sentences(self, sources: Sequence[SourceSpec]) -> data.Sentences:
         """Read more sentences than those that the stage's data name."""
@@ -85,7 +86,7 @@ def _inputs_of(
         key = stage.training_data.model_dump_json()
         if key not in texts:
             texts[key] = _read(stage, cache_dir)
-        inputs.sentences = texts[key]
+        inputs.sentences, inputs.count = texts[key], texts[key].count
         inputs.hashes["train"] = texts[key].sha256
     inputs.sets = _load_sets(stage, known)
     inputs.hashes |= {name: own.sha256 for name, own in inputs.sets.items()}

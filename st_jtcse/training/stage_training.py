@@ -13,6 +13,7 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback, Tra
 
 from st_jtcse import processes
 from st_jtcse.errors import UserError
+from st_jtcse.evaluation.recalled_vectors import not_recalling
 from st_jtcse.recipe.blocks import DEV
 from st_jtcse.recipe.named_arguments import build_loss
 from st_jtcse.recipe.schema import StageSpec
@@ -155,7 +156,7 @@ def _go(job: Job, trainer: Any, patience: Patience, checkpoint: Path | None) -> 
         # Cut off after its last step: the trainer would take one step more.
         _tell(trainer, state)
         return True
-    with ExitStack() as during, _workers_told():
+    with ExitStack() as during, _workers_told(), not_recalling():
         for context in job.during:
             during.enter_context(context())
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)

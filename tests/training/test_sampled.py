@@ -1,9 +1,10 @@
 """The `sample` of a stage: a part of a large text, the same one wherever it is drawn."""
 
+from conftest import make_sentences
 from test_neighbours_of_teachers import labels_of
 from test_run import project, refusal, results, train  # noqa: F401  # project is a fixture
 
-from st_jtcse.data import Source, load_sentences, sampled, sentences_sha256
+from st_jtcse.data import Source, hold_out, load_sentences, sampled, sentences_sha256
 
 SAMPLE = ["--set", "stages.encoder.sample=9"]
 
@@ -39,3 +40,25 @@ def test_a_run_trains_on_the_sample_and_records_it(project):  # noqa: F811
 def test_a_sample_of_none_is_refused(project, capsys):  # noqa: F811
     told = refusal(project, capsys, "--set", "stages.encoder.sample=0")
     assert "stages.encoder.sample" in told and "found 0" in told
+
+
+def test_what_other_stages_hold_out_is_withheld_and_the_sample_is_of_the_rest(project, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(project)
+    text = project / "text.txt"
+    text.write_text("\n".join(dict.fromkeys(make_sentences(220))) + "\n")
+    kept, held = hold_out(load_sentences([Source(file=text)]))
+    withheld = ["--set", "stages.encoder.withhold=true"]
+    dataset, _, inputs = labels_of(project, *withheld)
+    assert dataset["sentence"][:] == kept.dataset["sentence"][:]
+    assert inputs.hashes["train"] == kept.sha256 and inputs.kept_out is None
+    dataset, _, inputs = labels_of(project, *withheld, *SAMPLE)
+    assert inputs.hashes["train"] == sampled(kept, 9).sha256
+    assert not set(dataset["sentence"]) & set(held.dataset["sentence"])
+
+
+def test_what_is_held_out_is_not_withheld_once_more(project, capsys):  # noqa: F811
+    both = ["withhold=true", "evaluate={dev: unlabelled}"]
+    told = refusal(
+        project, capsys, *(part for key in both for part in ("--set", f"stages.encoder.{key}"))
+    )
+    assert "holds out the same sentences. Remove 'withhold'." in told
