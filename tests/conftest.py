@@ -20,6 +20,7 @@ from huggingface_hub import close_session
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from threadpoolctl import threadpool_limits
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     AutoConfig,
@@ -39,6 +40,7 @@ from st_jtcse.modules import PoolerModulusHead, TwinCrossAttentionEncoder
 
 # Sums of floats depend on the number of threads; with xdist there is one for each worker anyway.
 torch.set_num_threads(1)
+threadpool_limits(1, "blas")
 os.environ["OMP_NUM_THREADS"] = "1"
 # One process runs hundreds of trainings: what they free goes back.
 os.environ["ST_JTCSE_KEEP_MEMORY"] = "0"
