@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 
 from st_jtcse import data
 from st_jtcse.errors import UserError
+from st_jtcse.evaluation.shared_encoding import encode_shared, found_together
 from st_jtcse.modules import load_sentence_transformer, save_for_inference
 from st_jtcse.modules.loading import load_cross_encoder
 from st_jtcse.recipe.schema import ModelSpec
@@ -62,6 +65,36 @@ class ModelKind:
                     "and the set."
                 )
         return found
+
+    def shared_scores(self, model: Any, evaluators: Mapping[str, Any]) -> dict[str, float]:
+        """Return the scores of :meth:`scores` in every process of a run; all come here with the
+        same model, and share what it encodes. What a cross-encoder scores is not shared.
+        """
+        if self is CROSS_ENCODER:
+            return self.scores(model, evaluators)
+        with _sharing(evaluators.values()):
+            return found_together(model, partial(self.scores, model, evaluators))
+
+
+@contextmanager
+def _sharing(evaluators: Iterable[Any]) -> Iterator[None]:
+    """Let Sentence-Transformers' evaluators of graded pairs encode whole batches in each process,
+    as ours do; by itself each process would pad other batches.
+    """
+    graded = [own for own in evaluators if isinstance(own, EmbeddingSimilarityEvaluator)]
+    for own in graded:
+        # Of the instance: the class is named in model cards.
+        own.embed_inputs = partial(_embedded, own)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for own in graded:
+            del own.embed_inputs
+
+
+def _embedded(own: EmbeddingSimilarityEvaluator, model: Any, texts: list[str]) -> Any:
+    encode = partial(type(own).embed_inputs, own, model)
+    return encode_shared(model, encode, texts, own.batch_size)
 
 
 def kind_of(spec: ModelSpec) -> ModelKind:

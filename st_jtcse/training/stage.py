@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,14 +12,12 @@ from transformers import TrainerCallback, set_seed
 
 from st_jtcse import processes
 from st_jtcse.data.arrow_files import DEFAULT_CACHE
-from st_jtcse.evaluation.own_sets import OwnSetEvaluator
-from st_jtcse.evaluation.shared_encoding import found_together
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.as_shipped import ShippedScores, begins_as
 from st_jtcse.training.job import Job
 from st_jtcse.training.limits import is_kept
-from st_jtcse.training.model_kinds import ModelKind, kind_of
+from st_jtcse.training.model_kinds import kind_of
 from st_jtcse.training.models import Resolve, resolver, start_model
 from st_jtcse.training.run_folder import RunFolder
 from st_jtcse.training.stage_inputs import Inputs
@@ -38,16 +36,6 @@ def start_of(stage: StageSpec, resolve: Resolve, seed: int) -> Any:
     """Assemble the model that a stage starts from, the same each time."""
     set_seed(seed)
     return start_model(stage, resolve, seed)
-
-
-def _start_scores(kind: ModelKind, model: Any, evaluators: Mapping[str, Any]) -> dict[str, float]:
-    """Return a start's scores, of which the processes share what gives the bytes of one."""
-    ours = {name: own for name, own in evaluators.items() if isinstance(own, OwnSetEvaluator)}
-    others = {name: own for name, own in evaluators.items() if name not in ours}
-    found = kind.scores(model, others)
-    if ours:
-        found |= found_together(model, partial(kind.scores, model, ours))
-    return {name: found[name] for name in evaluators}
 
 
 def run_stage(
@@ -89,7 +77,7 @@ def run_stage(
         "metrics": {
             name: kind.metric_of(evaluator) for name, evaluator in inputs.evaluators.items()
         },
-        "spearman_start": _start_scores(kind, job.model, inputs.evaluators),
+        "spearman_start": kind.shared_scores(job.model, inputs.evaluators),
         "steps": 0,
         "seconds": 0.0,
     }
@@ -103,8 +91,7 @@ def run_stage(
     job.finish()
     found |= job.record
     processes.wait_for_all()  # Until nobody reads the checkpoints any more.
-    if processes.rank() == 0:
-        save_stage(loaded, job, folder, found, start)
-        if record := folder.record(stage.name):
-            tell_end(record, time.perf_counter() - began)
+    save_stage(loaded, job, folder, found, start)
+    if processes.rank() == 0 and (record := folder.record(stage.name)):
+        tell_end(record, time.perf_counter() - began)
     processes.wait_for_all()
