@@ -107,6 +107,25 @@ def processes(found: Results) -> list[str]:
     return [ran(found, f"{found['steps']} steps in turns"), *table(heads, rows)]
 
 
+def vectors(found: Results) -> list[str]:
+    """Time of teachers' vectors in one process and in each of two."""
+    alone = found["rows"][0]
+    rows = [
+        (
+            row["processes"],
+            row["rank"],
+            row["seconds"],
+            row["encoding"],
+            f"{row['seconds'] / alone['seconds']:.2f}",
+            f"{row['encoding'] / alone['encoding']:.2f}",
+        )
+        for row in found["rows"]
+    ]
+    heads = "processes | rank | processor seconds | of them encoding | to one process | encoding"
+    told = "The caches hold the same bytes." if found["same_bytes"] else "The caches differ."
+    return [ran(found, f"{found['texts']:,} texts"), *table(heads, rows), "", told]
+
+
 def towers(found: Results) -> list[str]:
     """Ways of running two towers."""
     rows = [
@@ -224,6 +243,7 @@ MAKERS: dict[str, Callable[[Results], list[str]]] = {
     "big_batches_SimCSELoss_embedded": memory,
     "growth": growth,
     "two_processes": processes,
+    "shared_vectors": vectors,
     "both_towers_cpu": towers,
     "both_towers_cuda": towers,
     "corpus_size": lines_of_text,

@@ -8,6 +8,7 @@ import logging
 import os.path
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from sentence_transformers import SentenceTransformer
 from st_jtcse import embedded, processes
 from st_jtcse.correlation import unit_vectors
 from st_jtcse.errors import UserError, ways_out
-from st_jtcse.evaluation.verdict import verdicts
+from st_jtcse.evaluation.measured_sets import OwnSet, Statistic
+from st_jtcse.evaluation.shared_encoding import shared
+from st_jtcse.evaluation.verdict import compare
 from st_jtcse.modules.loading import saved_as
 from st_jtcse.modules.model_folders import PLAIN
 from st_jtcse.modules.saved_form import SavedForm, saved_form, shared_form
@@ -211,20 +214,43 @@ def beside_start(
 
     They are of the test sets; the others have chosen the model and say nothing of it. There are
     none but of the run's last bi-encoder, and where it comes from one model, which `has_score` as
-    shipped.
+    shipped, as the first process knows. Every process comes here, and shares the encoding; what the
+    others return is of no use.
     """
+    none: dict[str, Any] = {"verdicts": []}
     tests = {name: inputs.sets[name] for name in (stage.evaluate.test if stage.evaluate else ())}
     bi_encoders = [other.name for other in stages if not other.model.scores_pairs]
     starts = start_models(stage, {other.name: other for other in stages})
-    if not tests or not has_score or len(starts) != 1 or stage.name != bi_encoders[-1]:
-        return {"verdicts": []}
+    if not tests or len(starts) != 1 or stage.name != bi_encoders[-1]:
+        return none
+    base = _loaded(starts[0]) if processes.gathered(has_score)[0] else None
+    is_lacking = processes.in_any(base is None)  # Asked in every process.
+    if is_lacking or base is None:
+        return none
+    before, after = (shared(each, partial(_statistics, each, tests)) for each in (base, model))
+    if not before or not after:
+        return none
+    measured = {name: (own, before[name], after[name]) for name, own in tests.items()}
+    told = [verdict.as_record().plain() for verdict in compare(measured)]
+    return {"verdicts": told, "examples": _examples(base, model, tests)}
+
+
+def _loaded(start: WeightedModelSpec) -> Any:
+    """Return a start model, None where it does not load."""
     try:
-        base = load_frozen(starts[0], embedded.place)
-        told = [verdict.as_record().plain() for verdict in verdicts(base, model, tests)]
-        return {"verdicts": told, "examples": _examples(base, model, tests)}
+        return load_frozen(start, embedded.place)
     except UserError as error:
         logger.warning("no verdict: %s", error)
-        return {"verdicts": []}
+        return None
+
+
+def _statistics(model: Any, sets: Mapping[str, OwnSet]) -> dict[str, Statistic]:
+    """Return a model's statistics on sets, nothing where one is not defined."""
+    try:
+        return {name: own.statistic(model) for name, own in sets.items()}
+    except UserError as error:
+        logger.warning("no verdict: %s", error)
+        return {}
 
 
 def _examples(

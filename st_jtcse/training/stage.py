@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,8 +12,6 @@ from transformers import TrainerCallback, set_seed
 
 from st_jtcse import processes
 from st_jtcse.data.arrow_files import DEFAULT_CACHE
-from st_jtcse.evaluation.own_sets import OwnSetEvaluator
-from st_jtcse.evaluation.shared_encoding import found_together
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import StageSpec
 from st_jtcse.training.as_shipped import ShippedScores, begins_as
@@ -40,16 +38,6 @@ def start_of(stage: StageSpec, resolve: Resolve, seed: int) -> Any:
     return start_model(stage, resolve, seed)
 
 
-def _start_scores(kind: ModelKind, model: Any, evaluators: Mapping[str, Any]) -> dict[str, float]:
-    """Return a start's scores, of which the processes share what gives the bytes of one."""
-    ours = {name: own for name, own in evaluators.items() if isinstance(own, OwnSetEvaluator)}
-    others = {name: own for name, own in evaluators.items() if name not in ours}
-    found = kind.scores(model, others)
-    if ours:
-        found |= found_together(model, partial(kind.scores, model, ours))
-    return {name: found[name] for name in evaluators}
-
-
 def _record_of_start(job: Job, kind: ModelKind, shipped: ShippedScores) -> dict[str, Any]:
     """Return what a stage's record says before it is trained."""
     stage, inputs = job.stage, job.inputs
@@ -62,7 +50,7 @@ def _record_of_start(job: Job, kind: ModelKind, shipped: ShippedScores) -> dict[
         "begins_as": begins_as(stage.model),
         "as_shipped": as_shipped,
         "metrics": {name: kind.metric_of(own) for name, own in inputs.evaluators.items()},
-        "spearman_start": _start_scores(kind, job.model, inputs.evaluators),
+        "spearman_start": kind.shared_scores(job.model, inputs.evaluators),
         "steps": 0,
         "seconds": 0.0,
     }
@@ -104,8 +92,7 @@ def run_stage(
         train(job, [StageLines(stage), *callbacks])
     job.finish()
     processes.wait_for_all()  # Until nobody reads the checkpoints any more.
-    if processes.rank() == 0:
-        save_stage(loaded, job, folder, found | job.record, start)
-        if record := folder.record(stage.name):
-            tell_end(record, time.perf_counter() - began)
+    save_stage(loaded, job, folder, found | job.record, start)
+    if processes.rank() == 0 and (record := folder.record(stage.name)):
+        tell_end(record, time.perf_counter() - began)
     processes.wait_for_all()

@@ -9,10 +9,12 @@ import logging
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from st_jtcse import processes
 from st_jtcse.evaluation import gmac
 from st_jtcse.recipe.blocks import DEV
 from st_jtcse.recipe.load import LoadedRecipe
@@ -41,31 +43,47 @@ def save_stage(
     """Put a stage's result in place of its checkpoints, with its record and its card.
 
     `found` is what is known of the stage. The result is the trained model, or the start where that
-    is better.
+    is better. The first process writes; the others read what it has saved, and encode a share of
+    what it is scored on.
     """
-    stage, inputs, trained = job.stage, job.inputs, job.model
+    stage, inputs, is_first = job.stage, job.inputs, processes.rank() == 0
     kind = kind_of(stage.model)
-    result = result_of(stage, trained, make_start, inputs, found)
-    staging = folder.staging(stage.name)
-    kind.save(result, staging)
-    if result is trained:
-        for name, place in job.files.items():
-            shutil.move(place, staging / name)
+    written = _written(job, folder, found, make_start) if is_first else None
+    processes.wait_for_all()
+    staging = processes.gathered(written)[0]
     # The saved model is what counts: it is read back before it is scored.
     saved = kind.load(staging, stage.model.trust_remote_code)
+    processes.wait_for_all()
+    scores = kind.shared_scores(saved, inputs.evaluators)
+    beside = beside_start(
+        loaded.recipe.stages_of_run, stage, inputs, saved, any(found["as_shipped"].values())
+    )
+    if not is_first:
+        return
     found = {"environment": environment(), **found}
     found["parameters"] = sum(parameter.numel() for parameter in saved.parameters())
     found["gmac"] = round(gmac(saved), 4)
-    found["spearman"] = kind.scores(saved, inputs.evaluators)
+    found["spearman"] = scores
     for ability in job.abilities:
         ability.saved(job, found)
-    found |= beside_start(
-        loaded.recipe.stages_of_run, stage, inputs, saved, any(found["as_shipped"].values())
-    )
+    found |= beside
     # What the card knows of the training is in the trained model; its form is the saved one's.
-    saved.model_card_data = trained.model_card_data
+    saved.model_card_data = job.model.model_card_data
     describe(loaded, stage, saved, staging, found)
     folder.finish(stage.name, staging)
+
+
+def _written(
+    job: Job, folder: RunFolder, found: dict[str, Any], make_start: Callable[[], Any]
+) -> Path:
+    """Write a stage's result into a folder to be finished, and return that."""
+    result = result_of(job.stage, job.model, make_start, job.inputs, found)
+    staging = folder.staging(job.stage.name)
+    kind_of(job.stage.model).save(result, staging)
+    if result is job.model:
+        for name, place in job.files.items():
+            shutil.move(place, staging / name)
+    return staging
 
 
 def result_of(

@@ -290,6 +290,11 @@ PROMISES = [
         f"{TWO}::test_an_interrupted_run_of_two_processes_resumes_to_the_same_bytes",
     ),
     Promise(
+        "kill -9 of one of two processes that `torchrun --max-restarts` starts anew",
+        "the run goes on from its last checkpoint to the bytes of an undisturbed run of two",
+        f"{TWO}::test_torchrun_restarts_a_run_one_of_whose_processes_is_killed",
+    ),
+    Promise(
         "a defect in the midst of a step of one of two processes",
         "both end with exit status 1, and the defect is told once",
         f"{TWO}::test_a_defect_in_the_midst_of_a_step_is_told_once",

@@ -4,7 +4,11 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from processes import start
@@ -118,6 +122,39 @@ def test_an_interrupted_run_of_two_processes_resumes_to_the_same_bytes(runs, pro
     assert "on from step 3" in resumed.said[0]
     straight = runs.of_two(project, "--output-dir", "straight")
     assert straight.status == [0, 0] and weights(project) == weights(project, "straight") != {}
+
+
+@pytest.mark.all_faults
+@pytest.mark.skipif(sys.platform != "linux", reason="the workers are found in /proc")
+def test_torchrun_restarts_a_run_one_of_whose_processes_is_killed(runs, project, tmp_path):
+    steps = ["--set", "stages.encoder.args.max_steps=120"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    command = ["--max-restarts=2", "-m", "st_jtcse.cli.train", "recipe.yaml", "--resume", *steps]
+    environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
+    with (tmp_path / "said.txt").open("w") as said:
+        torchrun = subprocess.Popen(
+            [sys.executable, *launcher, *command],
+            cwd=project,
+            env=environment,
+            stdout=said,
+            stderr=said,
+        )
+        try:
+            until = time.monotonic() + 120
+            while not (project / "run/encoder/checkpoint-20").exists():
+                assert torchrun.poll() is None and time.monotonic() < until
+                time.sleep(0.02)
+            workers = Path(f"/proc/{torchrun.pid}/task/{torchrun.pid}/children").read_text().split()
+            os.kill(int(workers[-1]), signal.SIGKILL)
+            status = torchrun.wait(180)
+        finally:
+            torchrun.terminate()
+            torchrun.wait(30)
+    told = (tmp_path / "said.txt").read_text()
+    assert status == 0 and told.count(LOST) == 1 and "on from step" in told, told
+    straight = runs.of_two(project, *steps, "--output-dir", "straight")
+    assert straight.status == [0, 0], straight.said
+    assert weights(project) == weights(project, "straight") != {}
 
 
 @pytest.mark.parametrize("rank", sampled([0, 1], 0))

@@ -1,15 +1,20 @@
 """A recipe's sets may be of any kind, by their columns; a run ends with a verdict on each test set."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
-from conftest import make_pairs, make_sentences, write_rows
+from conftest import make_labelled, make_pairs, make_sentences, write_rows
+from processes import run_two
 from rich.console import Console
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 from test_as_shipped import load, save_shipped, stage, write
 from test_run import results, train
 
 from st_jtcse.cli import console
+from st_jtcse.cli.train import main
 from st_jtcse.data import Source
 from st_jtcse.evaluation import OwnSetEvaluator, load_own_set
 from st_jtcse.evaluation.verdict import WHOLE, verdicts
@@ -181,3 +186,45 @@ def test_no_verdict_without_one_shipped_start_or_without_a_test_set(project, tmp
     (equal,) = found.pop("a cross-encoder after it")
     assert (equal["set"], equal["verdict"], equal["low"], equal["high"]) == ("pairs", "equal", 0, 0)
     assert list(found.values()) == [[], []]
+
+
+def test_two_processes_share_the_scores_of_the_saved_model_and_have_the_bytes_of_one(tmp_path):
+    project = tmp_path
+    save_shipped(project / "mine")
+    (project / "text.txt").write_text("\n".join(make_sentences(24)) + "\n")
+    write_rows(project / "many pairs.jsonl", make_pairs(200, 5))
+    write_rows(project / "many kinds.jsonl", make_labelled(200, 6, ("a", "b", "c")))
+    sets = evaluate("many kinds", "many pairs", dev="many pairs")
+    write(project, stage(base="./mine", pooling="cls") | {"evaluate": sets})
+    run_two(train_counted, str(project), folder=project)
+    first, second = (json.loads((project / f"encoded-{rank}").read_text()) for rank in range(2))
+    together = (project / "run").rename(project / "together")
+    assert train(project) == 0
+    (alone,), card = results(project)["stages"], (project / "run/one/README.md").read_text()
+    (found,) = json.loads((together / "results.json").read_text())["stages"]
+    for record in (alone, found):
+        record.pop("seconds"), record.pop("environment")
+    assert found == alone
+    told = (together / "one" / "README.md").read_text()
+    assert told.replace("processes 2.", "processes 1.") == card
+    assert len(found["verdicts"]) == 3 and set(found["spearman"]) == {"dev", *sets["test"]}
+    # The start as shipped and a few pairs are the first's alone; of the start's scores, the saved
+    # model's, and both sides of the verdict each encodes whole batches of 64.
+    # Of dev, the same test set and the labels, twice as they are shared, and twice for the verdict.
+    shared = 2 * (4 * 64 + 64) + 2 * (2 * 64 + 64)
+    assert shared <= second < shared + 64 < first
+
+
+def train_counted(folder):
+    """Run the recipe in one of two processes, counting the texts that this one encodes."""
+    os.chdir(folder)
+    encoded, forward = [], SentenceTransformer.forward
+
+    def counted(model, features, **options):
+        encoded.append(len(features["input_ids"]))
+        return forward(model, features, **options)
+
+    SentenceTransformer.forward = counted
+    status = main(["recipe.yaml"])
+    Path(f"encoded-{os.environ['RANK']}").write_text(str(sum(encoded)))
+    return status
