@@ -128,6 +128,12 @@ class SearchMaps(Ability):
         spec: SearchMapsSpec = self.of(job.stage)
         passages, headings = passages_of(job.sentences.rows, spec.passages)
         items = known_items(passages, job.seed, spec.queries, headings)
+        logger.info(
+            "%s: encoding %d passages and %d queries made of them",
+            job.stage.name,
+            len(passages),
+            len(items.queries),
+        )
         vectors = found_together(job.model, partial(_vectors, job.model, passages, items))
         entries = compete(*vectors, items, passages)
         told: dict[str, Any] = {"passages": len(passages), "queries": len(items.queries)}

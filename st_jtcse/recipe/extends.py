@@ -5,7 +5,7 @@ its stages.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,17 +41,19 @@ _WHOLE = {
 }  # fmt: skip
 _SOURCES = {"file", "dataset"}
 SUFFIXES = (".yaml", ".yml")
+# From a file, and what messages call it, to its tree.
+Read = Callable[[Path, str | None], WrittenTree]
 
 
-def load(path: Path, name: str | None = None) -> WrittenTree:
+def load(path: Path, name: str | None = None, read: Read = yaml_source.load) -> WrittenTree:
     """Read a recipe, which messages call `name`, and lay it over the one that it extends, that over
-    its own, and so on.
+    its own, and so on; `read` reads each of them.
 
     Every value of the whole tree, which has no key `extends`, knows the file and line it was
     written on. Raises UserError for a file that cannot be read, and for a recipe that extends none,
     or itself.
     """
-    return _whole(yaml_source.load(path, name), path, {})
+    return _whole(read(path, name), path, {}, read)
 
 
 def lay_defaults(
@@ -92,14 +94,14 @@ def _with_defaults(
     return stage.having(model=replace(own, value={**laid, **own.keys}))
 
 
-def _whole(source: WrittenTree, path: Path, seen: Mapping[str, str]) -> WrittenTree:
+def _whole(source: WrittenTree, path: Path, seen: Mapping[str, str], read: Read) -> WrittenTree:
     """Return a recipe laid over the one that it extends; `seen` are those that extend it,
     by path.
     """
     if "extends" not in source.keys:
         return source
     path = Path(os.path.abspath(path))
-    called = path.stem if path == bundled.recipes().get(path.stem) else source.name
+    called = path.stem if path.is_relative_to(bundled.folder("recipes")) else source.name
     seen = {**seen, os.path.realpath(path): called}
     file, name = _below(source, path)
     if os.path.realpath(file) in seen:
@@ -110,7 +112,7 @@ def _whole(source: WrittenTree, path: Path, seen: Mapping[str, str]) -> WrittenT
         raise UserError(
             f"{source.place(('extends',))}: expected another recipe to lay this over, found {found}"
         )
-    base = _whole(yaml_source.load(file, name), file, seen)
+    base = _whole(read(file, name), file, seen, read)
     return _laid(base.without(_OWN), source, ()).without({"extends"})
 
 

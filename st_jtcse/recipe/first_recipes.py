@@ -6,6 +6,7 @@ import os.path
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,10 @@ def by_need(word: str = "") -> dict[str, dict[str, dict[str, Any]]]:
     groups: dict[str, dict[str, dict[str, Any]]] = {
         heading: {} for heading in reversed(_HEADINGS.values())
     }
+    # Each is read once, though many extend it.
+    read = cache(yaml_source.load)
     for name, path in bundled.recipes().items():
-        tree = extends.load(path).data
+        tree = extends.load(path, path.name, read).data
         needs = str(tree.get("needs"))
         said = f"{name} {tree.get('description')} {tree.get('method')} {needs}".lower()
         if word.lower() in said or name in led_to:

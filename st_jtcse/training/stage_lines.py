@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,8 +15,12 @@ from st_jtcse.records import StageRecord
 from st_jtcse.reports.dev_curves import loss_terms
 from st_jtcse.reports.table import number
 from st_jtcse.training.as_shipped import begins_as
+from st_jtcse.training.forecast import duration
 
 logger = logging.getLogger(__name__)
+
+# Seconds that are left from which on it is said how long.
+_WORTH_TELLING = 45
 
 
 class StageLines(TrainerCallback):
@@ -26,6 +31,7 @@ class StageLines(TrainerCallback):
     def __init__(self, stage: StageSpec) -> None:
         self._stage = stage
         self._loss = ""
+        self._began = time.perf_counter(), 0
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
@@ -35,6 +41,7 @@ class StageLines(TrainerCallback):
         loss = self._stage.loss.type if self._stage.loss else None
         told = (self._stage.name, loss, state.max_steps, at, begins_as(self._stage.model))
         logger.info("%s: %s, %d steps%s, from %s", *told)
+        self._began = time.perf_counter(), state.global_step
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
@@ -49,12 +56,19 @@ class StageLines(TrainerCallback):
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any
     ) -> None:
-        """Say how far it is, the loss and dev."""
+        """Say how far it is, the loss, dev, and the time that is left."""
         found = dev_of(args, kw.get("metrics") or {})
-        told = (self._stage.name, state.global_step, state.max_steps, self._loss, found)
-        logger.info(
-            "%s: step %d of %d%s%s", *told[:4], "" if found is None else f", {DEV} {found:.2f}"
-        )
+        dev = "" if found is None else f", {DEV} {found:.2f}"
+        left = self._left(state.global_step, state.max_steps)
+        told = (self._stage.name, state.global_step, state.max_steps, self._loss, dev, left)
+        logger.info("%s: step %d of %d%s%s%s", *told)
+
+    def _left(self, step: int, steps: int) -> str:
+        began, first = self._began
+        if step <= first:
+            return ""
+        seconds = (time.perf_counter() - began) / (step - first) * (steps - step)
+        return f", about {duration(seconds)} left" if seconds >= _WORTH_TELLING else ""
 
 
 def dev_of(args: TrainingArguments, metrics: Mapping[str, float]) -> float | None:

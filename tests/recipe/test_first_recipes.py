@@ -18,7 +18,7 @@ from st_jtcse.training.stage_inputs import is_local, load_inputs
 
 
 def without_places(recipe):
-    return recipe.model_dump(exclude={"name", "output_dir", "data", "evaluate", "stages"})
+    return recipe.model_dump(exclude={"name", "output_dir", "data", "evaluate", "stages", "sweep"})
 
 
 @pytest.mark.parametrize("name", bundled.recipes())
@@ -27,6 +27,8 @@ def test_a_copy_is_the_recipe_under_its_own_name_and_finds_its_data(name, tmp_pa
     copied, original = load_recipe(str(tmp_path / "mine.yaml")), load_recipe(name)
     assert copied.recipe.name == "mine" and copied.recipe.output_dir == "runs/mine"
     assert without_places(copied.recipe) == without_places(original.recipe)
+    here, there = str(tmp_path), str(bundled.folder("recipes"))
+    assert str(copied.recipe.sweep).replace(here, there) == str(original.recipe.sweep)
     local = [[stage for stage in loaded.stages if is_local(stage)] for loaded in (copied, original)]
     read, wanted = (
         {key: found.hashes for key, found in load_inputs(stages).items()} for stages in local

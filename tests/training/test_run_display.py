@@ -6,19 +6,23 @@ import re
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from conftest import run_results, stage_record
 from rich.console import Console
 from test_run import project, results, train  # noqa: F401  # project is a fixture
+from transformers import TrainerState
 
 from st_jtcse.cli import console
 from st_jtcse.cli.running import displayed
+from st_jtcse.recipe.load import load_recipe
 from st_jtcse.records import RunResults, StageRecord
 from st_jtcse.reports.run_report import results_table
+from st_jtcse.training import stage_lines
 from st_jtcse.training.run_folder import LOG, run_log
 from st_jtcse.training.run_results import best_stage
-from st_jtcse.training.stage_lines import tell_end
+from st_jtcse.training.stage_lines import StageLines, tell_end
 
 KEY = "eval_dev_spearman_cosine"
 
@@ -252,3 +256,22 @@ def test_the_table_of_the_quickstart_fits_80_columns():
         and "79.73 -> 79.73" in lines[8]
         and "distilled, start kept" in lines[8]
     )
+
+
+def test_an_evaluation_tells_how_long_is_left(monkeypatch, caplog):
+    now = iter([0.0, 100.0, 200.0, 290.0])
+    monkeypatch.setattr(stage_lines.time, "perf_counter", lambda: next(now))
+    stage = load_recipe("simcse-mini").stages[0]
+    args = SimpleNamespace(metric_for_best_model=KEY)
+    state = TrainerState(global_step=50, max_steps=200)
+    with caplog.at_level(logging.INFO):
+        lines = StageLines(stage)
+        lines.on_train_begin(args, state, None)  # on from step 50, at 100 s
+        for step in (50, 100, 190):
+            state.global_step = step
+            lines.on_evaluate(args, state, None, metrics={KEY: 0.8})
+    assert [line.partition("dev ")[2] for line in caplog.messages[1:]] == [
+        "80.00",
+        "80.00, about 3 minutes left",  # 50 steps in 100 s, 100 to go
+        "80.00",  # seconds are not worth telling
+    ]
