@@ -93,7 +93,8 @@ For readers of the papers: figures of the [small recipes](tables-and-figures.md)
 papers' from BERT base. `docs/table_pages.py` makes this page from what `st-reproduce ITEM... --data FOLDER` left; the folder has STS-B's
 test set, STS12 and STS16, and of the transfer sets CR, MRPC and TREC. Where a row names no sets, it is scored on bundled pairs: 230 for
 testing, and for CoSENT's recipes, which train on those, 130 of dev. The recipes take a hundred steps on 2400 sentences, so these are
-figures of a model that is hardly changed; compare rows with each other, and with [longer runs](claims.md).
+figures of a model that is hardly changed; compare rows with each other, and with [longer runs](claims.md). As shipped the embedded model
+has 77.80 as the mean of STS-B, STS12 and STS16, and 74.04 by its CLS state.
 """
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from st_jtcse.errors import UserError
 from st_jtcse.recipe.ability import used
 from st_jtcse.recipe.choices import CHOICES, left_out_of
 from st_jtcse.recipe.load import LoadedRecipe
@@ -54,14 +55,20 @@ def _stages(loaded: LoadedRecipe, gear: str) -> list[str]:
 def _seconds(
     stages: Sequence[StageSpec], texts: int, by_loss: Mapping[str, float], encoding: float
 ) -> float | None:
-    """Return what steps and embeddings take; None where a loss was not timed."""
+    """Return what steps and embeddings take; None where a loss was not timed, or where they do not
+    follow from the recipe.
+    """
     total = encoding * _embedded(stages, texts)
     for stage in stages:
         if stage.loss is None:
             continue
         if str(stage.loss) not in by_loss:
             return None
-        total += by_loss[str(stage.loss)] * (steps_of(stage, _counts(stage, texts)[-1]) or 0)
+        try:
+            steps = steps_of(stage, _counts(stage, texts)[-1])
+        except UserError:  # Arguments that do not go with a stage that this run does not have.
+            return None
+        total += by_loss[str(stage.loss)] * (steps or 0)
     return total
 
 

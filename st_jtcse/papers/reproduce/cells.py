@@ -144,7 +144,9 @@ class Cells:
         runs = [(str(item.recipe), None, seed) for seed in self.seeds]
         if not self._runs.keys() >= set(runs):
             return {}
-        curves = read_curves([self._runs[run] for run in runs])
+        stages = {place.stage for place in item.places().values()}
+        found_curves = read_curves([self._runs[run] for run in runs])
+        curves = [curve for curve in found_curves if curve.stage in stages]
         score = common_score(curves)
         found: Figures = {}
         for label, place in item.places().items():

@@ -181,7 +181,7 @@ def _outcome(item: Item, cells: Cells) -> Outcome:
     from st_jtcse.papers.reproduce.pictures import counts_of, draw
 
     found = Outcome(item)
-    if cells.given is not None:
+    if cells.given is not None and item.measure == "score" and item.make != "convergence":
         found.sets = cells.given.told(item.sets)
     try:
         found.figures = cells.figures(item)
