@@ -8,7 +8,6 @@ are taken into reproduced.json first.
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from st_jtcse.papers.reproduce.items import PAPERS, Item, items
+from st_jtcse.papers.reproduce.outcome import Outcome
 from st_jtcse.papers.reproduce.verdicts import judge, reported
 
 DOCS = Path(__file__).parent
@@ -126,17 +126,9 @@ def small() -> str:
         lines += [f"## {item.paper}, {item.number}\n", f"`{name}`: {item.shows}."]
         if found["sets"]:
             lines.append(f"Scored on {found['sets']}.")
-        lines += ["", "| | the paper | here |", "|---|---|---|"]
-        for label, (paper, _) in item.rows.items():
-            theirs = "-" if paper is None else f"{paper:g}"
-            lines.append(f"| {cell(label)} | {theirs} | {spread(found['figures'][label])} |")
-        lines.append("")
+        table = Outcome(item, found["figures"]).table()
+        lines += ["", table.markdown() if table else "", ""]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def spread(found: list[float]) -> str:
-    """Return a mean and a standard deviation."""
-    return f"{statistics.fmean(found):.2f} ± {statistics.stdev(found):.2f}"
 
 
 def cell(text: str) -> str:
@@ -149,25 +141,25 @@ def tables() -> str:
     found = list(items().values())
     states = Counter(item.state for item in found)
     told = ", ".join(f"{count} {state}" for state, count in states.most_common())
-    lines = [TABLES.format(counted=f"{len(found)} rows: {told}.")]
+    lines, made = [TABLES.format(counted=f"{len(found)} rows: {told}.")], reproduced().keys()
     for paper in PAPERS.values():
         lines += [
             f"## {paper}\n",
             "| item | number | what it shows | command | ours | the paper's | state |",
         ]
         lines += ["|---|---|---|---|---|---|---|"]
-        lines += [row(item) for item in found if item.paper == paper]
+        lines += [row(item, item.id in made) for item in found if item.paper == paper]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n" + REST
 
 
-def row(item: Item) -> str:
-    """Return an item's row."""
+def row(item: Item, is_made: bool) -> str:
+    """Return an item's row; `is_made` says whether st-reproduce gave it."""
     commands = ", ".join(f"`{command}`" for command in item.commands)
     reason = item.lost or item.lacks
     state = f"{item.state}: {reason}" if reason and not item.in_mini else item.state
     ours = item.ours
-    if ours == "-" and item.id in reproduced():
+    if ours == "-" and is_made:
         ours = f"[in the small](reproduced.md#{anchor(item)})"
     cells = [
         f"`{item.id}`",
@@ -202,11 +194,12 @@ def claims() -> str:
 
 def claim_rows() -> Iterator[tuple[str, str]]:
     """Yield each claim's verdict and row."""
+    made = reproduced()
     for item in items().values():
         for claim in item.claims:
             found, page = reported(claim), claim.page
-            if found is None and item.id in reproduced():
-                found = judge(claim, reproduced()[item.id]["figures"])
+            if found is None and item.id in made:
+                found = judge(claim, made[item.id]["figures"])
                 page = f"reproduced.md#{anchor(item)}"
             verdict = "not run here" if found is None else found.verdict
             ours = "-" if found is None else f"[{found.told}]({page})"
