@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,6 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 
 from st_jtcse import data
 from st_jtcse.errors import UserError
-from st_jtcse.evaluation.recalled_vectors import encode_recalled
 from st_jtcse.evaluation.shared_encoding import encode_shared, found_together
 from st_jtcse.modules import load_sentence_transformer, save_for_inference
 from st_jtcse.modules.loading import load_cross_encoder
@@ -75,23 +73,7 @@ class ModelKind:
         """
         if self is CROSS_ENCODER:
             return self.scores(model, evaluators)
-        with _sharing(evaluators.values()):
-            return found_together(model, partial(self.scores, model, evaluators))
-
-
-@contextmanager
-def _sharing(evaluators: Iterable[Any]) -> Iterator[None]:
-    """Let Sentence-Transformers' evaluators of graded pairs encode whole batches in each process,
-    as ours do; by itself each process would pad other batches.
-    """
-    graded: list[Any] = [own for own in evaluators if isinstance(own, EmbeddingSimilarityEvaluator)]
-    for own in graded:
-        own.embed_inputs = _embedded_together
-    try:
-        yield
-    finally:
-        for own in graded:
-            own.embed_inputs = _embedded
+        return found_together(model, partial(self.scores, model, evaluators))
 
 
 def kind_of(spec: ModelSpec) -> ModelKind:
@@ -118,15 +100,8 @@ def _cosines(name: str, pairs: data.Pairs) -> Any:
 
 
 def _embedded(model: SentenceTransformer, sentences: list[str]) -> Any:
-    return encode_recalled(model, _encoder(model), sentences)
-
-
-def _embedded_together(model: SentenceTransformer, sentences: list[str]) -> Any:
-    return encode_shared(model, _encoder(model), sentences, EVALUATION_BATCH)
-
-
-def _encoder(model: SentenceTransformer) -> partial[Any]:
-    return partial(model.encode, batch_size=EVALUATION_BATCH, show_progress_bar=False)
+    encode = partial(model.encode, batch_size=EVALUATION_BATCH, show_progress_bar=False)
+    return encode_shared(model, encode, sentences, EVALUATION_BATCH)
 
 
 def _predictions(name: str, pairs: data.Pairs) -> CrossEncoderCorrelationEvaluator:
