@@ -49,7 +49,6 @@ class PlacedStage:
         with suppress(UserError):
             if self.spec.loss:
                 return self.spec.declaration
-            return None
         return None
 
     @property

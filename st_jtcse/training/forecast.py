@@ -25,10 +25,15 @@ def rows_of(stage: StageSpec, inputs: Inputs | None) -> int | None:
     """Return how many rows a stage trains on; None where they are not read."""
     if inputs is None or inputs.sentences is None:
         return None
-    rows = len(inputs.sentences.dataset)
+    return counts_of(stage, len(inputs.sentences.dataset))[-1]
+
+
+def counts_of(stage: StageSpec, rows: int) -> list[int]:
+    """Return how many rows there are, at first and after each of a stage's abilities."""
+    counts = [rows]
     for ability in used(stage):
-        rows = ability.expected_rows(stage, rows)
-    return rows
+        counts.append(ability.expected_rows(stage, counts[-1]))
+    return counts
 
 
 def steps_of(stage: StageSpec, rows: int | None, processes: int = 1) -> int | None:

@@ -7,11 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from st_jtcse.errors import UserError
-from st_jtcse.recipe.ability import used
 from st_jtcse.recipe.choices import CHOICES, left_out_of
 from st_jtcse.recipe.load import LoadedRecipe
 from st_jtcse.recipe.schema import STAGE_PREFIX, StageSpec
-from st_jtcse.training.forecast import duration, steps_of
+from st_jtcse.training.forecast import counts_of, duration, steps_of
 
 _KEY = "effort"
 
@@ -65,7 +64,7 @@ def _seconds(
         if str(stage.loss) not in by_loss:
             return None
         try:
-            steps = steps_of(stage, _counts(stage, texts)[-1])
+            steps = steps_of(stage, counts_of(stage, texts)[-1])
         except UserError:  # Arguments that do not go with a stage that this run does not have.
             return None
         total += by_loss[str(stage.loss)] * (steps or 0)
@@ -79,7 +78,7 @@ def _embedded(stages: Sequence[StageSpec], texts: int) -> int:
     known = {stage.name: stage for stage in stages}
     found = {
         # Rows that are drawn are fewer; those that are trained on beside them come later.
-        (_encoder(name, known), min(_counts(stage, texts)))
+        (_encoder(name, known), min(counts_of(stage, texts)))
         for stage in stages
         if stage.reads_rows
         for name in _models(stage)
@@ -103,11 +102,3 @@ def _encoder(name: str, stages: Mapping[str, StageSpec]) -> str:
             break
         name = stage.model.base
     return name
-
-
-def _counts(stage: StageSpec, texts: int) -> list[int]:
-    """Return how many rows there are, at first and after each of a stage's abilities."""
-    counts = [texts]
-    for ability in used(stage):
-        counts.append(ability.expected_rows(stage, counts[-1]))
-    return counts
