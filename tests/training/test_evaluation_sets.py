@@ -1,20 +1,17 @@
 """A recipe's sets may be of any kind, by their columns; a run ends with a verdict on each test set."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 from conftest import make_labelled, make_pairs, make_sentences, write_rows
+from counted_run import train_counted
 from processes import run_two
 from rich.console import Console
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 from test_as_shipped import load, save_shipped, stage, write
 from test_run import results, train
 
 from st_jtcse.cli import console
-from st_jtcse.cli.train import main
 from st_jtcse.data import Source
 from st_jtcse.evaluation import OwnSetEvaluator, load_own_set
 from st_jtcse.evaluation.verdict import WHOLE, verdicts
@@ -213,18 +210,3 @@ def test_two_processes_share_the_scores_of_the_saved_model_and_have_the_bytes_of
     # Of dev, the same test set and the labels, twice as they are shared, and twice for the verdict.
     shared = 2 * (4 * 64 + 64) + 2 * (2 * 64 + 64)
     assert shared <= second < shared + 64 < first
-
-
-def train_counted(folder):
-    """Run the recipe in one of two processes, counting the texts that this one encodes."""
-    os.chdir(folder)
-    encoded, forward = [], SentenceTransformer.forward
-
-    def counted(model, features, **options):
-        encoded.append(len(features["input_ids"]))
-        return forward(model, features, **options)
-
-    SentenceTransformer.forward = counted
-    status = main(["recipe.yaml"])
-    Path(f"encoded-{os.environ['RANK']}").write_text(str(sum(encoded)))
-    return status

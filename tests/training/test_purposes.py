@@ -1,19 +1,17 @@
 """A stage makes its model better for search by its text alone, and what it is not for is watched."""
 
 import json
-import os
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import WORDS, make_sentences, save_encoder, write_rows
+from counted_run import train_counted
 from processes import run_two
 from sentence_transformers import SentenceTransformer
 from test_run import refusal, results, train
 
 from st_jtcse.abilities.watched import watched_lines
-from st_jtcse.cli.train import main
 from st_jtcse.recipe.yaml_source import dump
 
 START = {"name": "start", "model": {"base": "./a", "pooling": "mean"}, "loss": None}
@@ -79,7 +77,7 @@ def test_two_processes_share_the_encoding_and_have_the_bytes_of_one(text):
     maps = {"ways": [["drawn"]], "normalize": True}
     mapped = {**START, "name": "mapped", "maps": maps, "evaluate": general}
     write(text, [START, SEARCHED, mapped])
-    run_two(train_together, str(text), folder=text)
+    run_two(train_counted, str(text), folder=text)
     # What every process computes for itself, the first the more: reading back, scoring the result.
     first, second = (json.loads((text / f"encoded-{rank}").read_text()) for rank in range(2))
     assert train(text, "--output-dir", str(text / "alone")) == 0
@@ -91,21 +89,6 @@ def test_two_processes_share_the_encoding_and_have_the_bytes_of_one(text):
     assert set(together[2]["spearman_start"]) == {"kinds"}
     # Of 450 queries, 150 passages and what is left of them, each encodes about half.
     assert 300 < second < first
-
-
-def train_together(folder):
-    """Run the recipe in one of two processes, counting the texts that this one encodes."""
-    os.chdir(folder)
-    encoded, forward = [], SentenceTransformer.forward
-
-    def counted(model, features, **options):
-        encoded.append(len(features["input_ids"]))
-        return forward(model, features, **options)
-
-    SentenceTransformer.forward = counted
-    status = main(["recipe.yaml"])
-    Path(f"encoded-{os.environ['RANK']}").write_text(str(sum(encoded)))
-    return status
 
 
 def test_queries_and_documents_keep_their_prompts(text, monkeypatch):
